@@ -1,0 +1,1 @@
+"""Train a small language model to answer medical questions by searching a database with SQL."""

@@ -1,0 +1,75 @@
+"""Every error this project raises, in one tree.
+
+    SqlAgentError
+    ├── ConfigError            (ValueError)    a setting is missing, wrong or contradictory
+    ├── DatabaseFileError      (ValueError)    the database is missing, empty or has another schema
+    ├── QueryError             (ValueError)    one statement was refused, failed or ran out of time
+    ├── DataError              (ValueError)    a question file or a sample record is malformed
+    ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks something
+    ├── JudgeError             (RuntimeError)  a judge could not give a score; the rollout is dropped
+    └── TrainingError          (RuntimeError)  a run cannot start or go on
+        ├── PreflightError                     one call through proxy and store gave no triplet
+        ├── NoTripletsError                    a step ended without any training data
+        └── ResumeError                        the run to resume differs from what is asked for
+
+Each carries a message (what was wrong, and where) and a hint (what to do next). Entry points turn them into
+two lines on stderr and exit code 2; see `cli.exits_cleanly`.
+"""
+
+from __future__ import annotations
+
+
+class SqlAgentError(Exception):
+    """Base of all errors raised on purpose: `message` says what and where, `hint` what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ConfigError(SqlAgentError, ValueError):
+    """A setting is missing, wrong or contradicts another."""
+
+
+class DatabaseFileError(SqlAgentError, ValueError):
+    """The database is missing, empty, or does not have the medical tables."""
+
+
+class QueryError(SqlAgentError, ValueError):
+    """One statement was refused, failed or ran out of time. `kind` is a stable word a program can test."""
+
+    def __init__(self, kind: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+
+
+class DataError(SqlAgentError, ValueError):
+    """A question file or a sample record is malformed."""
+
+
+class ModelError(SqlAgentError, ValueError):
+    """A model folder cannot be loaded, or lacks a chat template or an end token."""
+
+
+class JudgeError(SqlAgentError, RuntimeError):
+    """A judge could not give a score. Never a score of 0: the rollout is dropped and counted."""
+
+
+class TrainingError(SqlAgentError, RuntimeError):
+    """A run cannot start or cannot go on."""
+
+
+class PreflightError(TrainingError):
+    """One call through the LLM proxy and the store did not come back as a triplet."""
+
+
+class NoTripletsError(TrainingError):
+    """A step ended without any triplet, so there is nothing to learn from."""
+
+
+class ResumeError(TrainingError):
+    """The run to resume has another configuration than the one asked for, or no state to resume from."""
