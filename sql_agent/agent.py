@@ -1,0 +1,115 @@
+"""The agent: one question in, an answer and everything that happened out. No training code here."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing calls home over the network
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
+from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
+from openai import AsyncOpenAI, BadRequestError
+
+from sql_agent.config import AgentSettings
+from sql_agent.database import SqliteDatabase
+from sql_agent.records import Lang, QueryCall
+from sql_agent.tools import QueryTool, function_tool
+
+set_tracing_disabled(True)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An OpenAI-compatible chat endpoint and how to sample from it."""
+
+    base_url: str
+    model: str
+    api_key: str
+    temperature: float
+    top_p: float
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """What one run gave. `outcome` is "answered" or the code of the model's own failure; see RolloutRecord."""
+
+    answer: str
+    outcome: str
+    calls: tuple[QueryCall, ...]
+    turns: int
+    seconds: float
+
+
+def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
+    """The system prompt in `lang`, with the tables and columns that the database really has."""
+    text = files("sql_agent").joinpath("prompts", f"agent.{lang}.txt").read_text(encoding="utf-8")
+    tables = "\n".join(f"{table}({', '.join(columns)})" for table, columns in schema.items())
+    return text.replace("{tables}", tables).strip()
+
+
+async def run_agent(
+    question: str, *, lang: Lang, database: SqliteDatabase, endpoint: Endpoint, settings: AgentSettings
+) -> AgentRun:
+    """Ask the model behind `endpoint` one question, with the database as its only tool.
+
+    A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
+    failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception.
+    """
+    tool = QueryTool(database)
+    turns = _TurnCounter()
+    started = time.monotonic()
+    async with AsyncOpenAI(
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key,
+        timeout=settings.request_timeout_s,
+        max_retries=0,  # a second request inside one attempt would be recorded as a turn of its own
+    ) as client:
+        agent = Agent(
+            name="sql_agent",
+            instructions=instructions(lang, database.schema),
+            tools=[function_tool(tool)],
+            model=_CountingModel(endpoint.model, client, turns),
+            model_settings=ModelSettings(
+                temperature=endpoint.temperature, top_p=endpoint.top_p, max_tokens=settings.max_tokens
+            ),
+        )
+        answer, outcome = "", "answered"
+        try:
+            result = await Runner.run(
+                agent, question, max_turns=settings.max_turns, run_config=RunConfig(tracing_disabled=True)
+            )
+            answer = str(result.final_output or "").strip()
+            if "<tool_call>" in answer:  # the server could not parse it as a call and passed it on as text
+                outcome = "malformed_call"
+        except MaxTurnsExceeded:
+            outcome = "too_many_turns"
+        except ModelBehaviorError as error:
+            outcome = "unknown_tool" if "not found" in str(error) else "malformed_call"
+        except BadRequestError as error:
+            if "context length" not in str(error):
+                raise
+            outcome = "context_overflow"
+    return AgentRun(answer, outcome, tuple(tool.calls), turns.count, time.monotonic() - started)
+
+
+class _TurnCounter:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class _CountingModel(OpenAIChatCompletionsModel):
+    """Counts replies, because a run that ends in an exception does not say how many it had."""
+
+    def __init__(self, model: str, client: AsyncOpenAI, turns: _TurnCounter) -> None:
+        super().__init__(model=model, openai_client=client)
+        self._turns = turns
+
+    async def get_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        response = await super().get_response(*args, **kwargs)
+        self._turns.count += 1
+        return response

@@ -1,0 +1,265 @@
+"""GRPO on one machine without a GPU: serve the policy, roll out, update, save."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import agentlightning as agl
+
+from sql_agent.config import Settings
+from sql_agent.errors import NoTripletsError, SqlAgentError, TrainingError
+from sql_agent.lit_agent import RESOURCE
+from sql_agent.metrics import drop_reasons, funnel, rewards
+from sql_agent.preflight import check_triplet
+from sql_agent.records import Question
+from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
+from sql_agent.runlog import RunLog
+from sql_agent.sockets import bind_local
+from sql_agent.ui import Ui
+
+if TYPE_CHECKING:
+    from sql_agent.backends.local.session import Session
+
+logger = logging.getLogger(__name__)
+_SERVED_AS = "policy"
+
+
+class LocalGrpo(agl.Algorithm):
+    """The algorithm of backend `local`.
+
+    Torch is imported inside `run`, after agent-lightning has forked its runners: a process that has already
+    started torch's threads must not be forked. `error` holds what ended the run early, `interrupted` that a signal
+    did; both because the trainer's `fit` swallows one and logs the other with a traceback.
+    """
+
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
+        self._settings = settings
+        self._log = log
+        self._ui = ui
+        self._resume = resume
+        self._stop: asyncio.Event
+        self.error: SqlAgentError | None = None
+        self.interrupted = False
+
+    async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
+        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
+        self._stop = asyncio.Event()
+        with _signals(self._interrupt):
+            try:
+                await self._run(train_dataset, val_dataset)
+            except SqlAgentError as error:
+                self.error = error
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self._ui.say("Stopping after saving what was done; interrupt again to stop at once.")
+        self._stop.set()
+
+    async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        sock = bind_local()
+        proxy = self.get_llm_proxy()
+        if proxy is None:
+            raise TrainingError("the local backend needs the LLM proxy")
+        api_base = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
+        # A hosted_vllm/ name makes the proxy ask for, and record, token ids.
+        proxy.update_model_list(
+            [
+                {
+                    "model_name": _SERVED_AS,
+                    "litellm_params": {"model": f"hosted_vllm/{_SERVED_AS}", "api_base": api_base, "api_key": "unused"},
+                }
+            ]
+        )
+        # The proxy forks too, so it starts before torch is there.
+        with self._ui.status("Starting the LLM proxy"):
+            await proxy.start()
+        try:
+            session = await self._open_session(train, sock)
+            if session is None:
+                return
+            try:
+                await self._train(session, proxy, train, val)
+            finally:
+                session.close()
+        finally:
+            sock.close()
+            await proxy.stop()
+
+    async def _open_session(self, train: Sequence[Question], sock: Any) -> Session | None:
+        from sql_agent.backends.local.session import Session  # noqa: PLC0415  imports torch, see the class
+
+        # In a thread, so that the event loop stays free to hear a signal.
+        session = await asyncio.to_thread(
+            Session.open,
+            self._settings,
+            self._log,
+            train,
+            self._ui,
+            sock=sock,
+            resume=self._resume,
+            stopped=self._stop.is_set,
+        )
+        if self._stop.is_set():
+            session.close()
+            return None
+        return session
+
+    async def _train(
+        self, session: Session, proxy: agl.LLMProxy, train: Sequence[Question], val: Sequence[Question]
+    ) -> None:
+        store = self.get_store()
+        triplet = await check_triplet(store, proxy, self.get_adapter())
+        self._ui.say(
+            f"Preflight: one call through proxy and store came back as a triplet "
+            f"({len(triplet.prompt['token_ids'])} prompt and {len(triplet.response['token_ids'])} response ids)."
+        )
+        resources = await store.add_resources({RESOURCE: proxy.as_resource()})
+        if session.step == 0:
+            await self._validate(store, resources.resources_id, 0, val)
+        steps = self._settings.train.steps
+        while session.step < steps and not self._stop.is_set():
+            if not await self._step(session, store, resources.resources_id, train):
+                break
+            if session.step % self._settings.train.save_every == 0 and session.step < steps:
+                await asyncio.to_thread(session.save)
+        if session.step > session.saved:
+            with self._ui.status("Saving"):
+                await asyncio.to_thread(session.save)
+        if not self._stop.is_set():
+            await self._validate(store, resources.resources_id, session.step, val)
+
+    async def _step(
+        self, session: Session, store: agl.LightningStore, resources_id: str, train: Sequence[Question]
+    ) -> bool:
+        """One GRPO step; False when a signal came before its rollouts were in, so that nothing was changed."""
+        settings, step = self._settings.train, session.step + 1
+        questions = questions_of_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
+        started = time.monotonic()
+        async with self._rollouts(
+            store, questions, "train", resources_id, copies=settings.group_size, title=f"Step {step}/{settings.steps}"
+        ) as (rollouts, enqueued):
+            rollout_s = time.monotonic() - started
+        if self._stop.is_set():
+            return False
+        values = funnel(rollouts, enqueued=enqueued) | rewards(rollouts)
+        kept = [r for r in rollouts if r.dropped is None]
+        advantages = session.trainer.advantages(kept)
+        self._log.rollouts(step, "train", rollouts, advantages)
+        self._check(rollouts, enqueued, step)
+        started = time.monotonic()
+        with self._ui.status(f"Step {step}/{settings.steps}: update"):
+            values |= await asyncio.to_thread(session.update, kept, advantages)
+        values |= {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
+        self._log.metrics(step, values)
+        self._ui.step(step, settings.steps, values)
+        return True
+
+    def _check(self, rollouts: Sequence[FinishedRollout], enqueued: int, step: int) -> None:
+        """Stop the run with its cause when a step left nothing to learn from, or when the judge fails too often."""
+        reasons = drop_reasons(rollouts)
+        if not any(r.triplets for r in rollouts):
+            missing = enqueued - len(rollouts)
+            late = f"; {missing} of {enqueued} did not finish in time" if missing else ""
+            raise NoTripletsError(
+                f"step {step} ended with zero triplets from {enqueued} rollouts: {reasons}{late}",
+                hint=f"see {self._log.folder}/rollouts.jsonl, and run `python utils/check_install.py`",
+            )
+        if all(r.dropped for r in rollouts):
+            raise TrainingError(f"step {step}: every rollout was dropped: {reasons}", hint="mend the cause, then --resume")
+        failed = sum((r.dropped or "").startswith("judge:") for r in rollouts)
+        limit = self._settings.judge.max_failed_share
+        if failed > limit * enqueued:
+            raise TrainingError(
+                f"step {step}: the judge failed on {failed} of {enqueued} rollouts: {reasons}",
+                hint=f"mend the judge and --resume; the accepted share is judge.max_failed_share={limit}",
+            )
+
+    async def _validate(
+        self, store: agl.LightningStore, resources_id: str, step: int, questions: Sequence[Question]
+    ) -> None:
+        async with self._rollouts(
+            store, questions, "val", resources_id, copies=1, title=f"Validation at step {step}"
+        ) as (rollouts, enqueued):
+            pass
+        if self._stop.is_set():
+            return
+        values = funnel(rollouts, enqueued=enqueued) | rewards(rollouts)
+        self._log.rollouts(step, "val", rollouts)
+        self._check(rollouts, enqueued, step)
+        self._log.validation(step, values, questions=enqueued)
+        self._ui.validation(step, values, questions=enqueued)
+
+    @asynccontextmanager
+    async def _rollouts(
+        self,
+        store: agl.LightningStore,
+        questions: Sequence[Question],
+        mode: str,
+        resources_id: str,
+        *,
+        copies: int,
+        title: str,
+    ) -> AsyncIterator[tuple[list[FinishedRollout], int]]:
+        """Run the questions through the store; on the way out, rollouts that never ended are cancelled."""
+        runner = self._settings.runner
+        groups = await enqueue(
+            store,
+            questions,
+            copies=copies,
+            mode=mode,
+            resources_id=resources_id,
+            timeout_s=runner.rollout_timeout_s,
+        )
+        with self._ui.progress(title, len(groups)) as progress:
+            ended = await wait_finished(
+                store, list(groups), deadline_s=2 * runner.rollout_timeout_s, stop=self._stop, progress=progress
+            )
+        try:
+            finished = await collect(
+                store, self.get_adapter(), ended, groups, span_deadline_s=runner.span_deadline_s
+            )
+            yield finished, len(groups)
+        finally:
+            for rollout_id in groups.keys() - {r.rollout_id for r in ended}:
+                await store.update_rollout(rollout_id, status="cancelled")
+
+
+def questions_of_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
+    """The questions of a step (1-based): passes over the shuffled set, each pass in an order of its own.
+
+    A function of seed and step alone, so a resumed run goes on with exactly the questions it would have had.
+    """
+    chosen = []
+    for position in range((step - 1) * count, step * count):
+        epoch, index = divmod(position, len(questions))
+        order = list(range(len(questions)))
+        random.Random(f"{seed}-{epoch}").shuffle(order)
+        chosen.append(questions[order[index]])
+    return chosen
+
+
+class _signals:  # noqa: N801  reads as a function where it is used
+    """While inside, SIGINT and SIGTERM call `handler` once; a second signal then ends the process the usual way."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    def __enter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._once)
+
+    def _once(self) -> None:
+        self.__exit__()
+        self._handler()
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(number)

@@ -1,0 +1,54 @@
+"""Save and restore the state of a local run: a Hugging Face folder, the optimizer, and the step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sql_agent.backends.local.model import Policy
+from sql_agent.errors import ResumeError
+
+
+def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
+    """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`; keep the newest `keep` of them.
+
+    The folder appears whole or not at all: it is written under another name first.
+    """
+    target = run_folder / "checkpoints" / f"step-{step:06d}"
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    policy.save(partial / "model")
+    torch.save(optimizer.state_dict(), partial / "optimizer.pt")
+    (partial / "state.json").write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    partial.replace(target)
+    for old in _all(run_folder)[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def latest(run_folder: Path) -> Path:
+    """The newest whole checkpoint of a run. Raises ResumeError when there is none."""
+    found = _all(run_folder)
+    if not found:
+        raise ResumeError(f"{run_folder} has no checkpoint", hint="the run ended before its first save; start it anew")
+    return found[-1]
+
+
+def step_of(checkpoint: Path) -> int:
+    """The training step after which `checkpoint` was written."""
+    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+
+
+def restore_optimizer(checkpoint: Path, optimizer: Any) -> None:
+    """Load the optimizer's state in place."""
+    optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+
+
+def _all(run_folder: Path) -> list[Path]:
+    return sorted(p for p in (run_folder / "checkpoints").glob("step-*") if (p / "state.json").exists())

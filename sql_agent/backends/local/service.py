@@ -1,0 +1,46 @@
+"""A policy that answers on an endpoint: encoder, sampler, batcher and server as one thing with a start and an end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sql_agent.backends.local.batcher import Batcher
+from sql_agent.backends.local.chat import ChatEncoder
+from sql_agent.backends.local.model import Policy
+from sql_agent.backends.local.sampler import Sampler
+from sql_agent.backends.local.server import ServerThread, build_app
+from sql_agent.config import LocalSettings
+from sql_agent.sockets import bind_local
+
+
+class PolicyService:
+    """Serves `policy` on 127.0.0.1 from construction until `close`; `sock` is a bound socket, or any port is taken."""
+
+    def __init__(
+        self, policy: Policy, settings: LocalSettings, *, seed: int, sock: socket.socket | None = None
+    ) -> None:
+        self._sampler = Sampler(policy, seed=seed)
+        self._batcher = Batcher(self._sampler, max_batch=settings.max_batch, window_s=settings.batch_window_s)
+        encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+        app = build_app(encoder, self._batcher, max_context=settings.max_context)
+        self._server = ServerThread(app, sock or bind_local())
+        self._server.start()
+
+    @property
+    def base_url(self) -> str:
+        """The address of the OpenAI-compatible API, ending in /v1."""
+        return self._server.base_url
+
+    @contextmanager
+    def weights_moving(self) -> Iterator[None]:
+        """No request is sampled inside; afterwards nothing computed with the old weights is left."""
+        with self._batcher.lock:
+            yield
+            self._sampler.weights_changed()
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.stop()
+        self._batcher.close()

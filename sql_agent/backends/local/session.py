@@ -1,0 +1,88 @@
+"""The living half of a local run: the policy, its service, its optimizer, and where it stands."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+
+from sql_agent.backends.local import checkpoint
+from sql_agent.backends.local.forward import bf16_in_hardware
+from sql_agent.backends.local.model import Policy, load_policy, set_threads
+from sql_agent.backends.local.service import PolicyService
+from sql_agent.backends.local.trainer import GrpoTrainer
+from sql_agent.backends.local.warmup import warmed_policy
+from sql_agent.config import Settings
+from sql_agent.records import Question
+from sql_agent.rollouts import FinishedRollout
+from sql_agent.runlog import RunLog
+from sql_agent.services import configured_database
+from sql_agent.ui import Ui
+
+
+class Session:
+    """Everything that needs torch. `step` counts finished updates, `saved` is the step of the last checkpoint."""
+
+    def __init__(self, settings: Settings, log: RunLog, policy: Policy, sock: socket.socket, *, bf16: bool) -> None:
+        self._settings = settings
+        self._log = log
+        self._policy = policy
+        self.step = 0
+        self.saved = 0
+        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16)
+        self._service = PolicyService(policy, settings.local, seed=settings.seed, sock=sock)
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        log: RunLog,
+        train: Sequence[Question],
+        ui: Ui,
+        *,
+        sock: socket.socket,
+        resume: bool,
+        stopped: Callable[[], bool],
+    ) -> Session:
+        """Load the checkpoint to resume from, or warm up, and serve the result on `sock`."""
+        set_threads(settings.local.threads)
+        bf16 = bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
+        if resume:
+            folder = checkpoint.latest(log.folder)
+            with ui.status(f"Loading {folder}"):
+                session = cls(
+                    settings, log, load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir), sock, bf16=bf16
+                )
+                checkpoint.restore_optimizer(folder, session.trainer.optimizer)
+            session.step = session.saved = checkpoint.step_of(folder)
+            log.forget_after(session.step)
+            return session
+        with ui.status("Loading the model"), configured_database(settings) as database:
+            policy = warmed_policy(
+                settings.model,
+                train,
+                database,
+                settings=settings.warmup,
+                local=settings.local,
+                seed=settings.seed,
+                bf16=bf16,
+                stopped=stopped,
+                progress=ui.warmup,
+            )
+        return cls(settings, log, policy, sock, bf16=bf16)
+
+    def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
+        """One GRPO update; returns its metrics."""
+        with self._service.weights_moving():
+            metrics = self.trainer.update(kept, advantages)
+        self.step += 1
+        return metrics
+
+    def save(self) -> None:
+        """Write a checkpoint of the present step."""
+        keep = self._settings.train.keep_checkpoints
+        checkpoint.save(self._log.folder, self.step, self._policy, self.trainer.optimizer, keep=keep)
+        self.saved = self.step
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._service.close()

@@ -1,0 +1,155 @@
+"""The supervised start: the policy imitates the training questions' own SQL, once, and the result is cached."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sql_agent.agent import instructions
+from sql_agent.backends.local.chat import ChatEncoder, Reply
+from sql_agent.backends.local.forward import token_logprobs
+from sql_agent.backends.local.model import Policy, load_policy
+from sql_agent.config import LocalSettings, WarmupSettings
+from sql_agent.data.demonstrations import demonstration
+from sql_agent.database import SqliteDatabase
+from sql_agent.errors import DataError
+from sql_agent.records import Question
+from sql_agent.tools import function_tool, QueryTool, render
+from sql_agent.trajectory import TokenSequence, merge_turns
+
+logger = logging.getLogger(__name__)
+_FORMAT = 1  # raise when the examples are made differently, so that old caches are not taken for new ones
+
+
+def warmed_policy(
+    source: str,
+    questions: Sequence[Question],
+    database: SqliteDatabase,
+    *,
+    settings: WarmupSettings,
+    local: LocalSettings,
+    seed: int,
+    bf16: bool,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
+) -> Policy:
+    """The policy `source` after the warm-up, from the cache when the same one was done before.
+
+    `stopped` is asked after each step; when it says yes, the policy comes back as it is and nothing is cached.
+    `progress` is called with step, steps and loss in nats. Raises DataError when no question has SQL to learn from.
+    """
+    policy = load_policy(source, cache_dir=local.cache_dir)
+    if settings.steps == 0:
+        return policy
+    taught = [q for q in questions if q.sql]
+    if not taught:
+        raise DataError("no training question has SQL, so there is nothing to warm up on", hint="set warmup.steps=0")
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    batches = _choose(taught, settings, seed)
+    examples = {q.id: example(q, database, encoder, policy) for batch in batches for q in batch}
+    folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, batches, examples)}"
+    if (folder / "config.json").exists():
+        logger.info("warm-up taken from %s", folder)
+        return load_policy(str(folder), cache_dir=local.cache_dir)
+    torch.manual_seed(seed)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
+    policy.model.train()
+    for step, batch in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr * _schedule(step, len(batches))
+        values, mask = token_logprobs(policy.model, [examples[q.id] for q in batch], bf16=bf16)
+        loss = -values.sum() / mask.sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        progress(step + 1, len(batches), float(loss))
+        if stopped():
+            return policy
+    policy.model.eval()
+    policy.save(folder)
+    return policy
+
+
+def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy) -> TokenSequence:
+    """One demonstration as the agent itself would have lived it: question, gold SQL, its rows, the answer."""
+    if question.sql is None:
+        raise DataError(f"question {question.id} has no SQL to demonstrate")
+    tools = [tool_schema(database)]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": instructions(question.lang, database.schema)},
+        {"role": "user", "content": question.question},
+    ]
+    call = {"name": "query_database_by_sql", "arguments": {"sql": question.sql}}
+    turns = []
+    for text in (f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>", demonstration(question)):
+        prompt_ids = encoder.encode(messages, tools)
+        ids = (*policy.tokenizer(text, add_special_tokens=False)["input_ids"], policy.end_id)
+        reply = encoder.reply(ids)
+        encoder.remember(messages, tools, prompt_ids, Reply(reply.message, ids))
+        turns.append((prompt_ids, ids))
+        messages.append(reply.message)
+        for made in reply.message.get("tool_calls", []):
+            rows = render(database.query(question.sql))
+            messages.append({"role": "tool", "tool_call_id": made["id"], "content": rows})
+    return merge_turns(turns)[-1]
+
+
+def tool_schema(database: SqliteDatabase) -> dict[str, Any]:
+    """The tool as the agent's requests describe it to the model."""
+    tool = function_tool(QueryTool(database))
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.params_json_schema,
+            "strict": tool.strict_json_schema,
+        },
+    }
+
+
+def _choose(questions: Sequence[Question], settings: WarmupSettings, seed: int) -> list[list[Question]]:
+    """Batches that go through all task types in turn, so that a short warm-up sees each of them."""
+    rng = random.Random(seed)
+    kinds: dict[str | None, list[Question]] = {}
+    for question in questions:
+        kinds.setdefault(question.task_type, []).append(question)
+    for pool in kinds.values():
+        rng.shuffle(pool)
+    order = [pool for _, pool in sorted(kinds.items(), key=lambda item: str(item[0]))]
+    flat = [
+        order[i % len(order)][(i // len(order)) % len(order[i % len(order)])] for i in range(settings.steps * settings.batch)
+    ]
+    return [flat[i : i + settings.batch] for i in range(0, len(flat), settings.batch)]
+
+
+def _schedule(step: int, steps: int) -> float:
+    """Rise over the first tenth, then fall linearly to a tenth."""
+    rise = max(1, steps // 10)
+    return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
+
+
+def _fingerprint(
+    policy: Policy, settings: WarmupSettings, batches: Sequence[Sequence[Question]], examples: dict[str, TokenSequence]
+) -> str:
+    digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()}".encode())
+    digest.update(_weights_identity(policy))
+    for batch in batches:
+        for question in batch:
+            sequence = examples[question.id]
+            digest.update(repr((sequence.prompt_ids, sequence.response_ids, sequence.response_mask)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _weights_identity(policy: Policy) -> bytes:
+    """A cheap fingerprint of the weights themselves: a renamed or replaced folder is recognised by its content."""
+    sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
+    return hashlib.sha256("".join(sums).encode()).digest()

@@ -1,0 +1,28 @@
+"""What all entry points share: errors become two lines and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from sql_agent.errors import SqlAgentError
+
+INTERRUPTED = 130
+
+
+def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
+    """Run `main(argv)` and return its exit code; a SqlAgentError is printed with its hint and gives 2."""
+    try:
+        return main(argv)
+    except SqlAgentError as error:
+        print_error(error)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def print_error(error: SqlAgentError) -> None:
+    """Write what went wrong and what to do next to stderr."""
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  next: {error.hint}", file=sys.stderr)

@@ -1,0 +1,258 @@
+"""Every setting of the project, where it comes from, and what it means.
+
+Precedence, strongest first: dotted overrides on the command line (`train.lr=1e-5`), environment variables
+(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults below. The judge's and the
+endpoint's conventional names (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) are read as well.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sql_agent.database.limits import Limits
+from sql_agent.errors import ConfigError
+from sql_agent.records import Lang
+
+Positive = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """Base of the sections below: an unknown key is an error, not a silent no-op."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class DatabaseSettings(Section):
+    """The medical database and the limits of one query."""
+
+    path: Path | None = Field(None, description="SQLite file; default: the sample of `lang`")
+    deadline_s: Seconds = 2.0
+    max_rows: Positive = 20
+    max_chars: Positive = 1500
+
+
+class DataSettings(Section):
+    """Which questions are trained and validated on."""
+
+    train_file: Path | None = Field(None, description="parquet or JSONL; default: the sample's train split")
+    val_file: Path | None = Field(None, description="parquet or JSONL; default: the sample's val split")
+    val_questions: Positive = 24
+
+
+class AgentSettings(Section):
+    """How the agent runs. Training samples, validation is greedy."""
+
+    max_turns: Positive = Field(4, description="calls of the model in one rollout, the final answer included")
+    max_tokens: Positive = Field(160, description="sampled tokens per turn")
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    val_temperature: Annotated[float, Field(ge=0.0)] = 0.0
+    val_top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    request_timeout_s: Seconds = 120.0
+
+
+class JudgeSettings(Section):
+    """Who grades the answers, and how many of its failures a run endures."""
+
+    name: Literal["reference", "llm"] = "reference"
+    timeout_s: Seconds = 60.0
+    max_failed_share: Share = 0.05
+
+
+class RunnerSettings(Section):
+    """Runner processes and the store they talk to."""
+
+    n_runners: Positive = 8
+    store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 takes a free port")
+    poll_s: Seconds = 0.2
+    rollout_timeout_s: Seconds = 300.0
+    span_deadline_s: Seconds = 10.0
+
+
+class TrainSettings(Section):
+    """GRPO (Shao et al. 2024, arXiv:2402.03300) with the asymmetric clip of DAPO (Yu et al. 2025, arXiv:2503.14476)."""
+
+    steps: Positive = 20
+    questions_per_step: Positive = 4
+    group_size: Annotated[int, Field(ge=2)] = 4
+    lr: Annotated[float, Field(gt=0.0)] = 5e-6
+    clip_low: Share = 0.2
+    clip_high: Annotated[float, Field(ge=0.0)] = 0.3
+    kl_coef: Annotated[float, Field(ge=0.0)] = 0.0
+    minibatches: Positive = Field(1, description="optimizer steps per GRPO step, each on a part of the groups")
+    micro_batch: Positive = Field(8, description="sequences per forward pass")
+    max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    save_every: Positive = 5
+    keep_checkpoints: Positive = 2
+
+
+class WarmupSettings(Section):
+    """The supervised start on the training questions' own SQL; its result is cached on disk."""
+
+    steps: Annotated[int, Field(ge=0)] = Field(24, description="0 trains the model as it is")
+    batch: Positive = 8
+    lr: Annotated[float, Field(gt=0.0)] = 2e-4
+
+
+class LocalSettings(Section):
+    """The CPU backend."""
+
+    cache_dir: Path = Path("var/cache")
+    threads: Annotated[int, Field(ge=0)] = Field(0, description="torch threads; 0 takes all cores")
+    bf16: bool | None = Field(None, description="bf16 autocast in training; default: when the CPU has it in hardware")
+    max_batch: Positive = Field(16, description="requests generated together")
+    batch_window_s: Seconds = 0.02
+    max_context: Positive = 2048
+
+
+class TeacherSettings(BaseSettings):
+    """The judge's endpoint, from the conventional variables or `.env`."""
+
+    model_config = SettingsConfigDict(env_file=".env", extra="ignore", populate_by_name=True)
+
+    model: str | None = Field(None, validation_alias=AliasChoices("TEACHER_MODEL"))
+    base_url: str | None = Field(None, validation_alias=AliasChoices("TEACHER_BASE_URL"))
+    api_key: SecretStr | None = Field(None, validation_alias=AliasChoices("TEACHER_API_KEY"))
+
+
+class EndpointSettings(BaseSettings):
+    """An OpenAI-compatible model to ask instead of the embedded one (sqlagent_test.py)."""
+
+    model_config = SettingsConfigDict(env_file=".env", extra="ignore", populate_by_name=True)
+
+    base_url: str | None = Field(None, validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"))
+    api_key: SecretStr | None = Field(None, validation_alias=AliasChoices("OPENAI_API_KEY"))
+    model: str | None = Field(None, validation_alias=AliasChoices("OPENAI_MODEL"))
+
+
+class Settings(BaseSettings):
+    """All settings of one run; `load_settings` builds it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SQL_AGENT_", env_nested_delimiter="__", env_file=".env", extra="ignore", validate_default=True
+    )
+
+    lang: Lang = "en"
+    model: str = Field("", description="a Hugging Face folder or id; empty takes the embedded SmolLM2-135M-Instruct")
+    backend: Literal["auto", "local", "verl"] = "auto"
+    run_name: str = Field("", description="folder under `runs_dir`; empty makes one from the date")
+    runs_dir: Path = Path("runs")
+    seed: int = 0
+    database: DatabaseSettings = DatabaseSettings()
+    data: DataSettings = DataSettings()
+    agent: AgentSettings = AgentSettings()
+    judge: JudgeSettings = JudgeSettings()
+    runner: RunnerSettings = RunnerSettings()
+    train: TrainSettings = TrainSettings()
+    warmup: WarmupSettings = WarmupSettings()
+    local: LocalSettings = LocalSettings()
+
+    def database_limits(self) -> Limits:
+        """The limits of one query, as the database takes them."""
+        return Limits(
+            deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
+        )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, dotenv_settings, _TomlSource(settings_cls)
+
+
+class _TomlSource(PydanticBaseSettingsSource):
+    """The weakest source: the TOML file of this call to `load_settings`."""
+
+    values: dict[str, Any] = {}  # noqa: RUF012  set by load_settings around the one construction
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self.values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self.values
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """Turn `["train.lr=1e-5", "lang=zh"]` into nested dicts of strings; pydantic converts them later.
+
+    Raises ConfigError for an item without `=` or with an empty key.
+    """
+    result: dict[str, Any] = {}
+    for item in overrides:
+        key, equals, value = item.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ConfigError(f"override {item!r} is not of the form section.key=value", hint="example: train.lr=1e-5")
+        node = result
+        *parents, last = key.split(".")
+        for part in parents:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"override {item!r} contradicts an earlier one", hint="give each key once")
+        node[last] = value
+    return result
+
+
+def load_settings(
+    overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Build the settings of a run.
+
+    `overrides` are dotted (`train.lr=1e-5`), `flags` nested dicts from command-line flags; an override wins over a
+    flag. Raises ConfigError that names each bad key, its value and the reason.
+    """
+    _TomlSource.values = _read_toml(config_file) if config_file else {}
+    explicit = _merge(dict(flags or {}), parse_overrides(overrides))
+    _refuse_unknown(explicit, "command line")
+    _refuse_unknown(_TomlSource.values, str(config_file))
+    try:
+        return Settings(**explicit)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}={e['input']!r}: {e['msg']}" for e in error.errors(include_url=False)
+        )
+        raise ConfigError(f"wrong setting: {problems}", hint="see sql_agent/config.py for all settings") from None
+    finally:
+        _TomlSource.values = {}
+
+
+def public_dump(settings: Settings) -> dict[str, Any]:
+    """The resolved settings as JSON-able dicts. They hold no secret: keys live in TeacherSettings only."""
+    return settings.model_dump(mode="json")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the path given with --config") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def _merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in top.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            base[key] = _merge(base[key], value)
+        else:
+            base[key] = value
+    return base
+
+
+def _refuse_unknown(values: Mapping[str, Any], where: str) -> None:
+    unknown = sorted(set(values) - set(Settings.model_fields))
+    if unknown:
+        known = ", ".join(Settings.model_fields)
+        raise ConfigError(f"unknown setting {', '.join(unknown)} ({where})", hint=f"known: {known}")

@@ -1,0 +1,58 @@
+"""Summarise a set of finished rollouts under the names that every run reports."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+
+from sql_agent.records import RolloutRecord
+from sql_agent.rollouts import FinishedRollout
+
+
+def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
+    """How many rollouts survived each stage, and why a judge or the infrastructure lost some."""
+    kept = [r for r in rollouts if r.dropped is None]
+    return {
+        "rollouts/enqueued": enqueued,
+        "rollouts/finished": len(rollouts),
+        "rollouts/with_triplets": sum(r.triplets > 0 for r in rollouts),
+        "rollouts/kept": len(kept),
+        "rollouts/failed": enqueued - len(kept),
+        "rollouts/split": sum(len(r.sequences) > 1 for r in kept),
+        "judge/failed": sum((r.dropped or "").startswith("judge:") for r in rollouts),
+    }
+
+
+def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Mean reward and its parts over the kept rollouts; nothing when none was kept."""
+    records = [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
+    if not records:
+        return {}
+
+    def mean(value: Callable[[RolloutRecord], float]) -> float:
+        return statistics.fmean(value(record) for record in records)
+
+    result = {
+        "reward/mean": mean(lambda r: r.reward.total if r.reward else 0.0),
+        "reward/std": statistics.pstdev(r.reward.total for r in records if r.reward),
+        "reward/rule": mean(lambda r: r.reward.rule if r.reward else 0.0),
+        "reward/judge": mean(lambda r: r.reward.judge if r.reward else 0.0),
+        "agent/tool_calls": mean(lambda r: len(r.calls)),
+        "agent/turns": mean(lambda r: r.turns),
+        "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
+        "agent/answered": mean(lambda r: r.outcome == "answered"),
+    }
+    names = sorted({name for r in records if r.reward for name in r.reward.criteria})
+    for name in names:
+        values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
+        result[f"judge/{name}"] = statistics.fmean(values)
+    return result
+
+
+def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
+    """The reasons for dropping, most frequent first, with their counts."""
+    counts: dict[str, int] = {}
+    for rollout in rollouts:
+        if rollout.dropped:
+            counts[rollout.dropped] = counts.get(rollout.dropped, 0) + 1
+    return "; ".join(f"{n} × {reason}" for reason, n in sorted(counts.items(), key=lambda item: -item[1])) or "none"

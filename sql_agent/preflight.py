@@ -1,0 +1,74 @@
+"""Checks before the first step: what would otherwise fail hours later, or silently."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.metadata import version
+from typing import Any
+
+import agentlightning as agl
+from openai import AsyncOpenAI, OpenAIError
+
+from sql_agent.errors import PreflightError
+
+_OPENTELEMETRY_CAP = (1, 45)
+_DEADLINE_S = 60.0
+
+
+def check_opentelemetry() -> None:
+    """Raise PreflightError when OpenTelemetry is too new: from 1.45 every span is lost while rollouts "succeed"."""
+    installed = version("opentelemetry-sdk")
+    if tuple(int(part) for part in installed.split(".")[:2]) >= _OPENTELEMETRY_CAP:
+        raise PreflightError(
+            f"opentelemetry-sdk {installed} loses every span of agent-lightning 0.3.0",
+            hint="pip install 'opentelemetry-sdk<1.45' 'opentelemetry-api<1.45'",
+        )
+
+
+async def check_triplet(store: agl.LightningStore, proxy: agl.LLMProxy, adapter: Any) -> agl.Triplet:
+    """Make one real call through the proxy; its triplet must come back from the store with both id lists.
+
+    Returns the triplet. Raises PreflightError that names the part of the path that failed.
+    """
+    rollout = await store.start_rollout(input={"preflight": True}, mode="test")
+    resource = proxy.as_resource()
+    url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
+    await _call(url, resource.model)
+    triplet = await _first_triplet(store, adapter, rollout.rollout_id)
+    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+    return triplet
+
+
+async def _call(url: str, model: str) -> None:
+    try:
+        async with AsyncOpenAI(base_url=url, api_key="unused", timeout=_DEADLINE_S, max_retries=0) as client:
+            await client.chat.completions.create(
+                model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4
+            )
+    except OpenAIError as error:
+        raise PreflightError(
+            f"the LLM proxy at {url} did not answer: {type(error).__name__}: {error}",
+            hint="run `python utils/check_install.py`; is the model server behind the proxy up?",
+        ) from error
+
+
+async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: str) -> agl.Triplet:
+    deadline = time.monotonic() + _DEADLINE_S / 4
+    while True:
+        spans = await store.query_spans(rollout_id, "latest")
+        triplets = adapter.adapt(spans)
+        if triplets:
+            break
+        if time.monotonic() > deadline:
+            names = sorted({span.name for span in spans})
+            raise PreflightError(
+                f"a call through the proxy left {len(spans)} spans in the store ({', '.join(names) or 'none'}) "
+                "but no triplet with token ids",
+                hint="the model server must return prompt_token_ids and token_ids, under a hosted_vllm/ model name",
+            )
+        await asyncio.sleep(0.1)
+    triplet = triplets[0]
+    if not triplet.prompt.get("token_ids") or not triplet.response.get("token_ids"):
+        raise PreflightError("the triplet of the preflight call has no token ids", hint="see above")
+    return triplet

@@ -1,0 +1,20 @@
+"""Child processes that do not outlive their parent, even when it is killed with -9."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent_after_fork() -> None:
+    """From now on, every child forked from this process gets SIGTERM when the process dies (Linux only)."""
+    if sys.platform.startswith("linux"):
+        os.register_at_fork(after_in_child=_ask_for_signal)
+
+
+def _ask_for_signal() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -1,0 +1,187 @@
+"""Put a run together: settings, checks, agent-lightning's Trainer, the algorithm, and the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the runners
+
+import agentlightning as agl
+
+from sql_agent.backends.local.algorithm import LocalGrpo
+from sql_agent.cli import INTERRUPTED
+from sql_agent.config import Settings, load_settings
+from sql_agent.data.files import load_questions
+from sql_agent.errors import ConfigError
+from sql_agent.lit_agent import SqlLitAgent
+from sql_agent.locations import question_file
+from sql_agent.preflight import check_opentelemetry
+from sql_agent.processes import die_with_parent_after_fork
+from sql_agent.records import Question
+from sql_agent.report import write_report
+from sql_agent.runlog import RunLog
+from sql_agent.services import configured_database, configured_judge
+from sql_agent.sockets import free_port
+from sql_agent.store import connect_store, managed_store_from_environment
+from sql_agent.ui import Ui
+
+_CI_STEPS = 20
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line of train_sql_agent.py."""
+    parser = argparse.ArgumentParser(
+        description="Train a small model to answer medical questions with SQL. For research on retrieval, not medical "
+        "advice.",
+        epilog="Any setting can follow as section.key=value, for example: train.lr=1e-5 agent.max_turns=3. "
+        "AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from the environment.",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--ci", action="store_true", help=f"a run of {_CI_STEPS} steps")
+    length.add_argument("--ci-fast", action="store_true", help="a run of one step")
+    parser.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
+    parser.add_argument("--model", help="a Hugging Face folder or id; default: the embedded SmolLM2-135M-Instruct")
+    parser.add_argument("--backend", choices=("auto", "local", "verl"))
+    parser.add_argument("--lang", choices=("en", "zh"), help="which sample and which prompts")
+    parser.add_argument("--train-file", type=Path, help="questions to train on, parquet or JSONL")
+    parser.add_argument("--val-file", type=Path, help="questions to validate on, parquet or JSONL")
+    parser.add_argument("--n-runners", type=int, help="runner processes")
+    parser.add_argument("--external-store-address", metavar="URL", help="a store started with `agl store --port N`")
+    parser.add_argument("--resume", action="store_true", help="continue the run called run_name")
+    parser.add_argument("--config", type=Path, help="a TOML file of settings")
+    parser.add_argument("--debug", action="store_true", help="show the logs of every part")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    return parser.parse_intermixed_args(argv)
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """The settings that the command line asks for."""
+    flags: dict[str, Any] = {
+        "model": arguments.model,
+        "backend": arguments.backend,
+        "lang": arguments.lang,
+        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file},
+        "runner": {"n_runners": arguments.n_runners},
+        "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci else None},
+    }
+    return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
+    arguments = parse_arguments(argv)
+    settings = settings_from(arguments)
+    agl.setup_logging("DEBUG" if arguments.debug else "ERROR")
+    role = os.environ.get("AGL_CURRENT_ROLE", "both")
+    managed = managed_store_from_environment(arguments.external_store_address)
+    train, val = check_before_start(settings)
+    store = connect_store(arguments.external_store_address) if arguments.external_store_address else None
+    ui = Ui()
+    if role == "runner":
+        _trainer(settings, None, store, managed=managed, role=role).fit(SqlLitAgent(settings), train)
+        return 0
+    log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
+    ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
+    algorithm = LocalGrpo(settings, log, ui, resume=arguments.resume)
+    die_with_parent_after_fork()
+    trainer = _trainer(settings, algorithm, store, managed=managed, role=role)
+    try:
+        trainer.fit(SqlLitAgent(settings), train, val_dataset=val)
+    finally:
+        report = write_report(log.folder)
+    if algorithm.error is not None:
+        raise algorithm.error
+    if algorithm.interrupted:
+        ui.say(f"Interrupted. To go on: the same command with --resume run_name={log.folder.name}")
+        return INTERRUPTED
+    _conclude(ui, log, report)
+    return 0
+
+
+def check_before_start(settings: Settings) -> tuple[list[Question], list[Question]]:
+    """Open everything once, so that a wrong path or key is said now; returns training and validation questions.
+
+    Raises a SqlAgentError for each thing that is missing or wrong.
+    """
+    check_opentelemetry()
+    if settings.backend == "verl":
+        raise ConfigError("this version has no verl backend", hint="use --backend local")
+    configured_database(settings).close()
+    configured_judge(settings)
+    train = load_questions(question_file(settings, "train"))
+    val = load_questions(question_file(settings, "val"))
+    shared = {q.question for q in train} & {q.question for q in val}
+    if shared:
+        raise ConfigError(
+            f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
+            hint="validate on questions that training never sees",
+        )
+    return train, validation_sample(val, settings.data.val_questions)
+
+
+def validation_sample(questions: Sequence[Question], count: int) -> list[Question]:
+    """At most `count` questions, evenly from the whole file, always the same ones."""
+    step = max(1.0, len(questions) / count)
+    return [questions[int(i * step)] for i in range(min(count, len(questions)))]
+
+
+def _trainer(
+    settings: Settings, algorithm: LocalGrpo | None, store: agl.LightningStore | None, *, managed: bool, role: str
+) -> agl.Trainer:
+    multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
+    tracer = agl.OtelTracer()
+    poll_s = settings.runner.poll_s
+    port = settings.runner.store_port or (free_port() if managed and role == "both" else None)
+    return agl.Trainer(
+        algorithm=algorithm,
+        store=store,
+        tracer=tracer,
+        runner=agl.LitAgentRunner(tracer=tracer, poll_interval=poll_s, interval_jitter=poll_s / 10),
+        adapter=agl.LlmProxyTraceToTriplet(),
+        llm_proxy=_proxy(),
+        strategy=agl.ClientServerExecutionStrategy(
+            role=role,  # type: ignore[arg-type]
+            server_host="127.0.0.1",
+            server_port=port,
+            n_runners=settings.runner.n_runners,
+            managed_store=managed,
+        ),
+        n_runners=settings.runner.n_runners,
+    )
+
+
+def _proxy() -> agl.LLMProxy:
+    from agentlightning.utils.server_launcher import PythonServerLauncherArgs  # noqa: PLC0415
+
+    # Bound to this machine only, its default is every interface. Its own health check would call the model behind it.
+    arguments = PythonServerLauncherArgs(
+        host="127.0.0.1",
+        access_host="127.0.0.1",
+        launch_mode="mp",
+        healthcheck_url="/health/liveliness",
+        startup_timeout=120.0,
+    )
+    return agl.LLMProxy(launcher_args=arguments)
+
+
+def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
+    lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    ui.before_after([json.loads(line) for line in lines])
+    checkpoints = sorted((log.folder / "checkpoints").glob("step-*"))
+    ui.say(f"Model:    {checkpoints[-1] / 'model'}")
+    ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
+    ui.say(f"Report:   {report}")
+    ui.say("For research on retrieval, not medical advice.")
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Only the flags that were given."""
+    result = {key: _given(value) if isinstance(value, dict) else value for key, value in flags.items()}
+    return {key: value for key, value in result.items() if value is not None and value != {}}
