@@ -71,7 +71,7 @@ async def run_agent(
     ) as client:
         agent = Agent(
             name="sql_agent",
-            instructions=instructions(lang, database.schema),
+            instructions=instructions(lang, database.schema.columns),
             tools=[function_tool(tool)],
             model=_CountingModel(endpoint.model, client, turns),
             model_settings=ModelSettings(

@@ -109,7 +109,7 @@ class LocalSettings(Section):
     threads: Annotated[int, Field(ge=0)] = Field(0, description="torch threads; 0 takes all cores")
     bf16: bool | None = Field(None, description="bf16 autocast in training; default: when the CPU has it in hardware")
     max_batch: Positive = Field(16, description="requests generated together")
-    batch_window_s: Seconds = 0.02
+    batch_window_s: Seconds = Field(0.15, description="a batch starts after this long without a new request")
     max_context: Positive = 2048
 
 

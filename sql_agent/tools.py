@@ -88,6 +88,8 @@ def _sql_of(arguments: str) -> str:
         parsed = json.loads(arguments)
     except json.JSONDecodeError as error:
         raise ValueError(f"the arguments are not JSON: {error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise ValueError("the arguments are not JSON that can be read: too deeply nested") from error
     sql = parsed.get("sql") if isinstance(parsed, dict) else None
     if not isinstance(sql, str):
         raise ValueError('the arguments are not an object with a text under "sql"')  # noqa: TRY004

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from sql_agent.lit_agent import SqlLitAgent
 from sql_agent.locations import question_file
 from sql_agent.preflight import check_opentelemetry
 from sql_agent.processes import die_with_parent_after_fork
+from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
 from sql_agent.report import write_report
 from sql_agent.runlog import RunLog
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
     arguments = parse_arguments(argv)
     settings = settings_from(arguments)
-    agl.setup_logging("DEBUG" if arguments.debug else "ERROR")
+    _set_log_level(debug=arguments.debug)
     role = os.environ.get("AGL_CURRENT_ROLE", "both")
     managed = managed_store_from_environment(arguments.external_store_address)
     train, val = check_before_start(settings)
@@ -91,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
     algorithm = LocalGrpo(settings, log, ui, resume=arguments.resume)
     die_with_parent_after_fork()
-    trainer = _trainer(settings, algorithm, store, managed=managed, role=role)
+    log_file = log.folder / "proxy.log"
+    trainer = _trainer(settings, algorithm, store, managed=managed, role=role, log_file=log_file)
     try:
         trainer.fit(SqlLitAgent(settings), train, val_dataset=val)
     finally:
@@ -133,7 +136,13 @@ def validation_sample(questions: Sequence[Question], count: int) -> list[Questio
 
 
 def _trainer(
-    settings: Settings, algorithm: LocalGrpo | None, store: agl.LightningStore | None, *, managed: bool, role: str
+    settings: Settings,
+    algorithm: LocalGrpo | None,
+    store: agl.LightningStore | None,
+    *,
+    managed: bool,
+    role: str,
+    log_file: Path = Path(os.devnull),
 ) -> agl.Trainer:
     multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
     tracer = agl.OtelTracer()
@@ -145,7 +154,7 @@ def _trainer(
         tracer=tracer,
         runner=agl.LitAgentRunner(tracer=tracer, poll_interval=poll_s, interval_jitter=poll_s / 10),
         adapter=agl.LlmProxyTraceToTriplet(),
-        llm_proxy=_proxy(),
+        llm_proxy=LoggedProxy(log_file),
         strategy=agl.ClientServerExecutionStrategy(
             role=role,  # type: ignore[arg-type]
             server_host="127.0.0.1",
@@ -157,20 +166,6 @@ def _trainer(
     )
 
 
-def _proxy() -> agl.LLMProxy:
-    from agentlightning.utils.server_launcher import PythonServerLauncherArgs  # noqa: PLC0415
-
-    # Bound to this machine only, its default is every interface. Its own health check would call the model behind it.
-    arguments = PythonServerLauncherArgs(
-        host="127.0.0.1",
-        access_host="127.0.0.1",
-        launch_mode="mp",
-        healthcheck_url="/health/liveliness",
-        startup_timeout=120.0,
-    )
-    return agl.LLMProxy(launcher_args=arguments)
-
-
 def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
     lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     ui.before_after([json.loads(line) for line in lines])
@@ -179,6 +174,13 @@ def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
     ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
     ui.say(f"Report:   {report}")
     ui.say("For research on retrieval, not medical advice.")
+
+
+def _set_log_level(*, debug: bool) -> None:
+    agl.setup_logging("DEBUG" if debug else "ERROR")
+    if not debug:
+        # uvicorn sets its own level whenever a server starts; a filter is the one thing that it leaves alone.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

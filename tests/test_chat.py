@@ -79,7 +79,7 @@ def test_any_sampled_bytes_stay_one_sequence_with_the_right_mask(policy: Policy,
     assert sequence.prompt_ids == turns[0][0]
 
 
-def test_a_template_that_rewrites_history_still_gives_continuing_prompts(policy: Policy) -> None:
+def test_a_template_that_rewrites_history_is_seen_as_a_split(policy: Policy) -> None:
     tokenizer = policy.tokenizer
     original, tokenizer.chat_template = tokenizer.chat_template, FORGETFUL
     try:

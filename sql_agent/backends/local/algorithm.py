@@ -22,6 +22,7 @@ from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
 from sql_agent.runlog import RunLog
 from sql_agent.sockets import bind_local
+from sql_agent.store import cancel_stale_rollouts
 from sql_agent.ui import Ui
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class LocalGrpo(agl.Algorithm):
             f"Preflight: one call through proxy and store came back as a triplet "
             f"({len(triplet.prompt['token_ids'])} prompt and {len(triplet.response['token_ids'])} response ids)."
         )
+        await cancel_stale_rollouts(store)
         resources = await store.add_resources({RESOURCE: proxy.as_resource()})
         if session.step == 0:
             await self._validate(store, resources.resources_id, 0, val)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -18,9 +17,10 @@ class _Job:
 
 
 class Batcher:
-    """Turns single requests into batches of at most `max_batch`, waiting up to `window_s` for company.
+    """Turns single requests into batches of at most `max_batch`.
 
-    Hold `lock` to keep the policy still, for example while its weights change.
+    A batch starts when `window_s` seconds have passed without a new request: runners answer a finished batch one
+    after the other, and a batch that starts with the first of them makes all others wait for its end. Hold `lock` to keep the policy still, for example while its weights change.
     """
 
     def __init__(self, sampler: Sampler, *, max_batch: int, window_s: float) -> None:
@@ -56,11 +56,11 @@ class Batcher:
                 return
 
     def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
-        """The first job and those that come within the window; True when the end marker came too."""
-        batch, deadline = [first], time.monotonic() + self._window_s
+        """The first job and those that follow it closely; True when the end marker came too."""
+        batch = [first]
         while len(batch) < self._max_batch:
             try:
-                job = self._jobs.get(timeout=max(0.0, deadline - time.monotonic()))
+                job = self._jobs.get(timeout=self._window_s)
             except queue.Empty:
                 break
             if job is None:

@@ -84,7 +84,7 @@ def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, 
         raise DataError(f"question {question.id} has no SQL to demonstrate")
     tools = [tool_schema(database)]
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": instructions(question.lang, database.schema)},
+        {"role": "system", "content": instructions(question.lang, database.schema.columns)},
         {"role": "user", "content": question.question},
     ]
     call = {"name": "query_database_by_sql", "arguments": {"sql": question.sql}}

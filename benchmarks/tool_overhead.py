@@ -1,0 +1,120 @@
+"""Compares the tool (guard, limits, JSON) with bare sqlite3 on the same statements: python tool_overhead.py DB."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import platform
+import sqlite3
+import statistics
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from sql_agent.database import Limits, SqliteDatabase, open_database
+from sql_agent.tools import QueryTool
+
+# What a trained model sends: look-ups by name or id, keyword searches, comparisons, counts, joins, WITH.
+TEMPLATES = {
+    "by id": "SELECT med_name, indication, dosage FROM drugs_info WHERE id = {drug_id}",
+    "drug field": "SELECT adverse_reactions FROM drugs_info WHERE med_name = '{drug}'",
+    "disease field": "SELECT treatment, cause FROM disease WHERE disease_name = '{disease}'",
+    "keyword": "SELECT med_name, indication FROM drugs_info WHERE indication LIKE '%{disease}%' LIMIT 10",
+    "comparison": "SELECT med_name, storage FROM drugs_info WHERE med_name IN ('{drug}', '{other}')",
+    "aggregate": "SELECT COUNT(*) FROM drugs_info WHERE form LIKE '%{drug_id}%' AND status IS NOT NULL",
+    "join": (
+        "SELECT d.disease_name, g.med_name FROM disease d JOIN drugs_info g "
+        "ON g.indication LIKE '%' || d.disease_name || '%' WHERE d.id = {disease_id} ORDER BY g.med_name LIMIT 5"
+    ),
+    "with": (
+        "WITH found AS (SELECT disease_name, prognosis FROM disease WHERE overview LIKE '%{disease}%') "
+        "SELECT disease_name, prognosis FROM found WHERE prognosis IS NOT NULL ORDER BY 1 LIMIT 20"
+    ),
+}
+
+
+def statements(connection: sqlite3.Connection, rounds: int) -> Iterator[tuple[str, str]]:
+    """`rounds` distinct statements of each template, filled with names that the database has."""
+    drugs = connection.execute("SELECT DISTINCT med_name FROM drugs_info WHERE med_name <> ''").fetchall()
+    diseases = connection.execute("SELECT DISTINCT disease_name FROM disease WHERE disease_name <> ''").fetchall()
+    for number in range(rounds):
+        values = {
+            "drug_id": str(1 + number * 7),
+            "disease_id": str(1 + number * 3),
+            "drug": _text(drugs[number * 11 % len(drugs)][0]),
+            "other": _text(drugs[(number * 13 + 5) % len(drugs)][0]),
+            "disease": _text(diseases[number * 5 % len(diseases)][0]),
+        }
+        for name, template in TEMPLATES.items():
+            yield name, template.format(**values)
+
+
+def _text(value: str) -> str:
+    return value.replace("'", "''")
+
+
+async def measure(
+    database: SqliteDatabase, bare: sqlite3.Connection, rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Milliseconds of (bare sqlite3, tool) for each statement, by template; the two take turns in going first."""
+    tool = QueryTool(database)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in TEMPLATES}
+    await tool("SELECT 1")
+    for number, (name, sql) in enumerate(statements(bare, rounds)):
+        # By round, too: with an even number of templates each would otherwise always be measured in one order.
+        if (number + number // len(TEMPLATES)) % 2:
+            with_tool = await _timed_tool(tool, sql)
+            without = _timed_bare(bare, sql, database.limits)
+        else:
+            without = _timed_bare(bare, sql, database.limits)
+            with_tool = await _timed_tool(tool, sql)
+        if tool.calls[-1].answer.error:
+            raise SystemExit(f"refused: {sql}: {tool.calls[-1].answer.error}")
+        times[name].append((without, with_tool))
+    return times
+
+
+async def _timed_tool(tool: QueryTool, sql: str) -> float:
+    start = time.perf_counter()
+    await tool(sql)
+    return (time.perf_counter() - start) * 1000
+
+
+def _timed_bare(connection: sqlite3.Connection, sql: str, limits: Limits) -> float:
+    start = time.perf_counter()
+    cursor = connection.execute(sql)
+    cursor.fetchmany(limits.max_rows + 1)
+    cursor.close()
+    return (time.perf_counter() - start) * 1000
+
+
+def report(times: dict[str, list[tuple[float, float]]]) -> None:
+    """Print medians in ms: bare, tool, their difference (median of the pairs) and ratio."""
+    print(f"{'statement':14} {'n':>5} {'bare ms':>9} {'tool ms':>9} {'+ ms':>7} {'ratio':>6}")
+    everything = list(itertools.chain.from_iterable(times.values()))
+    for name, pairs in [*times.items(), ("all", everything)]:
+        bare, tool = (statistics.median(side) for side in zip(*pairs, strict=True))
+        extra = statistics.median(with_tool - without for without, with_tool in pairs)
+        print(f"{name:14} {len(pairs):5} {bare:9.3f} {tool:9.3f} {extra:7.3f} {tool / bare:6.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("database", type=Path)
+    parser.add_argument("--rounds", type=int, default=60, help="distinct statements of each kind")
+    arguments = parser.parse_args()
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"SQLite {sqlite3.sqlite_version}, sqlglot {version('sqlglot')}; no statement is repeated"
+    )
+    with open_database(arguments.database) as database:
+        bare = sqlite3.connect(f"{arguments.database.absolute().as_uri()}?mode=ro", uri=True)
+        report(asyncio.run(measure(database, bare, arguments.rounds)))
+        bare.close()
+
+
+if __name__ == "__main__":
+    main()

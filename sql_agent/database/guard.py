@@ -1,0 +1,209 @@
+"""Decides whether a statement may run: one SELECT over the two medical tables, made of known parts only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.sqlite import SQLite
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.sqlite import SQLiteParser
+
+from sql_agent.database import allowed
+from sql_agent.database.lexical import clean
+from sql_agent.database.schema import ROWID_NAMES, Schema, fold
+from sql_agent.database.scope import Scopes
+from sql_agent.errors import QueryError
+
+KINDS = {
+    "empty": "there is no statement",
+    "too_long": "the text is longer than allowed",
+    "too_complex": "too deep, too many tables, recursive, or a value grew too large",
+    "syntax": "not SQL that SQLite can read",
+    "not_select": "something else than SELECT or WITH ... SELECT",
+    "multiple_statements": "more than one statement",
+    "forbidden_table": "a table other than the medical ones",
+    "forbidden_function": "a function that is not on the list of harmless ones",
+    "unknown_table": "a table that the database does not have",
+    "unknown_column": "a column that the database does not have",
+    "timeout": "the deadline passed and the statement was interrupted",
+    "failed": "SQLite refused the statement for another reason",
+    "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
+}
+
+MAX_FUNCTION_CALLS = 64
+MAX_TRIM_CHARS = 64
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is)
+_NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
+_CALLS = (exp.Anonymous, exp.Like, exp.Glob)
+
+
+@dataclass(frozen=True)
+class CheckedQuery:
+    """A statement that may run. `medical`: an output column comes from a medical table or counts its rows.
+
+    `sql` is the statement without comments, with double-quoted texts turned into real ones. `ctes` are the names
+    of its WITH queries.
+    """
+
+    sql: str
+    medical: bool
+    ctes: frozenset[str]
+
+
+class _Parser(SQLiteParser):
+    """SQLite's parser with every function kept as it was written, so that the list of functions sees its own names."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": SQLiteParser.FUNCTION_PARSERS["CAST"]}
+
+    def _warn_unsupported(self) -> None:
+        """Called where sqlglot would log a warning and pass the text through unread."""
+        raise _not_select("a statement inside the statement")
+
+
+_DIALECT = SQLite()
+
+
+def check(sql: str, schema: Schema) -> CheckedQuery:
+    """Return the statement to run in place of `sql`. Raises QueryError with one of KINDS and a hint."""
+    return _check(sql, schema)
+
+
+@lru_cache(maxsize=2048)
+def _check(sql: str, schema: Schema) -> CheckedQuery:
+    text = clean(sql)
+    try:
+        tree = _parse(text)
+        nodes = list(tree.walk())
+        _check_nodes(nodes)
+        scopes = Scopes(schema)
+        relation = scopes.resolve(tree)
+    except RecursionError:
+        raise QueryError("too_complex", "the statement is nested too deeply", hint="simplify the statement") from None
+    if scopes.tables_seen != sum(isinstance(node, exp.Table) for node in nodes):
+        raise QueryError("syntax", "a table name stands where none is expected", hint="use a plain SELECT")
+    return CheckedQuery(_with_real_texts(text, nodes, schema), relation.medical, frozenset(scopes.ctes))
+
+
+def _parse(text: str) -> exp.Expr:
+    try:
+        trees = _Parser(dialect=_DIALECT).parse(_DIALECT.tokenize(text), text)
+    except ParseError as error:
+        raise _syntax_error(error) from None
+    except TokenError:
+        raise QueryError("syntax", "the statement cannot be split into words", hint="check its quotes") from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Select | exp.SetOperation):
+        raise _not_select(type(trees[0]).__name__ if trees else "nothing")
+    return trees[0]
+
+
+def _syntax_error(error: ParseError) -> QueryError:
+    details = error.errors[0] if error.errors else {}
+    near = str(details.get("highlight") or "").strip()
+    description = str(details.get("description") or "").rstrip(".")
+    if not description or "<" in description:  # sqlglot shows its own Python objects
+        description = "something is missing"
+    place = f" near {near[:60]!r}" if near else ""
+    return QueryError("syntax", f"{description}{place}", hint="write one SELECT statement in SQLite's dialect")
+
+
+def _not_select(what: str) -> QueryError:
+    return QueryError(
+        "not_select", f"{what.upper()} is not allowed", hint="only SELECT, or WITH followed by SELECT, is allowed"
+    )
+
+
+def _check_nodes(nodes: list[exp.Expr]) -> None:
+    calls = 0
+    for node in nodes:
+        kind = type(node)
+        if kind not in allowed.NODES:
+            raise _refused_node(node)
+        if isinstance(node, _CALLS):
+            calls += 1
+        if kind is exp.Anonymous and not isinstance(node.parent, exp.Table):
+            _check_function(node)
+        elif kind is exp.In and node.args.get("field") is not None:
+            raise QueryError("syntax", "IN needs parentheses", hint="write IN ('a', 'b') or IN (SELECT ...)")
+    if calls > MAX_FUNCTION_CALLS:
+        raise QueryError("too_complex", f"{calls} function calls and LIKEs, at most {MAX_FUNCTION_CALLS} are allowed")
+
+
+def _refused_node(node: exp.Expr) -> QueryError:
+    if isinstance(node, allowed.STATEMENTS):
+        return _not_select(type(node).__name__)
+    name = type(node).__name__
+    if isinstance(node, exp.RegexpLike | exp.ILike | exp.Func):
+        name = {"RegexpLike": "regexp", "ILike": "ilike"}.get(name, name.lower())
+        return _forbidden_function(name)
+    return QueryError("syntax", f"{name} is not supported here", hint="write a plain SELECT in SQLite's dialect")
+
+
+def _check_function(node: exp.Expr) -> None:
+    name = fold(node.name)
+    if name not in allowed.FUNCTIONS:
+        raise _forbidden_function(name)
+    # trim() compares every character with every other: only a short literal set keeps it quick.
+    if name in {"trim", "ltrim", "rtrim"} and len(node.expressions) > 1:
+        chars = node.expressions[1]
+        if not isinstance(chars, exp.Literal) or len(chars.name) > MAX_TRIM_CHARS:
+            raise QueryError("forbidden_function", f"{name}() takes a short literal as its second argument")
+
+
+def _forbidden_function(name: str) -> QueryError:
+    hint = allowed.FUNCTION_HINTS.get(name) or "use " + ", ".join(
+        ("lower()", "length()", "substr()", "instr()", "count()", "group_concat()", "or LIKE")
+    )
+    return QueryError("forbidden_function", f"the function {name}() is not allowed", hint=hint)
+
+
+def _with_real_texts(text: str, nodes: list[exp.Expr], schema: Schema) -> str:
+    """Replace each double-quoted word that stands for a column.
+
+    SQLite reads an unknown "word" as a text, silently. Where a value is expected we keep that (as 'word');
+    everywhere else it becomes `word`, which SQLite reports when there is no such column.
+    """
+    quoted = [node for node in nodes if isinstance(node, exp.Column) and _is_double_quoted(node, text)]
+    if not quoted:
+        return text
+    known = schema.column_names | ROWID_NAMES | _aliases(nodes)
+    for column in sorted(quoted, key=lambda node: -int(node.this.meta["start"])):
+        name = column.name
+        if _is_value_position(column) and not column.table and fold(name) not in known:
+            replacement = "'" + name.replace("'", "''") + "'"
+        else:
+            replacement = "`" + name.replace("`", "``") + "`"
+        text = text[: column.this.meta["start"]] + replacement + text[column.this.meta["end"] + 1 :]
+    return text
+
+
+def _is_double_quoted(column: exp.Column, text: str) -> bool:
+    name = column.this
+    return isinstance(name, exp.Identifier) and bool(name.quoted) and text[name.meta["start"]] == '"'
+
+
+def _aliases(nodes: list[exp.Expr]) -> frozenset[str]:
+    names = {fold(node.alias) for node in nodes if isinstance(node, exp.Alias)}
+    for node in nodes:
+        if isinstance(node, exp.TableAlias):
+            names.update(fold(column.name) for column in node.columns)
+    return frozenset(names)
+
+
+def _is_value_position(column: exp.Expr) -> bool:
+    """Whether a text makes sense here: right of a comparison, in a list, between, joined by ||, a later argument."""
+    node, parent = column, column.parent
+    while isinstance(parent, exp.Paren | exp.Escape):
+        node, parent = parent, parent.parent
+    key = node.arg_key
+    return (
+        (isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)) and key == "expression")
+        or (isinstance(parent, exp.In) and key == "expressions")
+        or (isinstance(parent, exp.Between) and key in {"low", "high"})
+        or isinstance(parent, exp.DPipe)
+        or (isinstance(parent, exp.Anonymous) and (node.index or 0) > 0)
+    )

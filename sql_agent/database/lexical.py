@@ -1,0 +1,102 @@
+"""What is checked on the text itself, before any parser: comments, odd characters, size and nesting."""
+
+from __future__ import annotations
+
+import re
+
+from sql_agent.errors import QueryError
+
+MAX_SQL_CHARS = 8_000
+MAX_NESTING = 24
+
+# SQLite's own rules: quotes double to escape (brackets cannot), comments do not nest, an open one runs to the end.
+_QUOTED_OR_COMMENT = re.compile(
+    r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])"""
+    r"""|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"""
+    r"""|(?P<open>['"`\[])""",
+    re.DOTALL,
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\ud800-\udfff]")
+_NON_ASCII = re.compile(r"[^\x00-\x7f]")
+_BRACKET = re.compile(r"[()]")
+_FIRST_WORD = re.compile(r"\s*([A-Za-z_]*)")
+_ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
+
+
+def clean(sql: str) -> str:
+    """Return the one SELECT statement in `sql` without comments and final semicolons.
+
+    Comments go because parsers disagree about where they end. Raises QueryError of kind empty, too_long, syntax,
+    too_complex, not_select or multiple_statements.
+    """
+    if len(sql) > MAX_SQL_CHARS:
+        raise QueryError("too_long", f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed")
+    control = _CONTROL.search(sql)
+    if control:
+        raise QueryError("syntax", f"the statement contains the character U+{ord(control.group()):04X}")
+    if sql.lstrip().startswith("```"):
+        raise QueryError("syntax", "the statement is wrapped in ``` marks", hint="send the SQL text alone")
+    text, bare = _without_comments(sql)
+    if not bare.strip("; \t\r\n"):
+        raise QueryError("empty", "there is no statement", hint="send one SELECT statement")
+    _check_first_word(text)
+    text, bare = _without_final_semicolons(text, bare)
+    if ";" in bare:
+        raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
+    _check_characters(bare)
+    _check_nesting(bare)
+    return text
+
+
+def _without_comments(sql: str) -> tuple[str, str]:
+    """The text without comments, and the same text with every quoted part blanked out (equal lengths)."""
+    text: list[str] = []
+    bare: list[str] = []
+    position = 0
+    for match in _QUOTED_OR_COMMENT.finditer(sql):
+        between = sql[position : match.start()]
+        position = match.end()
+        if match["open"]:
+            message = f"the quote {match['open']} at character {match.start() + 1} is never closed"
+            raise QueryError("syntax", message, hint="inside a text write '' for one quote")
+        quoted = match["quoted"]
+        text += (between, quoted or " ")
+        bare += (between, quoted[0] + "_" * (len(quoted) - 2) + quoted[-1] if quoted else " ")
+    text.append(sql[position:])
+    bare.append(sql[position:])
+    return "".join(text), "".join(bare)
+
+
+def _without_final_semicolons(text: str, bare: str) -> tuple[str, str]:
+    end = len(bare.rstrip("; \t\r\n"))
+    return text[:end], bare[:end]
+
+
+def _check_first_word(text: str) -> None:
+    match = _FIRST_WORD.match(text)
+    word = match[1].upper() if match else ""
+    if word in {"SELECT", "WITH"}:
+        return
+    shown = word or text.strip()[:20]
+    raise QueryError(
+        "not_select", f"the statement starts with {shown}", hint="only SELECT, or WITH followed by SELECT, is allowed"
+    )
+
+
+def _check_characters(bare: str) -> None:
+    """Refuse full-width punctuation and odd blanks: SQLite would read them as part of a name."""
+    for match in _NON_ASCII.finditer(bare):
+        char = match.group()
+        if not char.isalnum():
+            plain = _ASCII_FORM.get(char)
+            hint = f"write {plain!r} instead" if plain else "outside quotes use plain ASCII characters"
+            raise QueryError("syntax", f"the character {char!r} (U+{ord(char):04X}) stands outside quotes", hint=hint)
+
+
+def _check_nesting(bare: str) -> None:
+    depth = 0
+    for bracket in _BRACKET.findall(bare):
+        depth += 1 if bracket == "(" else -1
+        if depth > MAX_NESTING:
+            message = f"parentheses are nested deeper than {MAX_NESTING}"
+            raise QueryError("too_complex", message, hint="simplify the statement")

@@ -1,0 +1,80 @@
+"""Opens a SQLite file read-only and says clearly when it is not a medical database."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from sql_agent.database.schema import MEDICAL_TABLES, REQUIRED_COLUMNS, Schema, fold
+from sql_agent.errors import DatabaseFileError
+
+BUILD_HINT = "run: python -m sql_agent.data build --lang en"
+
+# No function can be interrupted halfway, so no value may grow to where one call takes long (0.02 s at this size).
+MAX_VALUE_BYTES = 100_000
+
+_SQLITE_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_COLUMN: 200,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 300,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+
+
+def read_only_connection(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write; it may be used from any thread, one at a time. Raises sqlite3.Error."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA query_only=ON")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        for limit, value in _SQLITE_LIMITS.items():
+            connection.setlimit(limit, value)
+        # Imported files are not always clean UTF-8: one bad byte should not cost a whole answer.
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def read_schema(path: Path) -> Schema:
+    """What the database at `path` has. Raises DatabaseFileError when it is not a filled medical database."""
+    if not path.exists():
+        raise DatabaseFileError(f"no database at {path}", hint=BUILD_HINT)
+    if not path.is_file():
+        raise DatabaseFileError(f"{path} is not a file", hint="name the database file itself")
+    if path.stat().st_size == 0:
+        raise DatabaseFileError(f"the database {path} is an empty file", hint=f"delete it and {BUILD_HINT}")
+    try:
+        connection = read_only_connection(path)
+        try:
+            return _inspect(connection, path)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise DatabaseFileError(f"{path} cannot be read as a SQLite database: {error}", hint=BUILD_HINT) from error
+
+
+def _inspect(connection: sqlite3.Connection, path: Path) -> Schema:
+    kinds = {fold(name): kind for name, kind in connection.execute("SELECT name, type FROM sqlite_master")}
+    tables: list[tuple[str, tuple[str, ...]]] = []
+    for table in MEDICAL_TABLES:
+        if kinds.get(table) != "table":
+            found = ", ".join(sorted(name for name, kind in kinds.items() if kind == "table")) or "no tables"
+            raise DatabaseFileError(f"{path} has no table {table} (found: {found})", hint=BUILD_HINT)
+        columns = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
+        missing = [name for name in REQUIRED_COLUMNS[table] if name not in map(fold, columns)]
+        if missing:
+            raise DatabaseFileError(f"{path}: table {table} has no column {', '.join(missing)}", hint=BUILD_HINT)
+        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
+            raise DatabaseFileError(f"{path}: table {table} has no rows", hint=f"delete the file and {BUILD_HINT}")
+        tables.append((table, columns))
+    others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in MEDICAL_TABLES)
+    return Schema(tables=tuple(tables), other_tables=frozenset(others))

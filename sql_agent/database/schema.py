@@ -1,0 +1,131 @@
+"""The two medical tables: their columns, how to create them, and what an opened database really has."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+MEDICAL_TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "drugs_info": (
+            "id",
+            "med_name",
+            "med_name_initial",
+            "med_barcode",
+            "med_approval",
+            "component",
+            "form",
+            "dosage",
+            "indication",
+            "adverse_reactions",
+            "contraindications",
+            "precautions",
+            "company_name",
+            "description",
+            "mechanism_action",
+            "cate_name",
+            "drug_interactions",
+            "storage",
+            "pack",
+            "period",
+            "approve_code",
+            "status",
+            "created_at",
+        ),
+        "disease": (
+            "id",
+            "disease_name",
+            "overview",
+            "clinical_manif",
+            "complication",
+            "epidemiology",
+            "examination",
+            "treatment",
+            "cause",
+            "diagnosis",
+            "differ_diag",
+            "prevention",
+            "prognosis",
+            "create_at",
+            "update_at",
+        ),
+    }
+)
+
+REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"drugs_info": ("id", "med_name"), "disease": ("id", "disease_name")}
+)
+
+ROWID_NAMES = frozenset({"rowid", "oid", "_rowid_"})
+
+_TO_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
+def fold(name: str) -> str:
+    """Lower-case a name as SQLite compares names: ASCII letters only, so that no look-alike becomes a table."""
+    return name.translate(_TO_LOWER)
+
+
+def create_table_sql(table: str) -> str:
+    """The CREATE TABLE statement of one medical table: `id` is the integer key, every other column text."""
+    columns = ", ".join(f"{name} {'INTEGER PRIMARY KEY' if name == 'id' else 'TEXT'}" for name in MEDICAL_TABLES[table])
+    return f"CREATE TABLE {table} ({columns})"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a database has: the columns of the medical tables in their order, and the names of all other tables."""
+
+    tables: tuple[tuple[str, tuple[str, ...]], ...]
+    other_tables: frozenset[str] = frozenset()
+
+    @cached_property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Column names by medical table; table names are in lower case."""
+        return dict(self.tables)
+
+    @cached_property
+    def column_names(self) -> frozenset[str]:
+        """Every column of either table, in lower case."""
+        return frozenset(fold(column) for _, columns in self.tables for column in columns)
+
+    def nearest_column(self, name: str) -> str:
+        """A hint for a column that is not there: where it is, the nearest names, or all of them."""
+        name = fold(name.rsplit(".", 1)[-1])
+        owners = [table for table, columns in self.tables if name in map(fold, columns)]
+        if owners:
+            return f"{name} is a column of {' and '.join(owners)}"
+        near = _nearest(name, sorted(self.column_names))
+        if near:
+            return "did you mean " + " or ".join(f"{self._owner(column)}.{column}" for column in near) + "?"
+        return "; ".join(f"{table} has {', '.join(columns)}" for table, columns in self.tables)
+
+    def nearest_table(self, name: str) -> str:
+        """A hint for a table that is not there."""
+        names = list(self.columns)
+        near = _nearest(fold(name), names)
+        return f"did you mean {near[0]}?" if near else f"the tables are {' and '.join(names)}"
+
+    def _owner(self, column: str) -> str:
+        return next(table for table, columns in self.tables if column in map(fold, columns))
+
+
+CANONICAL_SCHEMA = Schema(tables=tuple(MEDICAL_TABLES.items()))
+
+
+def _nearest(name: str, candidates: list[str]) -> list[str]:
+    """Up to two candidates that look like `name` as a whole or in one of their words (`name` and `med_name`)."""
+    scores = {candidate: _likeness(name, candidate) for candidate in candidates}
+    best = sorted(candidates, key=lambda candidate: (-scores[candidate], len(candidate)))
+    return [candidate for candidate in best[:2] if scores[candidate] >= 0.6]
+
+
+def _likeness(name: str, candidate: str) -> float:
+    """From 0 to 1; a match of one word counts a little less than a match of the whole name."""
+    whole = difflib.SequenceMatcher(None, name, candidate).ratio()
+    words = (word for word in candidate.split("_") if len(word) > 2)
+    parts = (difflib.SequenceMatcher(None, piece, word).ratio() for word in words for piece in {name, *name.split("_")})
+    return max(whole, 0.9 * max(parts, default=0.0))
