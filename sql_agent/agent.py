@@ -89,7 +89,7 @@ async def run_agent(
         except MaxTurnsExceeded:
             outcome = "too_many_turns"
         except ModelBehaviorError as error:
-            outcome = "unknown_tool" if "not found" in str(error) else "malformed_call"
+            outcome = _model_failure(str(error))
         except BadRequestError as error:
             if "context length" not in str(error):
                 raise
@@ -110,6 +110,19 @@ class _CountingModel(OpenAIChatCompletionsModel):
         self._turns = turns
 
     async def get_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        response = await super().get_response(*args, **kwargs)
+        try:
+            response = await super().get_response(*args, **kwargs)
+        except ModelBehaviorError:  # it replied, only not with anything usable
+            self._turns.count += 1
+            raise
         self._turns.count += 1
         return response
+
+
+def _model_failure(message: str) -> str:
+    """The reason code of a ModelBehaviorError, which openai-agents tells apart by its text only."""
+    if "not found in agent" in message:
+        return "unknown_tool"
+    if "no assistant text" in message:
+        return "no_output"
+    return "malformed_call"

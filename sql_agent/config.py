@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sql_agent.database.limits import Limits
 from sql_agent.errors import ConfigError
+from sql_agent.paths import ENV_FILES, RUNS, VAR
 from sql_agent.records import Lang
 
 Positive = Annotated[int, Field(gt=0)]
@@ -97,7 +98,7 @@ class TrainSettings(Section):
 class WarmupSettings(Section):
     """The supervised start on the training questions' own SQL; its result is cached on disk."""
 
-    steps: Annotated[int, Field(ge=0)] = Field(24, description="0 trains the model as it is")
+    steps: Annotated[int, Field(ge=0)] = Field(16, description="0 trains the model as it is")
     batch: Positive = 8
     lr: Annotated[float, Field(gt=0.0)] = 2e-4
 
@@ -105,7 +106,7 @@ class WarmupSettings(Section):
 class LocalSettings(Section):
     """The CPU backend."""
 
-    cache_dir: Path = Path("var/cache")
+    cache_dir: Path = VAR / "cache"
     threads: Annotated[int, Field(ge=0)] = Field(0, description="torch threads; 0 takes all cores")
     bf16: bool | None = Field(None, description="bf16 autocast in training; default: when the CPU has it in hardware")
     max_batch: Positive = Field(16, description="requests generated together")
@@ -116,7 +117,7 @@ class LocalSettings(Section):
 class TeacherSettings(BaseSettings):
     """The judge's endpoint, from the conventional variables or `.env`."""
 
-    model_config = SettingsConfigDict(env_file=".env", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     model: str | None = Field(None, validation_alias=AliasChoices("TEACHER_MODEL"))
     base_url: str | None = Field(None, validation_alias=AliasChoices("TEACHER_BASE_URL"))
@@ -126,7 +127,7 @@ class TeacherSettings(BaseSettings):
 class EndpointSettings(BaseSettings):
     """An OpenAI-compatible model to ask instead of the embedded one (sqlagent_test.py)."""
 
-    model_config = SettingsConfigDict(env_file=".env", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     base_url: str | None = Field(None, validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"))
     api_key: SecretStr | None = Field(None, validation_alias=AliasChoices("OPENAI_API_KEY"))
@@ -137,14 +138,14 @@ class Settings(BaseSettings):
     """All settings of one run; `load_settings` builds it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SQL_AGENT_", env_nested_delimiter="__", env_file=".env", extra="ignore", validate_default=True
+        env_prefix="SQL_AGENT_", env_nested_delimiter="__", env_file=ENV_FILES, extra="ignore", validate_default=True
     )
 
     lang: Lang = "en"
     model: str = Field("", description="a Hugging Face folder or id; empty takes the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = "auto"
     run_name: str = Field("", description="folder under `runs_dir`; empty makes one from the date")
-    runs_dir: Path = Path("runs")
+    runs_dir: Path = RUNS
     seed: int = 0
     database: DatabaseSettings = DatabaseSettings()
     data: DataSettings = DataSettings()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from sql_agent.config import Settings
 from sql_agent.errors import ConfigError
-
-VAR = Path("var")
+from sql_agent.paths import VAR
 
 
 def database_path(settings: Settings) -> Path:

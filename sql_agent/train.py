@@ -29,6 +29,7 @@ from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
 from sql_agent.report import write_report
 from sql_agent.runlog import RunLog
+from sql_agent.sampling import spread
 from sql_agent.services import configured_database, configured_judge
 from sql_agent.sockets import free_port
 from sql_agent.store import connect_store, managed_store_from_environment
@@ -126,13 +127,7 @@ def check_before_start(settings: Settings) -> tuple[list[Question], list[Questio
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
             hint="validate on questions that training never sees",
         )
-    return train, validation_sample(val, settings.data.val_questions)
-
-
-def validation_sample(questions: Sequence[Question], count: int) -> list[Question]:
-    """At most `count` questions, evenly from the whole file, always the same ones."""
-    step = max(1.0, len(questions) / count)
-    return [questions[int(i * step)] for i in range(min(count, len(questions)))]
+    return train, spread(val, settings.data.val_questions)
 
 
 def _trainer(

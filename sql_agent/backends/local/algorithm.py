@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -21,6 +20,7 @@ from sql_agent.preflight import check_triplet
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
 from sql_agent.runlog import RunLog
+from sql_agent.sampling import questions_of_step
 from sql_agent.sockets import bind_local
 from sql_agent.store import cancel_stale_rollouts
 from sql_agent.ui import Ui
@@ -231,20 +231,6 @@ class LocalGrpo(agl.Algorithm):
         finally:
             for rollout_id in groups.keys() - {r.rollout_id for r in ended}:
                 await store.update_rollout(rollout_id, status="cancelled")
-
-
-def questions_of_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
-    """The questions of a step (1-based): passes over the shuffled set, each pass in an order of its own.
-
-    A function of seed and step alone, so a resumed run goes on with exactly the questions it would have had.
-    """
-    chosen = []
-    for position in range((step - 1) * count, step * count):
-        epoch, index = divmod(position, len(questions))
-        order = list(range(len(questions)))
-        random.Random(f"{seed}-{epoch}").shuffle(order)
-        chosen.append(questions[order[index]])
-    return chosen
 
 
 class _signals:  # noqa: N801  reads as a function where it is used

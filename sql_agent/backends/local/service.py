@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
 
 from sql_agent.backends.local.batcher import Batcher
 from sql_agent.backends.local.chat import ChatEncoder
@@ -16,12 +20,18 @@ from sql_agent.sockets import bind_local
 
 
 class PolicyService:
-    """Serves `policy` on 127.0.0.1 from construction until `close`; `sock` is a bound socket, or any port is taken."""
+    """Serves `policy` on 127.0.0.1 from construction until `close`; `sock` is a bound socket, or any port is taken.
+
+    With `bf16` a bf16 copy answers, at nearly twice the speed. Its log-probabilities differ from the fp32 weights' by
+    up to 0.3 nats, which is why the update recomputes them and never takes them from here.
+    """
 
     def __init__(
-        self, policy: Policy, settings: LocalSettings, *, seed: int, sock: socket.socket | None = None
+        self, policy: Policy, settings: LocalSettings, *, seed: int, bf16: bool, sock: socket.socket | None = None
     ) -> None:
-        self._sampler = Sampler(policy, seed=seed)
+        self._policy = policy
+        self._serving = _bf16_copy(policy) if bf16 else policy
+        self._sampler = Sampler(self._serving, seed=seed)
         self._batcher = Batcher(self._sampler, max_batch=settings.max_batch, window_s=settings.batch_window_s)
         encoder = ChatEncoder(policy.tokenizer, policy.end_id)
         app = build_app(encoder, self._batcher, max_context=settings.max_context)
@@ -38,9 +48,17 @@ class PolicyService:
         """No request is sampled inside; afterwards nothing computed with the old weights is left."""
         with self._batcher.lock:
             yield
+            if self._serving is not self._policy:
+                self._serving.model.load_state_dict(self._policy.model.state_dict())
             self._sampler.weights_changed()
 
     def close(self) -> None:
         """Stop serving and free the port."""
         self._server.stop()
         self._batcher.close()
+
+
+def _bf16_copy(policy: Policy) -> Policy:
+    model = copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval()
+    model.set_attn_implementation("sdpa")  # eager is the faster one in training only
+    return replace(policy, model=model)

