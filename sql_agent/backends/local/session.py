@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sql_agent.backends.local import checkpoint
 from sql_agent.backends.local.forward import bf16_in_hardware
-from sql_agent.backends.local.model import Policy, load_policy, set_threads
+from sql_agent.backends.local.model import Policy, load_policy, prepare_torch
 from sql_agent.backends.local.service import PolicyService
 from sql_agent.backends.local.trainer import GrpoTrainer
 from sql_agent.backends.local.warmup import warmed_policy
@@ -94,7 +94,7 @@ def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) ->
 
 def _prepare_torch(settings: Settings) -> bool:
     """Set the number of threads; returns whether to use bf16."""
-    set_threads(settings.local.threads)
+    prepare_torch(settings.local.threads)
     return bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
 
 

@@ -1,0 +1,105 @@
+"""`python -m sql_agent.data build` makes the sample database, `questions` makes questions about any database."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+from rich.table import Table
+
+from sql_agent.cli import exits_cleanly
+from sql_agent.data.build import build_database
+from sql_agent.data.files import write_jsonl, write_parquet
+from sql_agent.data.questions import count_by_type, make_questions
+from sql_agent.data.questions.catalog import read_catalog
+from sql_agent.data.sample import load_sample
+from sql_agent.data.verify import verify
+from sql_agent.errors import DataError
+from sql_agent.paths import VAR
+from sql_agent.records import Lang, Question, TaskType
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one of the two commands and return the exit code."""
+    arguments = _parser().parse_args(argv)
+    console = Console(highlight=False)
+    if arguments.command == "build":
+        _build(arguments.lang, arguments.out or VAR / f"sample_{arguments.lang}.db", console)
+    else:
+        _questions(arguments, console)
+    return 0
+
+
+def _build(lang: Lang, path: Path, console: Console) -> None:
+    counts = build_database(load_sample(), lang, path)
+    console.print(f"{path}: {counts['drugs_info']} drugs, {counts['disease']} diseases", soft_wrap=True)
+
+
+def _questions(arguments: argparse.Namespace, console: Console) -> None:
+    catalog = read_catalog(arguments.db, arguments.lang)
+    made = make_questions(catalog, seed=arguments.seed, per_type=arguments.per_type)
+    verify((question for questions in made.values() for question in questions), catalog, arguments.db)
+    folder = arguments.out or VAR / f"questions_{arguments.db.stem}"
+    _write(made, folder)
+    console.print(_table(made))
+    console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
+    for split, questions in made.items():
+        if missing := set(get_args(TaskType)) - set(count_by_type(questions)):
+            console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
+
+
+def _write(made: Mapping[str, Sequence[Question]], folder: Path) -> None:
+    if not any(made.values()):
+        raise DataError("the database gives no question at all", hint="check that its fields are filled")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, questions in made.items():
+            write_parquet(folder / f"{split}.parquet", questions)
+        write_jsonl(
+            folder / "qa_dataset.jsonl",
+            ((question, {"split": split}) for split, questions in made.items() for question in questions),
+        )
+    except OSError as error:
+        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error
+
+
+def _table(made: Mapping[str, Sequence[Question]]) -> Table:
+    table = Table("task type", *made, "all")
+    counts = {split: count_by_type(questions) for split, questions in made.items()}
+    for task_type in get_args(TaskType):
+        row = [counts[split][task_type] for split in made]
+        table.add_row(task_type, *map(str, (*row, sum(row))))
+    totals = [len(questions) for questions in made.values()]
+    table.add_section()
+    table.add_row("all", *map(str, (*totals, sum(totals))))
+    return table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m sql_agent.data", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="make the SQLite file of the sample facts")
+    build.add_argument("--lang", choices=get_args(Lang), required=True)
+    build.add_argument("--out", type=Path, help="SQLite file to write (default: var/sample_LANG.db)")
+    questions = commands.add_parser("questions", help="make questions with gold SQL, answer and evidence")
+    questions.add_argument("--db", type=Path, required=True, help="a SQLite file with drugs_info and disease")
+    questions.add_argument("--out", type=Path, help="folder to write to (default: var/questions_NAME/)")
+    questions.add_argument("--seed", type=int, default=0)
+    questions.add_argument("--per-type", type=_positive, help="questions of each task type (default: by size)")
+    questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(exits_cleanly(main))

@@ -1,0 +1,54 @@
+"""Writes the sample facts into a SQLite file; the same facts give the same bytes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from sql_agent.data.sample import SampleRecord
+from sql_agent.database.schema import MEDICAL_TABLES, create_table_sql
+from sql_agent.errors import DataError
+from sql_agent.records import Lang
+
+
+def build_database(records: Iterable[SampleRecord], lang: Lang, path: Path) -> dict[str, int]:
+    """Write the `lang` half of `records` to the SQLite file `path`, replacing it at once when complete.
+
+    Ids count from 1 in the order of `records`. Returns the number of rows by table. Raises DataError when the file
+    cannot be written.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            counts = _write(records, lang, unfinished)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except (OSError, sqlite3.Error) as error:
+        raise DataError(f"cannot write {path}: {error}", hint="choose another file with --out") from error
+    return counts
+
+
+def _write(records: Iterable[SampleRecord], lang: Lang, path: Path) -> dict[str, int]:
+    path.unlink(missing_ok=True)
+    counts = dict.fromkeys(MEDICAL_TABLES, 0)
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode=OFF")
+        connection.execute("BEGIN")
+        for table in MEDICAL_TABLES:
+            connection.execute(create_table_sql(table))
+        for record in records:
+            counts[record.table] += 1
+            values = {"id": counts[record.table], **record.values[lang]}
+            marks = ", ".join("?" * len(values))
+            statement = f"INSERT INTO {record.table} ({', '.join(values)}) VALUES ({marks})"
+            connection.execute(statement, tuple(values.values()))
+        connection.execute("COMMIT")
+        connection.execute("VACUUM")
+    finally:
+        connection.close()
+    return counts

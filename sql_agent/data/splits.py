@@ -1,0 +1,70 @@
+"""Divides drugs and diseases into train, val and test so that questions about several of them stay possible."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+Key = tuple[str, str]
+
+SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
+# Entities that go together are kept in one split up to this many: larger clusters would unbalance a small database.
+MAX_CLUSTER = 10
+
+
+class Splits:
+    """Which split each entity belongs to."""
+
+    def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int) -> None:
+        """Assign `keys` (table, name) 70/10/20 by table. `together` are sets that questions need in one split, the most
+        wanted first; as many as possible are kept whole."""
+        self._seed = seed
+        clusters = _clusters(keys, together)
+        random.Random(seed).shuffle(clusters)  # noqa: S311  a reproducible choice, no secret
+        self._split = _assign(clusters, Counter(table for table, _ in keys))
+
+    def of(self, keys: Iterable[Key]) -> str | None:
+        """The split that all `keys` belong to, or None when they belong to several."""
+        splits = {self._split.get(key) or self._hashed(key) for key in keys}
+        return splits.pop() if len(splits) == 1 else None
+
+    def _hashed(self, key: Key) -> str:
+        """A split for a name that the database does not have: only unanswerable questions ask for it."""
+        digest = hashlib.sha256(f"{self._seed}\x00{key[0]}\x00{key[1]}".encode()).digest()
+        share = int.from_bytes(digest[:8], "big") / 2**64
+        for split, part in SHARES.items():
+            share -= part
+            if share < 0:
+                return split
+        return "train"
+
+
+def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]]) -> list[list[Key]]:
+    """Merge sets that overlap, in order, as long as no cluster grows beyond MAX_CLUSTER."""
+    cluster = {key: [key] for key in keys}
+    for group in together:
+        parts = {id(cluster[key]): cluster[key] for key in sorted(group) if key in cluster}
+        merged = [key for part in parts.values() for key in part]
+        if len(parts) > 1 and len(merged) <= MAX_CLUSTER:
+            for key in merged:
+                cluster[key] = merged
+    return list({id(part): part for part in cluster.values()}.values())
+
+
+def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
+    """Large clusters first, each to the split that lacks most of its share."""
+    split_of: dict[Key, str] = {}
+    filled = {split: Counter[str]() for split in SHARES}
+    for cluster in sorted(clusters, key=len, reverse=True):
+        sizes = Counter(table for table, _ in cluster)
+        split = max(SHARES, key=lambda name: _room(filled[name], SHARES[name], totals, sizes))
+        filled[split] += sizes
+        split_of.update(dict.fromkeys(cluster, split))
+    return split_of
+
+
+def _room(filled: Counter[str], share: float, totals: Counter[str], sizes: Counter[str]) -> float:
+    """How empty a split still is for what a cluster holds, from 0 (full) to 1 (empty), the tightest table deciding."""
+    return min(1 - (filled[table] + size) / (share * totals[table]) for table, size in sizes.items())
