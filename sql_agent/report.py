@@ -1,0 +1,167 @@
+"""Draw a run: one HTML page that works offline, from the files that the run left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader
+from plotly.io import to_html
+from plotly.offline import get_plotlyjs
+
+from sql_agent.cli import exits_cleanly
+from sql_agent.errors import DataError
+
+_SHOWN = 12  # rollouts in full; rollouts.jsonl has them all
+_HEIGHT = 320
+
+Row = dict[str, Any]
+# Names in the legend, and the colour that a name keeps on every figure (Okabe and Ito's set, told apart by all eyes).
+_FUNNEL = {
+    "rollouts/enqueued": ("enqueued", "#999999"),
+    "rollouts/finished": ("finished", "#56B4E9"),
+    "rollouts/with_triplets": ("with triplets", "#0072B2"),
+    "rollouts/kept": ("kept", "#009E73"),
+}
+_REWARD = {
+    "reward/mean": ("training mean", "#0072B2"),
+    "reward/judge": ("judge part", "#E69F00"),
+    "reward/rule": ("rule part", "#009E73"),
+}
+_AGENT = {
+    "agent/turns": ("turns", "#0072B2"),
+    "agent/tool_calls": ("queries", "#E69F00"),
+    "agent/sql_ok": ("share with a successful query", "#009E73"),
+}
+_TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("update", "#E69F00")}
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.html` into `run_dir` and return its path.
+
+    Files that are missing or end in half a line, as an interrupted run leaves them, give a page that says so. Raises
+    DataError when the folder holds no run at all.
+    """
+    if not (run_dir / "config.json").exists():
+        raise DataError(f"{run_dir} holds no run", hint="name a folder under runs/, such as runs/quickstart")
+    config = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    steps, validations, rollouts = (_lines(run_dir / f"{n}.jsonl") for n in ("metrics", "validation", "rollouts"))
+    template = Environment(loader=PackageLoader("sql_agent"), autoescape=True).get_template("report.html.j2")
+    page = template.render(
+        name=run_dir.resolve().name,
+        config=json.dumps(config, ensure_ascii=False, indent=2),
+        judge=config.get("judge", {}).get("name", "?"),
+        steps=steps,
+        validations=validations,
+        figures=_figures(steps, validations),
+        plotly=get_plotlyjs() if steps else "",
+        dropped=_dropped(rollouts),
+        rollouts=_worth_reading([r for r in rollouts if r.get("record")]),
+        total=len(rollouts),
+    )
+    target = run_dir / "report.html"
+    partial = run_dir / "report.html.partial"
+    partial.write_text(page, encoding="utf-8")
+    partial.replace(target)
+    return target
+
+
+def _lines(path: Path) -> list[Row]:
+    """The whole objects of a JSONL file; a last line that was cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1] if line]
+
+
+def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str, str]]:
+    """Title and HTML of each figure; none before the first step."""
+    if not steps:
+        return []
+    reward = _curves(steps, _REWARD, "reward (0–1.1)")
+    reward.add_scatter(
+        x=[v["step"] for v in validations],
+        y=[v.get("val/reward/mean") for v in validations],
+        name="validation, greedy",
+        mode="lines+markers",
+        line={"color": "#D55E00", "dash": "dot"},
+        marker={"size": 10, "symbol": "diamond"},
+    )
+    drawn = {
+        "Reward": reward,
+        "Rollouts per step": _curves(steps, _FUNNEL, "rollouts"),
+        "What the agent does": _curves(steps, _AGENT, "per rollout"),
+        "Time per step": _stacked(steps, _TIMING, "seconds"),
+    }
+    return [
+        (title, to_html(figure.update_xaxes(dtick=max(1, len(steps) // 10)), full_html=False, include_plotlyjs=False,
+                        default_width="100%", config={"displayModeBar": False, "responsive": True}))
+        for title, figure in drawn.items()
+    ]
+
+
+def _curves(steps: Sequence[Row], names: dict[str, tuple[str, str]], unit: str) -> go.Figure:
+    figure = go.Figure(layout=_layout(unit))
+    for key, (label, colour) in names.items():
+        values = [s.get(key) for s in steps]
+        figure.add_scatter(
+            x=[s["step"] for s in steps], y=values, name=label, mode="lines+markers", line={"color": colour}
+        )
+    return figure
+
+
+def _stacked(steps: Sequence[Row], names: dict[str, tuple[str, str]], unit: str) -> go.Figure:
+    figure = go.Figure(layout={**_layout(unit), "barmode": "stack"})
+    for key, (label, colour) in names.items():
+        figure.add_bar(x=[s["step"] for s in steps], y=[s.get(key) for s in steps], name=label, marker_color=colour)
+    return figure
+
+
+def _layout(unit: str) -> dict[str, Any]:
+    return {
+        "height": _HEIGHT,
+        "margin": {"l": 50, "r": 10, "t": 10, "b": 40},
+        "template": "plotly_white",
+        "xaxis": {"title": "step", "rangemode": "tozero", "tickformat": "d"},
+        "yaxis": {"title": unit, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.15},
+    }
+
+
+def _dropped(rollouts: Sequence[Row]) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {}
+    for rollout in rollouts:
+        if rollout["dropped"]:
+            counts[rollout["dropped"]] = counts.get(rollout["dropped"], 0) + 1
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _worth_reading(rollouts: Sequence[Row]) -> list[Row]:
+    """The last step's rollouts from best to worst, thinned evenly so that both ends and the middle are there."""
+    if not rollouts:
+        return []
+    last = max(r["step"] for r in rollouts)
+    ranked = sorted((r for r in rollouts if r["step"] == last), key=_total, reverse=True)
+    step = max(1.0, (len(ranked) - 1) / (_SHOWN - 1))
+    return [ranked[round(i * step)] for i in range(min(_SHOWN, len(ranked)))]
+
+
+def _total(rollout: Row) -> float:
+    reward = rollout["record"]["reward"]
+    return reward["rule"] + reward["judge"] if reward else -1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m sql_agent.report runs/NAME`"""
+    parser = argparse.ArgumentParser(description="Draw a run as one HTML page.")
+    parser.add_argument("run", type=Path, help="a folder such as runs/quickstart")
+    print(write_report(parser.parse_args(argv).run))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exits_cleanly(main))

@@ -1,0 +1,58 @@
+"""What a reference answer holds: its facts, each perhaps under a name, and how much of one an answer says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sql_agent.reward.text import find, is_number, longest_run, tokens
+
+_PARTS = re.compile(r"[;；\n]")
+_OWNER = re.compile(r"^([^:：]{1,60})[:：]\s*(.+)$", re.DOTALL)
+_NEARLY = 0.6  # a smaller share of a fact is a coincidence of words
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact as tokens; `owner` is the name it belongs to in a comparison ("Name: value"), else empty."""
+
+    value: tuple[str, ...]
+    owner: tuple[str, ...] = ()
+
+
+def split_facts(answer: str, *, owned: bool) -> list[Fact]:
+    """The facts of a reference answer; with `owned`, each "Name: value" is a value under its name.
+
+    Several values under one name ("Name: a, b") are facts of their own.
+    """
+    facts = []
+    for part in _PARTS.split(answer):
+        match = _OWNER.match(part.strip()) if owned else None
+        owner = tokens(match.group(1)) if match else ()
+        values = re.split(r"[,，、]\s*", match.group(2)) if match else [part]
+        facts += [Fact(value, owner) for text in values if (value := tokens(text))]
+    return facts
+
+
+def said(fact: Fact, answer: Sequence[str], owners: Sequence[tuple[str, ...]]) -> float:
+    """How much of `fact` the tokens of an answer say, 0.0–1.0.
+
+    1 for the whole fact as one run; the share of its longest run when that is at least 0.6 and no number of it is
+    missing; else 0. A fact with an owner is looked for between that owner's name and the next other one.
+    """
+    scope = _under(fact.owner, answer, owners) if fact.owner else answer
+    share = longest_run(fact.value, scope) / len(fact.value)
+    numbers = {token for token in fact.value if is_number(token)}
+    if share == 1.0:
+        return 1.0
+    return share if share >= _NEARLY and numbers <= set(scope) else 0.0
+
+
+def _under(owner: tuple[str, ...], answer: Sequence[str], owners: Sequence[tuple[str, ...]]) -> Sequence[str]:
+    start = find(owner, answer)
+    if start < 0:
+        return ()
+    after = start + len(owner)
+    ends = [at for other in owners if other != owner and (at := find(other, answer, after)) >= 0]
+    return answer[after : min(ends, default=len(answer))]

@@ -1,0 +1,52 @@
+"""Answers and facts as comparable tokens: English words, whole numbers, single Chinese characters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+_MARKDOWN = re.compile(r"[*_`#>|~]+|^\s*[-+•]\s+", re.MULTILINE)
+_TOKEN = re.compile(r"\d+(?:\.\d+)?|[a-z]+|[㐀-鿿]")
+_ITEMS = re.compile(r"[;；,，、\n。]|\.\s|\band\b|和|以及|及")
+
+
+def normalise(text: str) -> str:
+    """NFKC, lower case, and without Markdown, so that headers and bullets neither help nor hurt."""
+    return _MARKDOWN.sub(" ", unicodedata.normalize("NFKC", text).casefold())
+
+
+def tokens(text: str) -> tuple[str, ...]:
+    """The tokens of `text` in order. A number is one token, so 10 is not found in 100; plurals lose their s."""
+    return tuple(_singular(token) for token in _TOKEN.findall(normalise(text)))
+
+
+def items(text: str) -> list[tuple[str, ...]]:
+    """The tokens of each item of a list written in prose; items without tokens are left out."""
+    return [item for part in _ITEMS.split(normalise(text)) if (item := tokens(part))]
+
+
+def find(needle: Sequence[str], haystack: Sequence[str], start: int = 0) -> int:
+    """Where `needle` stands as one run in `haystack` from `start` on, or -1."""
+    width = len(needle)
+    for position in range(start, len(haystack) - width + 1):
+        if tuple(haystack[position : position + width]) == tuple(needle):
+            return position
+    return -1
+
+
+def longest_run(needle: Sequence[str], haystack: Sequence[str]) -> int:
+    """The length of the longest run of tokens that both share in order and without a gap."""
+    best, ends = 0, [0] * (len(haystack) + 1)
+    for token in needle:
+        ends = [0] + [ends[i] + 1 if token == other else 0 for i, other in enumerate(haystack)]
+        best = max(best, *ends)
+    return best
+
+
+def is_number(token: str) -> bool:
+    return token[0].isdigit()
+
+
+def _singular(token: str) -> str:
+    return token[:-1] if len(token) > 3 and token.endswith("s") and not token.endswith("ss") else token
