@@ -10,6 +10,7 @@ import secrets
 from importlib.resources import files
 from typing import Any
 
+from openai import OpenAIError
 from pydantic import BaseModel, Field, ValidationError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
@@ -74,6 +75,8 @@ class LlmJudge:
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise its import fetches a price list
         import litellm  # noqa: PLC0415  slow to import, and only this judge needs it
 
+        litellm.suppress_debug_info = True  # it prints advice on every error
+
         try:
             async for attempt in AsyncRetrying(
                 stop=stop_after_attempt(_ATTEMPTS),
@@ -93,7 +96,7 @@ class LlmJudge:
                         num_retries=0,
                         max_retries=0,
                     )
-        except litellm.exceptions.OpenAIError as error:
+        except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
             raise self._error(f"{type(error).__name__}: {error}") from None
         return str(response.choices[0].message.content or "")
 
