@@ -20,9 +20,9 @@ from sql_agent.config import EndpointSettings, Settings, load_settings
 from sql_agent.data.files import load_questions
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.lit_agent import grade_question
 from sql_agent.locations import question_file
 from sql_agent.records import Question, RolloutRecord
-from sql_agent.lit_agent import grade_question
 from sql_agent.sampling import spread
 from sql_agent.services import configured_database, configured_judge
 from sql_agent.ui import Ui
@@ -33,8 +33,8 @@ _ROWS_SHOWN = 5
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of sqlagent_test.py."""
     parser = argparse.ArgumentParser(
-        description="Ask a few questions end to end. The model is the one behind OPENAI_API_BASE (with OPENAI_MODEL and "
-        "OPENAI_API_KEY) when that is set, otherwise --model, otherwise the embedded one after its warm-up. "
+        description="Ask a few questions end to end. The model is the one behind OPENAI_API_BASE when that is set "
+        "(with OPENAI_MODEL and OPENAI_API_KEY), otherwise --model, otherwise the embedded one after its warm-up. "
         "For research on retrieval, not medical advice."
     )
     parser.add_argument("--model", help="a Hugging Face folder, such as runs/NAME/checkpoints/step-000020/model")
@@ -104,8 +104,12 @@ def show(record: RolloutRecord, console: Console) -> None:
         console.print(f"SQL     {escape(call.sql)}", soft_wrap=True)
         console.print(_rows(call.answer.columns, call.answer.records) if call.answer.error is None else "", end="")
         if call.answer.error is not None:
-            console.print(f"error   {escape(call.answer.error.kind)}: {escape(call.answer.error.message)}", soft_wrap=True)
-    console.print(f"Answer  {escape(record.answer) or '(none)'}  [{record.outcome}, {record.turns} turns]", soft_wrap=True)
+            console.print(
+                f"error   {escape(call.answer.error.kind)}: {escape(call.answer.error.message)}", soft_wrap=True
+            )
+    console.print(
+        f"Answer  {escape(record.answer) or '(none)'}  [{record.outcome}, {record.turns} turns]", soft_wrap=True
+    )
     console.print(f"Wanted  {escape(record.question.answer)}", soft_wrap=True)
     if record.reward is None:
         console.print(f"Dropped {escape(record.dropped or '')}", soft_wrap=True)

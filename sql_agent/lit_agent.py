@@ -18,7 +18,7 @@ from sql_agent.services import configured_database, configured_judge
 RESOURCE = "main_llm"
 
 
-class SqlLitAgent(agl.LitAgent[dict[str, Any]]):
+class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     """Runs one question per rollout. Training samples, validation uses its own temperature.
 
     The rollout's `RolloutRecord` is emitted as an object span. The return value is the reward, or None when the

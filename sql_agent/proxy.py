@@ -11,7 +11,7 @@ import agentlightning as agl
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
 
-class LoggedProxy(agl.LLMProxy):
+class LoggedProxy(agl.LLMProxy):  # type: ignore[misc]
     """An LLMProxy in a process of its own, bound to 127.0.0.1; what litellm prints goes to `log_file`."""
 
     def __init__(self, log_file: Path) -> None:

@@ -100,8 +100,8 @@ class RolloutRecord(Record):
     """One finished run of the agent on one question: everything a person needs to see what happened.
 
     `outcome` is "answered", or the reason code of a failure that is the model's own ("unknown_tool",
-    "malformed_call", "no_output", "too_many_turns", "context_overflow"); these are scored. `dropped` is the reason why the
-    rollout was left out of training (a judge or the infrastructure failed); then `reward` is None.
+    "malformed_call", "no_output", "too_many_turns", "context_overflow"); these are scored. `dropped` is the reason why
+    the rollout was left out of training (a judge or the infrastructure failed); then `reward` is None.
     """
 
     question: Question

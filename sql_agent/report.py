@@ -98,8 +98,16 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
         "Time per step": _stacked(steps, _TIMING, "seconds"),
     }
     return [
-        (title, to_html(figure.update_xaxes(dtick=max(1, len(steps) // 10)), full_html=False, include_plotlyjs=False,
-                        default_width="100%", config={"displayModeBar": False, "responsive": True}))
+        (
+            title,
+            to_html(
+                figure.update_xaxes(dtick=max(1, len(steps) // 10)),
+                full_html=False,
+                include_plotlyjs=False,
+                default_width="100%",
+                config={"displayModeBar": False, "responsive": True},
+            ),
+        )
         for title, figure in drawn.items()
     ]
 

@@ -119,7 +119,9 @@ async def collect(
     ]
 
 
-def read_rollout(rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any) -> FinishedRollout:
+def read_rollout(
+    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any
+) -> FinishedRollout:
     """One ended rollout from its spans; decides whether it can be trained on."""
     triplets = adapter.adapt(spans)
     record = _record(spans)
@@ -136,7 +138,7 @@ def read_rollout(rollout: agl.Rollout, group: str, spans: Sequence[Any], missing
     )
 
 
-def _reason_to_drop(
+def _reason_to_drop(  # noqa: PLR0911  one reason a line
     status: str, record: RolloutRecord | None, reward: float | None, triplets: int, missing: int
 ) -> str | None:
     if record is not None and record.dropped:

@@ -151,7 +151,7 @@ def _trainer(
         adapter=agl.LlmProxyTraceToTriplet(),
         llm_proxy=LoggedProxy(log_file),
         strategy=agl.ClientServerExecutionStrategy(
-            role=role,  # type: ignore[arg-type]
+            role=role,
             server_host="127.0.0.1",
             server_port=port,
             n_runners=settings.runner.n_runners,

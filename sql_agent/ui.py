@@ -32,7 +32,7 @@ class Ui:
             yield lambda done: bar.update(task, completed=done)
 
     def warmup(self, step: int, steps: int, loss: float) -> None:
-        if step == 1 or step == steps or step % 5 == 0:
+        if step in (1, steps) or step % 5 == 0:
             self.say(f"Warm-up {step}/{steps}: loss {loss:.3f} nats a token")
 
     def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:
@@ -46,8 +46,8 @@ class Ui:
 
     def validation(self, step: int, values: Mapping[str, float], *, questions: int) -> None:
         self.say(
-            f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on {questions} questions, "
-            f"{values.get('agent/sql_ok', 0):.0%} with a successful query"
+            f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on {questions} "
+            f"questions, {values.get('agent/sql_ok', 0):.0%} with a successful query"
         )
 
     def before_after(self, validations: list[Mapping[str, float]]) -> None:

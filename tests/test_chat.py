@@ -15,7 +15,10 @@ from sql_agent.backends.local.model import Policy, load_policy
 from sql_agent.trajectory import merge_turns
 
 TOOLS = [{"type": "function", "function": {"name": "query_database_by_sql", "parameters": {"type": "object"}}}]
-START: list[dict[str, Any]] = [{"role": "system", "content": "系统 system"}, {"role": "user", "content": "What is 布洛芬 for?"}]
+START: list[dict[str, Any]] = [
+    {"role": "system", "content": "系统 system"},
+    {"role": "user", "content": "What is 布洛芬 for?"},
+]
 FORGETFUL = """{%- for m in messages -%}<|im_start|>{{ m.role }}
 {{ m.content if m.role != 'assistant' or loop.last else '' }}<|im_end|>
 {% endfor -%}{%- if tools %}{% endif -%}{%- if add_generation_prompt -%}<|im_start|>assistant
@@ -27,7 +30,9 @@ def policy(tiny_model_folder: Path) -> Policy:
     return load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
 
 
-def converse(encoder: ChatEncoder, policy: Policy, replies: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def converse(
+    encoder: ChatEncoder, policy: Policy, replies: list[tuple[int, ...]]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Play replies (sampled ids) through a client that only sees messages; returns (prompt ids, response ids)."""
     messages, turns = list(START), []
     for ids in replies:
@@ -53,7 +58,9 @@ CALL = '<tool_call>\n{"name": "query_database_by_sql",   "arguments": {"sql": "S
 
 def test_the_next_prompt_continues_a_call_whose_text_the_client_rewrote(policy: Policy) -> None:
     first = (*ids_of(policy, f"  {CALL}  "), policy.end_id)
-    turns = converse(ChatEncoder(policy.tokenizer, policy.end_id), policy, [first, (*ids_of(policy, "pain"), policy.end_id)])
+    turns = converse(
+        ChatEncoder(policy.tokenizer, policy.end_id), policy, [first, (*ids_of(policy, "pain"), policy.end_id)]
+    )
     (sequence,) = merge_turns(turns)
     assert sequence.sampled == len(first) + len(turns[1][1])
     middle = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if not m]
@@ -71,7 +78,9 @@ def test_a_turn_cut_off_by_its_length_is_closed_before_the_next_one(policy: Poli
 
 @settings(max_examples=60, deadline=None)
 @given(replies=st.lists(st.lists(st.integers(3, 258), min_size=1, max_size=20).map(tuple), min_size=1, max_size=4))
-def test_any_sampled_bytes_stay_one_sequence_with_the_right_mask(policy: Policy, replies: list[tuple[int, ...]]) -> None:
+def test_any_sampled_bytes_stay_one_sequence_with_the_right_mask(
+    policy: Policy, replies: list[tuple[int, ...]]
+) -> None:
     turns = converse(ChatEncoder(policy.tokenizer, policy.end_id), policy, replies)
     (sequence,) = merge_turns(turns)
     sampled = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
@@ -83,7 +92,9 @@ def test_a_template_that_rewrites_history_is_seen_as_a_split(policy: Policy) -> 
     tokenizer = policy.tokenizer
     original, tokenizer.chat_template = tokenizer.chat_template, FORGETFUL
     try:
-        turns = converse(ChatEncoder(tokenizer, policy.end_id), policy, [(*ids_of(policy, "thought"), policy.end_id)] * 2)
+        turns = converse(
+            ChatEncoder(tokenizer, policy.end_id), policy, [(*ids_of(policy, "thought"), policy.end_id)] * 2
+        )
     finally:
         tokenizer.chat_template = original
     assert len(merge_turns(turns)) == 2, "a rewritten history must be seen as a split, not glued together"

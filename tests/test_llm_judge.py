@@ -39,7 +39,9 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(step, float):
             time.sleep(step)
             step = GOOD
-        status, payload = (200, completion(step)) if isinstance(step, str) else (step, {"error": {"message": f"no, {KEY}"}})
+        status, payload = (
+            (200, completion(step)) if isinstance(step, str) else (step, {"error": {"message": f"no, {KEY}"}})
+        )
         data = json.dumps(payload).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

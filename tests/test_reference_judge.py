@@ -76,7 +76,7 @@ def score(question: Question, answer: str, calls: tuple[QueryCall, ...]) -> floa
         (
             METFORMIN,
             METFORMIN_ROWS,
-            "The common adverse reactions of Metformin are diarrhoea, nausea, metallic taste, and vitamin B12 deficiency.",
+            "The adverse reactions of Metformin are diarrhoea, nausea, metallic taste, and vitamin B12 deficiency.",
         ),
         (METFORMIN, METFORMIN_ROWS, "**Diarrhoea**\n- Nausea\n- Metallic taste\n- Vitamin B12 deficiency"),
         (IBUPROFEN, IBUPROFEN_ROWS, "布洛芬的常见不良反应包括恶心、腹痛和消化道出血。"),
@@ -108,7 +108,11 @@ def test_a_right_and_grounded_answer_earns_nearly_all(
         (METFORMIN, METFORMIN_ROWS, "It could be nausea, or cough, or fever, or a rash, or itching."),
         (METFORMIN, METFORMIN_ROWS, "vitamin B6 deficiency"),
         (METFORMIN, (), EFFECTS),
-        (METFORMIN, (query("SELECT adverse_reactions FROM drugs_info WHERE med_name = 'Aspirin'", (EFFECTS,)),), EFFECTS),
+        (
+            METFORMIN,
+            (query("SELECT adverse_reactions FROM drugs_info WHERE med_name = 'Aspirin'", (EFFECTS,)),),
+            EFFECTS,
+        ),
         (METFORMIN, (query("SELECT 'Metformin', 'nausea'", (EFFECTS,), medical=False),), EFFECTS),
         (IBUPROFEN, IBUPROFEN_ROWS, "恶心；头晕；皮疹；咳嗽"),
         (COUNT, COUNT_ROWS, "12 or 13"),

@@ -1,6 +1,7 @@
 """Check this installation, one line a check: python utils/check_install.py [--gpu] [--online]
 
-Exit code 0 when nothing failed, 1 otherwise. What needs a GPU is skipped on a machine without one unless --gpu is given.
+Exit code 0 when nothing failed, 1 otherwise. What needs a GPU is skipped on a machine without one, unless --gpu is
+given.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def check_cuda() -> Check:
     if not torch.cuda.is_available():
         return Check("cuda", f"not usable (torch built for CUDA {torch.version.cuda})", "fail", GPU_INSTALL)
     driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],  # noqa: S607
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         capture_output=True, text=True, check=True, timeout=20,
     ).stdout.splitlines()  # fmt: skip
     return Check("cuda", f"{torch.version.cuda}, {len(driver)} × {driver[0]}", "ok")
@@ -191,12 +192,14 @@ def main() -> int:
         ("vllm", lambda: check_package("vllm", want="0.24.", fix=GPU_INSTALL)),
         ("verl", lambda: check_package("verl", want="0.9.", fix=GPU_INSTALL)),
         ("omegaconf", lambda: check_package("omegaconf", want="2.3", fix=GPU_INSTALL)),
-        ("antlr4", lambda: check_package("antlr4-python3-runtime", want="4.9.", fix="pip install antlr4-python3-runtime==4.9.3")),
-    ]  # fmt: skip
+        ("antlr4", lambda: check_package("antlr4-python3-runtime", want="4.9.", fix=GPU_INSTALL)),
+    ]
     results = [show(run(name, check)) for name, check in checks]
     wanted = arguments.gpu or shutil.which("nvidia-smi") is not None
     for name, check in gpu_checks:
-        results.append(show(run(name, check) if wanted else Check(name, "no GPU here", "skip", "only for --backend verl")))
+        results.append(
+            show(run(name, check) if wanted else Check(name, "no GPU here", "skip", "only for --backend verl"))
+        )
     failed = sum(result.verdict == "fail" for result in results)
     print(f"{len(results)} checks, {failed} failed")
     return 1 if failed else 0

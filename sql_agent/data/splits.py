@@ -22,7 +22,7 @@ class Splits:
         wanted first; as many as possible are kept whole."""
         self._seed = seed
         clusters = _clusters(keys, together)
-        random.Random(seed).shuffle(clusters)  # noqa: S311  a reproducible choice, no secret
+        random.Random(seed).shuffle(clusters)
         self._split = _assign(clusters, Counter(table for table, _ in keys))
 
     def of(self, keys: Iterable[Key]) -> str | None:

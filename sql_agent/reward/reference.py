@@ -31,11 +31,13 @@ _BY_HEART = 0.1
 _COPIED_RUN = 5  # tokens in a row from the question are a copy, not an answer
 _FREE_WORDS = 3  # beside a refusal
 _REFUSAL = re.compile(
-    r"(?:does|do|did) not (?:hold|contain|have|include|list|record)|(?:not|n't) (?:hold|contain|have|include|list|record)"
-    r"|no (?:information|record|data|entry|result|matching)|(?:not|cannot be|could not be) (?:found|recorded|listed|available)"
+    r"(?:not|n't) (?:hold|contain|have|include|list|record)|no (?:information|record|data|entry|result|matching)"
+    r"|(?:not|cannot be|could not be) (?:found|recorded|listed|available)"
     r"|(?:没有|未|无)(?:记录|收录|找到|查到|提供|包含|相关|这一|该|此|任何|信息)|查不到|找不到|不包含"
 )
-_RAW = re.compile(r'^\s*[\[{]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b', re.IGNORECASE | re.DOTALL)
+_RAW = re.compile(
+    r'^\s*[\[{]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b', re.IGNORECASE | re.DOTALL
+)
 _LITERAL = re.compile(r"'((?:[^']|'')+)'")
 
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _SERVED_AS = "policy"
 
 
-class LocalGrpo(agl.Algorithm):
+class LocalGrpo(agl.Algorithm):  # type: ignore[misc]
     """The algorithm of backend `local`.
 
     Torch is imported inside `run`, after agent-lightning has forked its runners: a process that has already
@@ -174,7 +174,9 @@ class LocalGrpo(agl.Algorithm):
                 hint=f"see {self._log.folder}/rollouts.jsonl, and run `python utils/check_install.py`",
             )
         if all(r.dropped for r in rollouts):
-            raise TrainingError(f"step {step}: every rollout was dropped: {reasons}", hint="mend the cause, then --resume")
+            raise TrainingError(
+                f"step {step}: every rollout was dropped: {reasons}", hint="mend the cause, then --resume"
+            )
         failed = sum((r.dropped or "").startswith("judge:") for r in rollouts)
         limit = self._settings.judge.max_failed_share
         if failed > limit * enqueued:
@@ -224,9 +226,7 @@ class LocalGrpo(agl.Algorithm):
                 store, list(groups), deadline_s=2 * runner.rollout_timeout_s, stop=self._stop, progress=progress
             )
         try:
-            finished = await collect(
-                store, self.get_adapter(), ended, groups, span_deadline_s=runner.span_deadline_s
-            )
+            finished = await collect(store, self.get_adapter(), ended, groups, span_deadline_s=runner.span_deadline_s)
             yield finished, len(groups)
         finally:
             for rollout_id in groups.keys() - {r.rollout_id for r in ended}:

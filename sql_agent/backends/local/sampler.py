@@ -48,7 +48,7 @@ class Sampler:
         """Forget what was computed with the old weights."""
         self._prefix, self._cache = (), None
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def sample(self, batch: Sequence[Request]) -> list[Sampled]:
         """One turn for each request, in order. Rows of different lengths are padded on the left."""
         out, positions, attention = self._prefill([r.prompt_ids for r in batch])

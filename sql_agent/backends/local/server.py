@@ -10,7 +10,8 @@ import uuid
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request as HttpRequest
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
@@ -42,7 +43,9 @@ def build_app(encoder: ChatEncoder, batcher: Batcher, *, max_context: int) -> Fa
         request = _request(body, prompt_ids)
         if len(prompt_ids) + request.max_tokens > max_context:
             asked = f"{len(prompt_ids)} prompt and {request.max_tokens} new tokens"
-            return _error(400, f"the model's maximum context length is {max_context}, asked: {asked}", "BadRequestError")
+            return _error(
+                400, f"the model's maximum context length is {max_context}, asked: {asked}", "BadRequestError"
+            )
         sampled = await _await(batcher, request, http)
         if sampled is None:
             return Response(status_code=499)

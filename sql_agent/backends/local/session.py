@@ -52,7 +52,11 @@ class Session:
             folder = checkpoint.latest(log.folder)
             with ui.status(f"Loading {folder}"):
                 session = cls(
-                    settings, log, load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir), sock, bf16=bf16
+                    settings,
+                    log,
+                    load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir),
+                    sock,
+                    bf16=bf16,
                 )
                 checkpoint.restore_optimizer(folder, session.trainer.optimizer)
             session.step = session.saved = checkpoint.step_of(folder)

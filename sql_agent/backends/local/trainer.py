@@ -90,7 +90,7 @@ class GrpoTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         for start in range(0, len(paired), size):
             loss, count = self._loss(paired[start : start + size], tokens)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total_loss += float(loss)
             clipped += count
         norm = torch.nn.utils.clip_grad_norm_(self._policy.model.parameters(), self._settings.max_grad_norm)

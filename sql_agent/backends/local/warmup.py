@@ -7,7 +7,6 @@ import json
 import logging
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from sql_agent.data.demonstrations import demonstration
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import DataError
 from sql_agent.records import Question
-from sql_agent.tools import function_tool, QueryTool, render
+from sql_agent.tools import QueryTool, function_tool, render
 from sql_agent.trajectory import TokenSequence, merge_turns
 
 logger = logging.getLogger(__name__)
@@ -126,7 +125,8 @@ def _choose(questions: Sequence[Question], settings: WarmupSettings, seed: int) 
         rng.shuffle(pool)
     order = [pool for _, pool in sorted(kinds.items(), key=lambda item: str(item[0]))]
     flat = [
-        order[i % len(order)][(i // len(order)) % len(order[i % len(order)])] for i in range(settings.steps * settings.batch)
+        order[i % len(order)][(i // len(order)) % len(order[i % len(order)])]
+        for i in range(settings.steps * settings.batch)
     ]
     return [flat[i : i + settings.batch] for i in range(0, len(flat), settings.batch)]
 

@@ -52,7 +52,7 @@ def make_questions(catalog: Catalog, *, seed: int = 0, per_type: int | None = No
     }
     made: dict[str, list[Question]] = {split: [] for split in SHARES}
     for task_type in get_args(TaskType):
-        rng = random.Random(f"{seed} {task_type}")  # noqa: S311  a reproducible choice, no secret
+        rng = random.Random(f"{seed} {task_type}")
         source = Source(catalog, wording(catalog.lang), by_split, related, rng, per_type)
         drafts: dict[str | None, list[Draft]] = {}
         for draft in GENERATORS[task_type](source):
