@@ -13,7 +13,7 @@ python -m sql_agent.data build --lang en
 python -m sql_agent.data questions --db var/sample_en.db
 echo "3/4  Warm-up on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
-python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=14 "$@"
+python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 "$@"
 echo "4/4  Done in $((SECONDS - started)) s. Where to look next:"
 cat <<EOF
      . .venv/bin/activate

@@ -52,7 +52,7 @@ class AgentSettings(Section):
     """How the agent runs. Training samples, validation is greedy."""
 
     max_turns: Positive = Field(4, description="calls of the model in one rollout, the final answer included")
-    max_tokens: Positive = Field(160, description="sampled tokens per turn")
+    max_tokens: Positive = Field(128, description="sampled tokens per turn")
     temperature: Annotated[float, Field(ge=0.0)] = 1.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     val_temperature: Annotated[float, Field(ge=0.0)] = 0.0

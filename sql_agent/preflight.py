@@ -13,7 +13,7 @@ from openai import AsyncOpenAI, OpenAIError
 from sql_agent.errors import PreflightError
 
 _OPENTELEMETRY_CAP = (1, 45)
-_DEADLINE_S = 60.0
+_CALL_TIMEOUT_S = 60.0
 
 
 def check_opentelemetry() -> None:
@@ -26,23 +26,26 @@ def check_opentelemetry() -> None:
         )
 
 
-async def check_triplet(store: agl.LightningStore, proxy: agl.LLMProxy, adapter: Any) -> agl.Triplet:
+async def check_triplet(
+    store: agl.LightningStore, proxy: agl.LLMProxy, adapter: Any, *, deadline_s: float = 15.0
+) -> agl.Triplet:
     """Make one real call through the proxy; its triplet must come back from the store with both id lists.
 
-    Returns the triplet. Raises PreflightError that names the part of the path that failed.
+    Spans may take `deadline_s` seconds to arrive. Returns the triplet. Raises PreflightError that names the part of
+    the path that failed.
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
     resource = proxy.as_resource()
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
     await _call(url, resource.model)
-    triplet = await _first_triplet(store, adapter, rollout.rollout_id)
+    triplet = await _first_triplet(store, adapter, rollout.rollout_id, deadline_s)
     await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
     return triplet
 
 
 async def _call(url: str, model: str) -> None:
     try:
-        async with AsyncOpenAI(base_url=url, api_key="unused", timeout=_DEADLINE_S, max_retries=0) as client:
+        async with AsyncOpenAI(base_url=url, api_key="unused", timeout=_CALL_TIMEOUT_S, max_retries=0) as client:
             await client.chat.completions.create(
                 model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4
             )
@@ -53,8 +56,8 @@ async def _call(url: str, model: str) -> None:
         ) from error
 
 
-async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: str) -> agl.Triplet:
-    deadline = time.monotonic() + _DEADLINE_S / 4
+async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: str, deadline_s: float) -> agl.Triplet:
+    deadline = time.monotonic() + deadline_s
     while True:
         spans = await store.query_spans(rollout_id, "latest")
         triplets = adapter.adapt(spans)

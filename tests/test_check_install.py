@@ -14,8 +14,9 @@ SCRIPT = Path(__file__).resolve().parents[1] / "utils" / "check_install.py"
 
 def check(folder: Path, database: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"SQL_AGENT_DATABASE__PATH": str(database)}
+    command = [sys.executable, str(SCRIPT), *flags]
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *flags], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
     )
 
 

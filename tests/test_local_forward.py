@@ -72,6 +72,42 @@ def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, t
         assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 6), st.booleans(), st.lists(st.integers(3, 200), min_size=1, max_size=9), st.integers(1, 7)
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_rows_that_join_and_leave_at_any_time_do_not_disturb_each_other(
+    policy: Policy, rows: list[tuple[int, bool, list[int], int]]
+) -> None:
+    sampler = Sampler(policy, seed=0)
+    waiting = [
+        (
+            delay,
+            Request((PREFIX if shared else PREFIX[50:]) + tuple(tail), max_tokens=length, temperature=0.0, top_p=1.0),
+        )
+        for delay, shared, tail, length in rows
+    ]
+    done = {}
+    tick = 0
+    while waiting or sampler.active:
+        fresh = [request for delay, request in waiting if delay <= tick]
+        waiting = [(delay, request) for delay, request in waiting if delay > tick]
+        if fresh:
+            sampler.admit(fresh)
+        for request, sampled in sampler.step():
+            done[request] = sampled.token_ids
+        tick += 1
+    assert len(done) == len(rows)
+    for request, token_ids in done.items():
+        assert token_ids == greedy(policy, request.prompt_ids, request.max_tokens)
+
+
 def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_folder: Path) -> None:
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     sampler = Sampler(policy, seed=0)

@@ -81,8 +81,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 def test_in_a_browser_the_figures_are_drawn_and_markup_in_the_data_is_inert(run: Path, tmp_path: Path) -> None:
     page = write_report(run)
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-             "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'chromium'}",
-             "--virtual-time-budget=5000"]  # fmt: skip
+             "--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000",
+             f"--user-data-dir={tmp_path / 'chromium'}"]  # fmt: skip
     dom = subprocess.run(
         ["chromium", *flags, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
     ).stdout

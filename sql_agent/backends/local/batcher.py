@@ -1,27 +1,20 @@
-"""Collect requests that arrive together and sample them as one batch, in one thread that owns the model."""
+"""Feed requests to the sampler as they come, in the one thread that owns the model."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from sql_agent.backends.local.sampler import Request, Sampled, Sampler
 
-
-@dataclass
-class _Job:
-    request: Request
-    result: Future[Sampled]
+_Job = tuple[Request, "Future[Sampled]"]
 
 
 class Batcher:
-    """Turns single requests into batches of at most `max_batch`.
+    """Continuous batching: up to `max_batch` rows are sampled together, and a new request joins between two tokens.
 
-    A batch starts when `window_s` seconds have passed without a new request: runners answer a finished batch one
-    after the other, and a batch that starts with the first of them makes all others wait for its end. Hold `lock` to
-    keep the policy still, for example while its weights change.
+    Hold `lock` to keep the policy still, for example while its weights change; it is free when no row is active.
     """
 
     def __init__(self, sampler: Sampler, *, max_batch: int, window_s: float) -> None:
@@ -30,52 +23,61 @@ class Batcher:
         self._max_batch = max_batch
         self._window_s = window_s
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
+        self._futures: dict[int, Future[Sampled]] = {}
+        self._closing = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="policy-batcher")
         self._thread.start()
 
     def submit(self, request: Request) -> Future[Sampled]:
         """Queue one request; the future holds its sampled turn, or the exception that sampling raised."""
-        job = _Job(request, Future())
-        self._jobs.put(job)
-        return job.result
+        future: Future[Sampled] = Future()
+        self._jobs.put((request, future))
+        return future
 
     def close(self) -> None:
-        """End the thread once the batch in hand is done."""
+        """End the thread once the rows in hand are done."""
         self._jobs.put(None)
         self._thread.join(timeout=60)
 
     def _work(self) -> None:
-        while (first := self._jobs.get()) is not None:
-            batch, ended = self._gather(first)
-            wanted = [job for job in batch if not job.request.cancelled.is_set()]
-            for job in batch:
-                if job not in wanted:
-                    job.result.cancel()
-            if wanted:
-                self._run(wanted)
-            if ended:
+        while not self._closing:
+            first = self._jobs.get()
+            if first is None:
                 return
+            with self.lock:
+                self._sample_until_idle(first)
 
-    def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
-        """The first job and those that follow it closely; True when the end marker came too."""
-        batch = [first]
-        while len(batch) < self._max_batch:
+    def _sample_until_idle(self, first: _Job) -> None:
+        fresh = [first, *self._arrived(self._max_batch - 1, self._window_s)]
+        while fresh or self._sampler.active:
             try:
-                job = self._jobs.get(timeout=self._window_s)
+                if fresh:
+                    self._futures |= {id(request): future for request, future in fresh}
+                    self._sampler.admit([request for request, _ in fresh])
+                for request, sampled in self._sampler.step():
+                    self._futures.pop(id(request)).set_result(sampled)
+            except Exception as error:  # whatever it was, it belongs to the clients that wait
+                self._fail(error)
+            fresh = self._arrived(self._max_batch - self._sampler.active, 0.0)
+
+    def _arrived(self, room: int, patience_s: float) -> list[_Job]:
+        """At most `room` requests that wait already or come within `patience_s` of each other."""
+        jobs: list[_Job] = []
+        while len(jobs) < room and not self._closing:
+            try:
+                job = self._jobs.get(timeout=patience_s) if patience_s else self._jobs.get_nowait()
             except queue.Empty:
                 break
             if job is None:
-                return batch, True
-            batch.append(job)
-        return batch, False
+                self._closing = True
+            elif job[0].cancelled.is_set():
+                job[1].cancel()
+            else:
+                jobs.append(job)
+        return jobs
 
-    def _run(self, jobs: list[_Job]) -> None:
-        try:
-            with self.lock:
-                sampled = self._sampler.sample([job.request for job in jobs])
-        except Exception as error:
-            for job in jobs:
-                job.result.set_exception(error)
-            return
-        for job, result in zip(jobs, sampled, strict=True):
-            job.result.set_result(result)
+    def _fail(self, error: Exception) -> None:
+        self._sampler.abandon()
+        for future in self._futures.values():
+            future.set_exception(error)
+        self._futures.clear()

@@ -1,4 +1,4 @@
-"""Sample a batch of turns from the policy, each with its own temperature, nucleus and length."""
+"""Sample turns from the policy, many at once: rows join and leave the batch between any two tokens."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.nn import functional
 
 from sql_agent.backends.local.forward import common_prefix, expand, prefix_cache
 from sql_agent.backends.local.model import Policy
@@ -16,7 +17,7 @@ _GREEDY = 1e-5
 _MIN_SHARED = 64  # tokens; a prefix worth keeping is a system prompt, not a coincidence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
     """One turn to sample. `cancelled` is set by a client that went away, and ends the row early."""
 
@@ -35,6 +36,21 @@ class Sampled:
     finish_reason: Literal["stop", "length"]
 
 
+@dataclass
+class _Rows:
+    """The rows being sampled: keys and values, which of their columns are real, each row's next position and logits.
+
+    Padding stands left of what it pads, so that all rows end in the same column.
+    """
+
+    requests: list[Request]
+    sampled: list[list[int]]
+    cache: Any
+    attention: torch.Tensor  # (rows, columns), 1 where real
+    positions: torch.Tensor  # (rows, 1), of the next token
+    logits: torch.Tensor  # (rows, vocabulary), fp32
+
+
 class Sampler:
     """Samples from one policy; keys and values of the prompts' shared start are kept until the weights change."""
 
@@ -42,83 +58,159 @@ class Sampler:
         self._policy = policy
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
-        self._cache: Any = None
+        self._prefix_cache: Any = None
+        self._rows: _Rows | None = None
+
+    @property
+    def active(self) -> int:
+        """How many rows are being sampled."""
+        return len(self._rows.requests) if self._rows else 0
 
     def weights_changed(self) -> None:
-        """Forget what was computed with the old weights."""
-        self._prefix, self._cache = (), None
+        """Forget what was computed with the old weights; no row may be active."""
+        self._prefix, self._prefix_cache = (), None
+
+    def abandon(self) -> None:
+        """Drop all rows, after an error."""
+        self._rows = None
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def sample(self, batch: Sequence[Request]) -> list[Sampled]:
-        """One turn for each request, in order. Rows of different lengths are padded on the left."""
-        out, positions, attention = self._prefill([r.prompt_ids for r in batch])
-        rows: list[list[int]] = [[] for _ in batch]
-        reasons: list[Literal["stop", "length"] | None] = [None] * len(batch)
-        for _ in range(max(r.max_tokens for r in batch)):
-            chosen = self._choose(out.logits[:, -1].float(), batch)
-            for index, (token, request) in enumerate(zip(chosen.tolist(), batch, strict=True)):
-                if reasons[index] is None:
-                    rows[index].append(token)
-                    reasons[index] = self._ended(token, len(rows[index]), request)
-            if all(reasons):
-                break
-            positions = positions + 1
-            attention = torch.cat([attention, attention.new_ones(len(batch), 1)], dim=1)
-            out = self._policy.model(
-                input_ids=chosen[:, None],
-                attention_mask=attention,
-                position_ids=positions,
-                past_key_values=out.past_key_values,
-                use_cache=True,
-            )
-        return [Sampled(tuple(row), reason or "length") for row, reason in zip(rows, reasons, strict=True)]
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Run the prompts of `requests` and add them as rows."""
+        fresh = self._prefill(requests)
+        self._rows = _joined(self._rows, fresh) if self._rows else fresh
 
-    def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Any, torch.Tensor, torch.Tensor]:
-        """Run the prompts; returns the model's output, the last position (rows, 1) and the attention mask."""
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def step(self) -> list[tuple[Request, Sampled]]:
+        """Sample one token in each row; returns the rows that ended with it and removes them."""
+        rows = self._rows
+        if rows is None:
+            return []
+        chosen = self._choose(rows.logits, rows.requests)
+        ended = {}
+        for index, (token, request) in enumerate(zip(chosen.tolist(), rows.requests, strict=True)):
+            rows.sampled[index].append(token)
+            reason = self._ended(token, len(rows.sampled[index]), request)
+            if reason:
+                ended[index] = (request, Sampled(tuple(rows.sampled[index]), reason))
+        going = [i for i in range(len(rows.requests)) if i not in ended]
+        self._rows = self._advance(_kept(rows, going) if ended else rows, chosen[going]) if going else None
+        return list(ended.values())
+
+    def sample(self, batch: Sequence[Request]) -> list[Sampled]:
+        """One turn for each request, in order: `admit` and `step` until all have ended."""
+        self.admit(batch)
+        done: dict[int, Sampled] = {}
+        while self.active:
+            done |= {id(request): sampled for request, sampled in self.step()}
+        return [done[id(request)] for request in batch]
+
+    def _prefill(self, requests: Sequence[Request]) -> _Rows:
+        prompts = [r.prompt_ids for r in requests]
         shared = self._shared(prompts)
         tails = [p[shared:] for p in prompts]
         width = max(map(len, tails))
         ids = torch.tensor([[self._policy.end_id] * (width - len(t)) + list(t) for t in tails])
         real = torch.tensor([[0] * (width - len(t)) + [1] * len(t) for t in tails])
+        cache = expand(self._prefix_cache, len(tails)) if shared else None
         attention = torch.cat([real.new_ones(len(tails), shared), real], dim=1)
         positions = (attention.cumsum(-1) - 1).clamp(min=0)
         out = self._policy.model(
             input_ids=ids,
             attention_mask=attention,
             position_ids=positions[:, shared:],
-            past_key_values=expand(self._cache, len(tails)) if shared else None,
+            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        return out, positions[:, -1:], attention
+        return _Rows(
+            requests=list(requests),
+            sampled=[[] for _ in requests],
+            cache=out.past_key_values,
+            attention=attention,
+            positions=positions[:, -1:] + 1,
+            logits=out.logits[:, -1].float(),
+        )
+
+    def _advance(self, rows: _Rows, tokens: torch.Tensor) -> _Rows:
+        rows.attention = functional.pad(rows.attention, (0, 1), value=1)
+        out = self._policy.model(
+            input_ids=tokens[:, None],
+            attention_mask=rows.attention,
+            position_ids=rows.positions,
+            past_key_values=rows.cache,
+            use_cache=True,
+        )
+        rows.positions = rows.positions + 1
+        rows.cache, rows.logits = out.past_key_values, out.logits[:, -1].float()
+        return rows
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
         """How many leading tokens come from the kept cache; computes that cache when a new start is worth it."""
         known = len(self._prefix)
-        if self._cache is not None and all(len(p) > known and p[:known] == self._prefix for p in prompts):
+        if self._prefix_cache is not None and all(len(p) > known and p[:known] == self._prefix for p in prompts):
             return known
         length = common_prefix(prompts)
         if len(prompts) < 2 or length < _MIN_SHARED:
             return 0
         self._prefix = prompts[0][:length]
-        self._cache = prefix_cache(self._policy.model, self._prefix)
-        return length if self._cache is not None else 0
+        self._prefix_cache = prefix_cache(self._policy.model, self._prefix)
+        return length if self._prefix_cache is not None else 0
 
-    def _choose(self, logits: torch.Tensor, batch: Sequence[Request]) -> torch.Tensor:
+    def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
         """The next token of each row, from logits (rows, vocabulary)."""
-        temperature = torch.tensor([max(r.temperature, _GREEDY) for r in batch])[:, None]
+        temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)
-        for row, request in enumerate(batch):
+        for row, request in enumerate(requests):
             if request.top_p < 1.0:
                 probabilities[row] = _nucleus(probabilities[row], request.top_p)
         drawn = torch.multinomial(probabilities, 1, generator=self._generator)[:, 0]
-        greedy = torch.tensor([r.temperature <= _GREEDY for r in batch])
+        greedy = torch.tensor([r.temperature <= _GREEDY for r in requests])
         return torch.where(greedy, logits.argmax(-1), drawn)
 
     def _ended(self, token: int, length: int, request: Request) -> Literal["stop", "length"] | None:
         if token in self._policy.stop_ids:
             return "stop"
         return "length" if length >= request.max_tokens or request.cancelled.is_set() else None
+
+
+def _joined(old: _Rows, new: _Rows) -> _Rows:
+    """Both sets of rows as one; the shorter one gets padding columns on its left."""
+    width = max(old.attention.shape[1], new.attention.shape[1])
+    for rows in (old, new):
+        missing = width - rows.attention.shape[1]
+        rows.attention = functional.pad(rows.attention, (missing, 0))
+        for layer in rows.cache.layers:
+            layer.keys = functional.pad(layer.keys, (0, 0, missing, 0))
+            layer.values = functional.pad(layer.values, (0, 0, missing, 0))
+    for layer, added in zip(old.cache.layers, new.cache.layers, strict=True):
+        layer.keys = torch.cat([layer.keys, added.keys])
+        layer.values = torch.cat([layer.values, added.values])
+    return _Rows(
+        requests=old.requests + new.requests,
+        sampled=old.sampled + new.sampled,
+        cache=old.cache,
+        attention=torch.cat([old.attention, new.attention]),
+        positions=torch.cat([old.positions, new.positions]),
+        logits=torch.cat([old.logits, new.logits]),
+    )
+
+
+def _kept(rows: _Rows, going: Sequence[int]) -> _Rows:
+    """Only the rows `going`, without columns that are padding in all of them."""
+    index = torch.tensor(going)
+    attention = rows.attention[index]
+    start = int(attention.any(dim=0).int().argmax())
+    for layer in rows.cache.layers:
+        layer.keys, layer.values = layer.keys[index, :, start:], layer.values[index, :, start:]
+    return _Rows(
+        requests=[rows.requests[i] for i in going],
+        sampled=[rows.sampled[i] for i in going],
+        cache=rows.cache,
+        attention=attention[:, start:],
+        positions=rows.positions[index],
+        logits=rows.logits[index],
+    )
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:

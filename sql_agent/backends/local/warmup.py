@@ -24,7 +24,7 @@ from sql_agent.tools import QueryTool, function_tool, render
 from sql_agent.trajectory import TokenSequence, merge_turns
 
 logger = logging.getLogger(__name__)
-_FORMAT = 1  # raise when the examples are made differently, so that old caches are not taken for new ones
+_FORMAT = 2  # raise when the examples are made differently, so that old caches are not taken for new ones
 
 
 def warmed_policy(
@@ -51,9 +51,9 @@ def warmed_policy(
     if not taught:
         raise DataError("no training question has SQL, so there is nothing to warm up on", hint="set warmup.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    batches = _choose(taught, settings, seed)
-    examples = {q.id: example(q, database, encoder, policy) for batch in batches for q in batch}
-    folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, batches, examples)}"
+    examples = [example(q, database, encoder, policy) for q in _choose(taught, settings, seed)]
+    batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
+    folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, batches)}"
     if (folder / "config.json").exists():
         logger.info("warm-up taken from %s", folder)
         return load_policy(str(folder), cache_dir=local.cache_dir)
@@ -63,7 +63,7 @@ def warmed_policy(
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * _schedule(step, len(batches))
-        values, mask = token_logprobs(policy.model, [examples[q.id] for q in batch], bf16=bf16)
+        values, mask = token_logprobs(policy.model, batch, bf16=bf16)
         loss = -values.sum() / mask.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
@@ -115,37 +115,25 @@ def tool_schema(database: SqliteDatabase) -> dict[str, Any]:
     }
 
 
-def _choose(questions: Sequence[Question], settings: WarmupSettings, seed: int) -> list[list[Question]]:
-    """Batches that go through all task types in turn, so that a short warm-up sees each of them."""
+def _choose(questions: Sequence[Question], settings: WarmupSettings, seed: int) -> list[Question]:
+    """Questions of all task types in turn, so that a short warm-up sees each of them equally often."""
     rng = random.Random(seed)
-    kinds: dict[str | None, list[Question]] = {}
+    kinds: dict[str, list[Question]] = {}
     for question in questions:
-        kinds.setdefault(question.task_type, []).append(question)
-    for pool in kinds.values():
+        kinds.setdefault(question.task_type or "", []).append(question)
+    pools = [pool for _, pool in sorted(kinds.items())]
+    for pool in pools:
         rng.shuffle(pool)
-    order = [pool for _, pool in sorted(kinds.items(), key=lambda item: str(item[0]))]
-    flat = [
-        order[i % len(order)][(i // len(order)) % len(order[i % len(order)])]
-        for i in range(settings.steps * settings.batch)
-    ]
-    return [flat[i : i + settings.batch] for i in range(0, len(flat), settings.batch)]
+    turns = range(settings.steps * settings.batch)
+    return [pools[i % len(pools)][i // len(pools) % len(pools[i % len(pools)])] for i in turns]
 
 
-def _schedule(step: int, steps: int) -> float:
-    """Rise over the first tenth, then fall linearly to a tenth."""
-    rise = max(1, steps // 10)
-    return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
-
-
-def _fingerprint(
-    policy: Policy, settings: WarmupSettings, batches: Sequence[Sequence[Question]], examples: dict[str, TokenSequence]
-) -> str:
+def _fingerprint(policy: Policy, settings: WarmupSettings, batches: Sequence[Sequence[TokenSequence]]) -> str:
     digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()}".encode())
     digest.update(_weights_identity(policy))
     for batch in batches:
-        for question in batch:
-            sequence = examples[question.id]
-            digest.update(repr((sequence.prompt_ids, sequence.response_ids, sequence.response_mask)).encode())
+        for s in batch:
+            digest.update(repr((s.prompt_ids, s.response_ids, s.response_mask)).encode())
     return digest.hexdigest()[:16]
 
 
