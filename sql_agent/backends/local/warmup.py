@@ -128,6 +128,12 @@ def _choose(questions: Sequence[Question], settings: WarmupSettings, seed: int) 
     return [pools[i % len(pools)][i // len(pools) % len(pools[i % len(pools)])] for i in turns]
 
 
+def _schedule(step: int, steps: int) -> float:
+    """Rise over the first tenth, then fall linearly to a tenth."""
+    rise = max(1, steps // 10)
+    return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
+
+
 def _fingerprint(policy: Policy, settings: WarmupSettings, batches: Sequence[Sequence[TokenSequence]]) -> str:
     digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()}".encode())
     digest.update(_weights_identity(policy))
