@@ -87,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     train, val = check_before_start(settings)
     store = connect_store(arguments.external_store_address) if arguments.external_store_address else None
     ui = Ui()
+    die_with_parent_after_fork()
     if role == "runner":
         _trainer(settings, None, store, managed=managed, role=role).fit(SqlLitAgent(settings), train)
         return 0
     log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
     ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
     algorithm = LocalGrpo(settings, log, ui, resume=arguments.resume)
-    die_with_parent_after_fork()
     log_file = log.folder / "proxy.log"
     trainer = _trainer(settings, algorithm, store, managed=managed, role=role, log_file=log_file)
     try:

@@ -197,6 +197,23 @@ def test_an_external_store_trains_the_same_step(arguments: list[str], tmp_path: 
     assert step["rollouts/with_triplets"] == step["rollouts/finished"] == 4
 
 
+def test_algorithm_and_runners_train_from_two_terminals(
+    arguments: list[str], tmp_path: Path, external_store: str
+) -> None:
+    shared = [*arguments, "--ci-fast", "--external-store-address", external_store]
+    runners = start(shared, AGL_MANAGED_STORE="0", AGL_CURRENT_ROLE="runner")
+    algorithm = start(shared, AGL_MANAGED_STORE="0", AGL_CURRENT_ROLE="algorithm")
+    output = finish(algorithm)
+    assert algorithm.returncode == 0, output
+    (step,) = lines(tmp_path / "runs" / "r" / "metrics.jsonl")
+    assert step["rollouts/with_triplets"] == step["rollouts/finished"] == 4
+    family, ports = family_and_ports(runners)
+    assert len(family) == 3
+    runners.terminate()
+    finish(runners, timeout=30)
+    assert_nothing_left(family, ports)
+
+
 @pytest.mark.parametrize(
     ("extra", "expected"),
     [
