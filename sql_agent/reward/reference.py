@@ -92,12 +92,14 @@ def _verdict(criteria: dict[str, float], reason: str) -> Verdict:
 
 def _precision(case: JudgeCase, facts: Sequence[Fact], held: Sequence[Fact]) -> float:
     asked = set(tokens(case.question.question))
-    known = asked | FRAMING | {token for fact in facts for token in fact.value + fact.owner}
+    # The column's own name, as the reference SQL has it, is framing too: "the adverse reactions are ...".
+    known = asked | FRAMING | set(tokens(case.question.sql or ""))
+    known |= {token for fact in facts for token in fact.value + fact.owner}
     if all(len(fact.value) == 1 and is_number(fact.value[0]) for fact in facts):
         numbers = {token for token in tokens(case.answer) if is_number(token)}
         if numbers - asked - {fact.value[0] for fact in facts}:
             return 0.0
-    wrong = sum(len([token for token in item if token not in known]) > len(item) / 4 for item in items(case.answer))
+    wrong = sum(len([token for token in item if token not in known]) > len(item) / 3 for item in items(case.answer))
     return (len(held) / (len(held) + wrong)) ** 2 if held else 0.0
 
 
