@@ -8,12 +8,13 @@ os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing calls
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.resources import files
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
-from openai import AsyncOpenAI, BadRequestError
+from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 
 from sql_agent.config import AgentSettings
 from sql_agent.database import SqliteDatabase
@@ -53,22 +54,31 @@ def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
 
 
 async def run_agent(
-    question: str, *, lang: Lang, database: SqliteDatabase, endpoint: Endpoint, settings: AgentSettings
+    question: str,
+    *,
+    lang: Lang,
+    database: SqliteDatabase,
+    endpoint: Endpoint,
+    settings: AgentSettings,
+    http_client: DefaultAsyncHttpxClient | None = None,
 ) -> AgentRun:
     """Ask the model behind `endpoint` one question, with the database as its only tool.
 
     A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
-    failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception.
+    failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception. With
+    `http_client` its connections are used and left open; otherwise the run opens and closes its own.
     """
     tool = QueryTool(database)
     turns = _TurnCounter()
     started = time.monotonic()
-    async with AsyncOpenAI(
-        base_url=endpoint.base_url,
-        api_key=endpoint.api_key,
-        timeout=settings.request_timeout_s,
-        max_retries=0,  # a second request inside one attempt would be recorded as a turn of its own
-    ) as client:
+    async with AsyncExitStack() as stack:
+        client = AsyncOpenAI(
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            timeout=settings.request_timeout_s,
+            max_retries=0,  # a second request inside one attempt would be recorded as a turn of its own
+            http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient()),
+        )
         agent = Agent(
             name="sql_agent",
             instructions=instructions(lang, database.schema.columns),

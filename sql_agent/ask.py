@@ -87,8 +87,8 @@ def _endpoint(settings: Settings, database: SqliteDatabase, console: Console) ->
         yield Endpoint(given.base_url, given.model, key, agent.val_temperature, agent.val_top_p)
         return
     # Only here, because asking another endpoint needs no torch.
-    from sql_agent.backends.local.server import MODEL_NAME  # noqa: PLC0415
     from sql_agent.backends.local.session import serve_for_questions  # noqa: PLC0415
+    from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
 
     service = serve_for_questions(settings, database, Ui(console))
     try:

@@ -71,7 +71,9 @@ class JudgeSettings(Section):
 class RunnerSettings(Section):
     """Runner processes and the store they talk to."""
 
-    n_runners: Positive = 8
+    n_runners: Positive = Field(4, description="processes")
+    concurrency: Positive = Field(32, description="rollouts at once in each runner process")
+    n_proxies: Positive = Field(1, description="LLM proxy processes; the verl backend gains from several")
     store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 takes a free port")
     poll_s: Seconds = 0.2
     rollout_timeout_s: Seconds = 300.0

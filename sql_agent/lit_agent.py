@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import agentlightning as agl
-from openai import OpenAIError
+from openai import DefaultAsyncHttpxClient, OpenAIError
 
 from sql_agent.agent import AgentRun, Endpoint, run_agent
 from sql_agent.config import Settings
@@ -21,8 +21,8 @@ RESOURCE = "main_llm"
 class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     """Runs one question per rollout. Training samples, validation uses its own temperature.
 
-    The rollout's `RolloutRecord` is emitted as an object span. The return value is the reward, or None when the
-    rollout is to be dropped: then the record says why, and nothing pretends to be a score of 0.
+    Returns the rollout's spans: its `RolloutRecord` as an object and, unless the rollout is to be dropped, its reward.
+    A record that was dropped says why, and nothing pretends to be a score of 0.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -30,18 +30,19 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._settings = settings
         self._database: SqliteDatabase | None = None
         self._judge: Judge | None = None
+        self._http: DefaultAsyncHttpxClient | None = None
 
-    async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> float | None:
+    async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         agent = self._settings.agent
         return await self._rollout(task, resources, rollout, agent.temperature, agent.top_p)
 
-    async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> float | None:
+    async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         agent = self._settings.agent
         return await self._rollout(task, resources, rollout, agent.val_temperature, agent.val_top_p)
 
     async def _rollout(
         self, task: dict[str, Any], resources: Any, rollout: Any, temperature: float, top_p: float
-    ) -> float | None:
+    ) -> list[Any]:
         question = Question.model_validate(task)
         llm = cast(agl.ProxyLLM, resources[RESOURCE])
         endpoint = Endpoint(
@@ -51,22 +52,41 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             temperature=temperature,
             top_p=top_p,
         )
-        if self._database is None or self._judge is None:
+        if self._database is None or self._judge is None or self._http is None:
             # Made in the runner process, not before the fork: a SQLite connection must not cross one.
             self._database, self._judge = configured_database(self._settings), configured_judge(self._settings)
-        record = await grade_question(question, endpoint, self._database, self._judge, self._settings)
-        agl.emit_object(record.model_dump(mode="json"))
-        return record.reward.total if record.reward else None
+            self._http = DefaultAsyncHttpxClient()
+        record = await grade_question(
+            question, endpoint, self._database, self._judge, self._settings, http_client=self._http
+        )
+        spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
+        if record.reward:
+            spans.append(agl.emit_reward(record.reward.total, propagate=False))
+        return spans
 
 
 async def grade_question(
-    question: Question, endpoint: Endpoint, database: SqliteDatabase, judge: Judge, settings: Settings
+    question: Question,
+    endpoint: Endpoint,
+    database: SqliteDatabase,
+    judge: Judge,
+    settings: Settings,
+    *,
+    http_client: DefaultAsyncHttpxClient | None = None,
 ) -> RolloutRecord:
-    """Run the agent on `question` and grade it. A failed judge or endpoint gives a record with `dropped` set."""
+    """Run the agent on `question` and grade it. A failed judge or endpoint gives a record with `dropped` set.
+
+    `http_client` lets many rollouts share their connections.
+    """
     run = AgentRun("", "answered", (), 0, 0.0)
     try:
         run = await run_agent(
-            question.question, lang=question.lang, database=database, endpoint=endpoint, settings=settings.agent
+            question.question,
+            lang=question.lang,
+            database=database,
+            endpoint=endpoint,
+            settings=settings.agent,
+            http_client=http_client,
         )
         reward = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
     except JudgeError as error:

@@ -10,6 +10,8 @@ from pathlib import Path
 import agentlightning as agl
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
+from sql_agent.telemetry import CallTelemetry
+
 
 class LoggedProxy(agl.LLMProxy):  # type: ignore[misc]
     """An LLMProxy in a process of its own, bound to 127.0.0.1; what litellm prints goes to `log_file`."""
@@ -22,7 +24,8 @@ class LoggedProxy(agl.LLMProxy):  # type: ignore[misc]
                 launch_mode="mp",
                 healthcheck_url="/health/liveliness",  # the default calls the model behind the proxy
                 startup_timeout=120.0,
-            )
+            ),
+            callbacks=["return_token_ids", CallTelemetry],
         )
         self._log_file = log_file
 

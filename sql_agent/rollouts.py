@@ -11,7 +11,7 @@ from typing import Any
 import agentlightning as agl
 
 from sql_agent.records import Question, RolloutRecord
-from sql_agent.trajectory import TokenSequence, from_triplets
+from sql_agent.trajectory import TokenSequence, merge_turns, turns_of
 
 _POLL_S = 0.1
 _OBJECT_SPAN = "agentlightning.object"
@@ -43,18 +43,20 @@ async def enqueue(
 
     One attempt each: a second attempt of the same rollout was seen to hang when a late span revived the first.
     """
-    groups = {}
-    for question in questions:
-        for _ in range(copies):
-            rollout = await store.enqueue_rollout(
+    queue = [question for question in questions for _ in range(copies)]
+    rollouts = await store.enqueue_many_rollouts(
+        [
+            agl.EnqueueRolloutRequest(
                 input=question.model_dump(mode="json"),
                 mode=mode,
                 resources_id=resources_id,
                 config=agl.RolloutConfig(timeout_seconds=timeout_s, max_attempts=1),
                 metadata={"group": question.id},
             )
-            groups[rollout.rollout_id] = question.id
-    return groups
+            for question in queue
+        ]
+    )
+    return {rollout.rollout_id: question.id for rollout, question in zip(rollouts, queue, strict=True)}
 
 
 async def wait_finished(
@@ -132,7 +134,7 @@ def read_rollout(
         group=group,
         record=record,
         reward=reward,
-        sequences=tuple(from_triplets(triplets)),
+        sequences=tuple(merge_turns(turns_of(triplets))),
         triplets=len(triplets),
         dropped=_reason_to_drop(rollout.status, record, reward, len(triplets), missing),
     )

@@ -29,10 +29,12 @@ from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
 from sql_agent.report import write_report
 from sql_agent.runlog import RunLog
+from sql_agent.runner import ConcurrentRunner
 from sql_agent.sampling import spread
 from sql_agent.services import configured_database, configured_judge
 from sql_agent.sockets import free_port
 from sql_agent.store import connect_store, managed_store_from_environment
+from sql_agent.triplets import CallTriplets
 from sql_agent.ui import Ui
 
 _CI_STEPS = 20
@@ -140,15 +142,14 @@ def _trainer(
     log_file: Path = Path(os.devnull),
 ) -> agl.Trainer:
     multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
-    tracer = agl.OtelTracer()
-    poll_s = settings.runner.poll_s
     port = settings.runner.store_port or (free_port() if managed and role == "both" else None)
+    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, poll_s=settings.runner.poll_s)
     return agl.Trainer(
         algorithm=algorithm,
         store=store,
-        tracer=tracer,
-        runner=agl.LitAgentRunner(tracer=tracer, poll_interval=poll_s, interval_jitter=poll_s / 10),
-        adapter=agl.LlmProxyTraceToTriplet(),
+        tracer=runner.tracer,
+        runner=runner,
+        adapter=CallTriplets(),
         llm_proxy=LoggedProxy(log_file),
         strategy=agl.ClientServerExecutionStrategy(
             role=role,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,19 @@ class TokenSequence:
     """One training sequence: a prompt, what follows it, and which of that the policy itself sampled.
 
     `response_mask[i]` is 1 where `response_ids[i]` was sampled and 0 where it came from a tool or the template.
+    `logprobs[i]` is what the sampling policy gave to `response_ids[i]`, 0.0 where the mask is 0; None when unknown.
     """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     response_mask: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.response_ids) != len(self.response_mask):
             raise ValueError(f"{len(self.response_ids)} response ids but {len(self.response_mask)} mask values")
+        if self.logprobs is not None and len(self.logprobs) != len(self.response_ids):
+            raise ValueError(f"{len(self.response_ids)} response ids but {len(self.logprobs)} log-probabilities")
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.response_ids)
@@ -31,30 +35,60 @@ class TokenSequence:
         return sum(self.response_mask)
 
 
-def merge_turns(turns: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[TokenSequence]:
-    """Join turns, each (prompt ids, response ids) in order, into as few sequences as possible.
+@dataclass(frozen=True)
+class SampledTurn:
+    """One call of the model: the ids it was given, the ids it sampled, and their log-probabilities if known."""
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+
+
+def merge_turns(turns: Iterable[SampledTurn]) -> list[TokenSequence]:
+    """Join the turns of one rollout, in order, into as few sequences as possible.
 
     A turn continues the sequence before it when its prompt starts with everything seen so far; what the prompt adds
     is masked out. Otherwise (a template that rewrites history) it starts a sequence of its own: training stays
     correct, only slower, and the caller counts the splits.
     """
     merged: list[TokenSequence] = []
-    for prompt, response in turns:
-        if merged:
-            last = merged[-1]
-            seen = last.prompt_ids + last.response_ids
-            if tuple(prompt[: len(seen)]) == seen:
-                added = tuple(prompt[len(seen) :])
-                merged[-1] = TokenSequence(
-                    last.prompt_ids,
-                    last.response_ids + added + tuple(response),
-                    last.response_mask + (0,) * len(added) + (1,) * len(response),
-                )
-                continue
-        merged.append(TokenSequence(tuple(prompt), tuple(response), (1,) * len(response)))
+    for turn in turns:
+        joined = _continued(merged[-1], turn) if merged else None
+        if joined is None:
+            merged.append(one_turn(turn))
+        else:
+            merged[-1] = joined
     return merged
 
 
-def from_triplets(triplets: Sequence[Any]) -> list[TokenSequence]:
-    """The sequences of a rollout from agent-lightning triplets (`prompt`/`response` dicts with `token_ids`)."""
-    return merge_turns((t.prompt["token_ids"], t.response["token_ids"]) for t in triplets)
+def one_turn(turn: SampledTurn) -> TokenSequence:
+    """A turn as a sequence of its own."""
+    return TokenSequence(turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs)
+
+
+def _continued(last: TokenSequence, turn: SampledTurn) -> TokenSequence | None:
+    seen = last.prompt_ids + last.response_ids
+    if turn.prompt_ids[: len(seen)] != seen:
+        return None
+    added = turn.prompt_ids[len(seen) :]
+    logprobs = None
+    if last.logprobs is not None and turn.logprobs is not None:
+        logprobs = last.logprobs + (0.0,) * len(added) + turn.logprobs
+    return TokenSequence(
+        last.prompt_ids,
+        last.response_ids + added + turn.response_ids,
+        last.response_mask + (0,) * len(added) + (1,) * len(turn.response_ids),
+        logprobs,
+    )
+
+
+def turns_of(triplets: Iterable[Any]) -> list[SampledTurn]:
+    """The turns of a rollout from agent-lightning triplets (`prompt`/`response` dicts with `token_ids`)."""
+    return [
+        SampledTurn(
+            tuple(t.prompt["token_ids"]),
+            tuple(t.response["token_ids"]),
+            tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
+        )
+        for t in triplets
+    ]

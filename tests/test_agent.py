@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from sql_agent.agent import Endpoint, instructions
-from sql_agent.backends.local.server import ServerThread
+from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config import load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sql_agent.backends.local.chat import ChatEncoder, parse_tool_calls
 from sql_agent.backends.local.model import Policy, load_policy
-from sql_agent.trajectory import merge_turns
+from sql_agent.backends.serving.chat import ChatEncoder, parse_tool_calls
+from sql_agent.trajectory import SampledTurn, merge_turns
 
 TOOLS = [{"type": "function", "function": {"name": "query_database_by_sql", "parameters": {"type": "object"}}}]
 START: list[dict[str, Any]] = [
@@ -30,16 +30,14 @@ def policy(tiny_model_folder: Path) -> Policy:
     return load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
 
 
-def converse(
-    encoder: ChatEncoder, policy: Policy, replies: list[tuple[int, ...]]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Play replies (sampled ids) through a client that only sees messages; returns (prompt ids, response ids)."""
+def converse(encoder: ChatEncoder, policy: Policy, replies: list[tuple[int, ...]]) -> list[SampledTurn]:
+    """Play replies (sampled ids) through a client that only sees messages; an id's log-probability is minus itself."""
     messages, turns = list(START), []
     for ids in replies:
         prompt_ids = encoder.encode(messages, TOOLS)
         reply = encoder.reply(ids)
         encoder.remember(messages, TOOLS, prompt_ids, reply)
-        turns.append((prompt_ids, ids))
+        turns.append(SampledTurn(prompt_ids, ids, tuple(-float(i) for i in ids)))
         message = json.loads(json.dumps(reply.message))
         messages = [*messages, message]
         for call in message.get("tool_calls", []):
@@ -62,7 +60,7 @@ def test_the_next_prompt_continues_a_call_whose_text_the_client_rewrote(policy: 
         ChatEncoder(policy.tokenizer, policy.end_id), policy, [first, (*ids_of(policy, "pain"), policy.end_id)]
     )
     (sequence,) = merge_turns(turns)
-    assert sequence.sampled == len(first) + len(turns[1][1])
+    assert sequence.sampled == len(first) + len(turns[1].response_ids)
     middle = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if not m]
     text = policy.tokenizer.decode(middle)
     assert "止痛" in text and text.endswith("<|im_start|>assistant\n")
@@ -85,7 +83,9 @@ def test_any_sampled_bytes_stay_one_sequence_with_the_right_mask(
     (sequence,) = merge_turns(turns)
     sampled = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
     assert sampled == [i for reply in replies for i in reply]
-    assert sequence.prompt_ids == turns[0][0]
+    assert sequence.prompt_ids == turns[0].prompt_ids
+    expected = [-float(i) * m for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True)]
+    assert sequence.logprobs == tuple(expected), "each log-probability must stay with its token"
 
 
 def test_a_template_that_rewrites_history_is_seen_as_a_split(policy: Policy) -> None:

@@ -12,11 +12,12 @@ import agentlightning as agl
 import pytest
 from fastapi import FastAPI
 
-from sql_agent.backends.local.server import ServerThread
+from sql_agent.backends.serving.server import ServerThread
 from sql_agent.errors import PreflightError
 from sql_agent.preflight import check_opentelemetry, check_triplet
 from sql_agent.proxy import LoggedProxy
 from sql_agent.sockets import bind_local, free_port
+from sql_agent.triplets import CallTriplets
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ async def preflight(api_base: str, log_file: Path) -> agl.Triplet:
     await store.start()
     try:
         await proxy.start()
-        return await check_triplet(store, proxy, agl.LlmProxyTraceToTriplet(), deadline_s=3.0)
+        return await check_triplet(store, proxy, CallTriplets(), deadline_s=3.0)
     finally:
         await proxy.stop()
         await store.stop()

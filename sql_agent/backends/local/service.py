@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import socket
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from dataclasses import replace
 import torch
 
 from sql_agent.backends.local.batcher import Batcher
-from sql_agent.backends.local.chat import ChatEncoder
 from sql_agent.backends.local.model import Policy
-from sql_agent.backends.local.sampler import Sampler
-from sql_agent.backends.local.server import ServerThread, build_app
+from sql_agent.backends.local.sampler import Request, Sampler
+from sql_agent.backends.serving.chat import ChatEncoder
+from sql_agent.backends.serving.engine import Sampling, Turn
+from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.config import LocalSettings
 from sql_agent.sockets import bind_local
 
@@ -34,7 +36,7 @@ class PolicyService:
         self._sampler = Sampler(self._serving, seed=seed)
         self._batcher = Batcher(self._sampler, max_batch=settings.max_batch, window_s=settings.batch_window_s)
         encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-        app = build_app(encoder, self._batcher, max_context=settings.max_context)
+        app = build_app(encoder, _BatchedEngine(self._batcher, settings.max_context))
         self._server = ServerThread(app, sock or bind_local())
         self._server.start()
 
@@ -56,6 +58,23 @@ class PolicyService:
         """Stop serving and free the port."""
         self._server.stop()
         self._batcher.close()
+
+
+class _BatchedEngine:
+    """The batcher as the server sees it."""
+
+    def __init__(self, batcher: Batcher, max_context: int) -> None:
+        self._batcher = batcher
+        self.max_context = max_context
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Turn:
+        request = Request(prompt_ids, sampling.max_tokens, sampling.temperature, sampling.top_p)
+        try:
+            sampled = await asyncio.wrap_future(self._batcher.submit(request))
+        except asyncio.CancelledError:
+            request.cancelled.set()
+            raise
+        return Turn(sampled.token_ids, sampled.finish_reason)
 
 
 def _bf16_copy(policy: Policy) -> Policy:

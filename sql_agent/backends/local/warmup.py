@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from sql_agent.agent import instructions
-from sql_agent.backends.local.chat import ChatEncoder, Reply
 from sql_agent.backends.local.forward import token_logprobs
 from sql_agent.backends.local.model import Policy, load_policy
+from sql_agent.backends.serving.chat import ChatEncoder, Reply
 from sql_agent.config import LocalSettings, WarmupSettings
 from sql_agent.data.demonstrations import demonstration
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import DataError
 from sql_agent.records import Question
 from sql_agent.tools import QueryTool, function_tool, render
-from sql_agent.trajectory import TokenSequence, merge_turns
+from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns
 
 logger = logging.getLogger(__name__)
 _FORMAT = 2  # raise when the examples are made differently, so that old caches are not taken for new ones
@@ -93,7 +93,7 @@ def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, 
         ids = (*policy.tokenizer(text, add_special_tokens=False)["input_ids"], policy.end_id)
         reply = encoder.reply(ids)
         encoder.remember(messages, tools, prompt_ids, Reply(reply.message, ids))
-        turns.append((prompt_ids, ids))
+        turns.append(SampledTurn(prompt_ids, ids))
         messages.append(reply.message)
         for made in reply.message.get("tool_calls", []):
             rows = render(database.query(question.sql))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import re
 import threading
@@ -115,6 +117,12 @@ def text_of(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content or ""
+
+
+def opening(messages: Sequence[Message], tools: Sequence[Message] | None) -> str:
+    """A name for how a conversation begins (what was said before the model's first turn), as a hexadecimal digest."""
+    said = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
+    return hashlib.sha256(_key(list(said), tools).encode()).hexdigest()
 
 
 def _for_template(message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""The policy behind an OpenAI-compatible endpoint on 127.0.0.1, with vLLM's token ids in its replies."""
+"""A policy behind an OpenAI-compatible endpoint, with the exact token ids and log-probabilities in its replies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Coroutine
 from typing import Any
 
 import uvicorn
@@ -15,9 +16,8 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from sql_agent.backends.local.batcher import Batcher
-from sql_agent.backends.local.chat import ChatEncoder
-from sql_agent.backends.local.sampler import Request, Sampled
+from sql_agent.backends.serving.chat import ChatEncoder, opening
+from sql_agent.backends.serving.engine import Engine, Sampling, Turn
 from sql_agent.errors import TrainingError
 
 MODEL_NAME = "policy"
@@ -25,13 +25,17 @@ _CLIENT_CHECK_S = 0.25
 _START_DEADLINE_S = 30.0
 
 
-def build_app(encoder: ChatEncoder, batcher: Batcher, *, max_context: int) -> FastAPI:
-    """The ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models."""
+def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
+    """The ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
+
+    Asked for `return_token_ids`, a reply carries `prompt_token_ids`, `response_token_ids` and, where the engine knows
+    them, `response_logprobs` (natural logarithms, one for each id); `response_token_ids` has one list per choice.
+    """
     app = FastAPI()
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "local"}]}
+        return {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "training"}]}
 
     @app.post("/v1/chat/completions")
     async def complete(http: HttpRequest) -> Response:
@@ -40,22 +44,24 @@ def build_app(encoder: ChatEncoder, batcher: Batcher, *, max_context: int) -> Fa
             return _error(400, "this server does not stream", "BadRequestError")
         tools = None if body.get("tool_choice") == "none" else body.get("tools")
         prompt_ids = encoder.encode(body["messages"], tools)
-        request = _request(body, prompt_ids)
-        if len(prompt_ids) + request.max_tokens > max_context:
-            asked = f"{len(prompt_ids)} prompt and {request.max_tokens} new tokens"
+        sampling = _sampling(body)
+        if len(prompt_ids) + sampling.max_tokens > engine.max_context:
+            asked = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
             return _error(
-                400, f"the model's maximum context length is {max_context}, asked: {asked}", "BadRequestError"
+                400, f"the model's maximum context length is {engine.max_context}, asked: {asked}", "BadRequestError"
             )
-        sampled = await _await(batcher, request, http)
-        if sampled is None:
+        turn = await _unless_gone(
+            engine.generate(prompt_ids, sampling, conversation=opening(body["messages"], tools)), http
+        )
+        if turn is None:
             return Response(status_code=499)
-        reply = encoder.reply(sampled.token_ids)
+        reply = encoder.reply(turn.token_ids)
         encoder.remember(body["messages"], tools, prompt_ids, reply)
-        calls = "tool_calls" in reply.message and sampled.finish_reason == "stop"
+        calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
         choice = {
             "index": 0,
             "message": reply.message,
-            "finish_reason": "tool_calls" if calls else sampled.finish_reason,
+            "finish_reason": "tool_calls" if calls else turn.finish_reason,
         }
         answer: dict[str, Any] = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
@@ -63,34 +69,36 @@ def build_app(encoder: ChatEncoder, batcher: Batcher, *, max_context: int) -> Fa
             "created": int(time.time()),
             "model": MODEL_NAME,
             "choices": [choice],
-            "usage": _usage(len(prompt_ids), len(sampled.token_ids)),
+            "usage": _usage(len(prompt_ids), len(turn.token_ids)),
         }
         if body.get("return_token_ids"):
             answer["prompt_token_ids"] = prompt_ids
-            choice["token_ids"] = sampled.token_ids
+            answer["response_token_ids"] = [turn.token_ids]
+            if turn.logprobs is not None:
+                answer["response_logprobs"] = turn.logprobs
         return JSONResponse(answer)
 
     return app
 
 
-def _request(body: dict[str, Any], prompt_ids: tuple[int, ...]) -> Request:
+def _sampling(body: dict[str, Any]) -> Sampling:
     def number(key: str, default: float) -> float:
         value = body.get(key)
         return default if value is None else float(value)
 
     limit = body.get("max_completion_tokens") or body.get("max_tokens") or 256
-    return Request(prompt_ids, int(limit), number("temperature", 1.0), number("top_p", 1.0))
+    return Sampling(int(limit), number("temperature", 1.0), number("top_p", 1.0))
 
 
-async def _await(batcher: Batcher, request: Request, http: HttpRequest) -> Sampled | None:
-    """The sampled turn; None when the client went away, which also stops the row."""
-    future = asyncio.wrap_future(batcher.submit(request))
-    while not future.done():
-        await asyncio.wait([future], timeout=_CLIENT_CHECK_S)
-        if not future.done() and await http.is_disconnected():
-            request.cancelled.set()
+async def _unless_gone(generating: Coroutine[Any, Any, Turn], http: HttpRequest) -> Turn | None:
+    """The sampled turn; None when the client went away, which also stops the sampling."""
+    task = asyncio.create_task(generating)
+    while not task.done():
+        await asyncio.wait([task], timeout=_CLIENT_CHECK_S)
+        if not task.done() and await http.is_disconnected():
+            task.cancel()
             return None
-    return future.result()
+    return task.result()
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:
@@ -113,7 +121,8 @@ class ServerThread:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{host}:{port}/v1"
 
     def start(self) -> None:
         """Serve, and return once requests are accepted. Raises TrainingError after 30 s without."""
