@@ -116,6 +116,24 @@ class LocalSettings(Section):
     max_context: Positive = 2048
 
 
+class VerlSettings(Section):
+    """The GPU backend. `config` holds verl's own configuration; see backends/verl/grpo.toml."""
+
+    n_gpus: Positive = Field(1, description="GPUs of each host")
+    nnodes: Positive = Field(1, description="hosts of the Ray cluster")
+    lora_rank: Annotated[int, Field(ge=0)] = Field(0, description="0 trains all weights")
+    trainer_mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
+    level: Literal["trajectory", "transition"] = Field("trajectory", description="what a training sequence holds")
+    gpu_memory_gb: Literal["auto", "24", "40", "80"] = "auto"
+    endpoints: Positive = Field(4, description="processes that render and parse conversations for the policy")
+    test_every: Annotated[int, Field(ge=0)] = Field(0, description="validate every so many steps; 0: before and after")
+    rollout_retries: Annotated[int, Field(ge=0)] = Field(3, description="runs of a lost rollout, beyond the first")
+    max_failed_share: Share = Field(0.2, description="of a step's rollouts; more stops the run")
+    stall_s: Seconds = Field(60.0, description="say who is waited for when no rollout ended for so long")
+    host: str = Field("127.0.0.1", description="the address of this host that other hosts reach; needed for nnodes > 1")
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
 class TeacherSettings(BaseSettings):
     """The judge's endpoint, from the conventional variables or `.env`."""
 
@@ -157,6 +175,7 @@ class Settings(BaseSettings):
     train: TrainSettings = TrainSettings()
     warmup: WarmupSettings = WarmupSettings()
     local: LocalSettings = LocalSettings()
+    verl: VerlSettings = VerlSettings()
 
     def database_limits(self) -> Limits:
         """The limits of one query, as the database takes them."""
@@ -209,14 +228,20 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 
 def load_settings(
-    overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
+    overrides: Iterable[str] = (),
+    *,
+    config_file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    defaults: Path | None = None,
 ) -> Settings:
     """Build the settings of a run.
 
     `overrides` are dotted (`train.lr=1e-5`), `flags` nested dicts from command-line flags; an override wins over a
-    flag. Raises ConfigError that names each bad key, its value and the reason.
+    flag. `defaults` is a TOML file weaker than everything else. Raises ConfigError that names each bad key, its value
+    and the reason.
     """
-    _TomlSource.values = _read_toml(config_file) if config_file else {}
+    weakest = _read_toml(defaults) if defaults else {}
+    _TomlSource.values = _merge(weakest, _read_toml(config_file) if config_file else {})
     explicit = _merge(dict(flags or {}), parse_overrides(overrides))
     _refuse_unknown(explicit, "command line")
     _refuse_unknown(_TomlSource.values, str(config_file))

@@ -16,4 +16,5 @@ def _project() -> Path:
 PROJECT = _project()
 VAR = PROJECT / "var"
 RUNS = PROJECT / "runs"
+VERL_DEFAULTS = Path(__file__).with_name("backends") / "verl" / "grpo.toml"
 ENV_FILES = (PROJECT / ".env", Path(".env"))

@@ -27,15 +27,14 @@ def check_opentelemetry() -> None:
 
 
 async def check_triplet(
-    store: agl.LightningStore, proxy: agl.LLMProxy, adapter: Any, *, deadline_s: float = 15.0
+    store: agl.LightningStore, resource: agl.ProxyLLM, adapter: Any, *, deadline_s: float = 15.0
 ) -> agl.Triplet:
-    """Make one real call through the proxy; its triplet must come back from the store with both id lists.
+    """Make one real call through a proxy's `resource`; its triplet must come back from the store with both id lists.
 
     Spans may take `deadline_s` seconds to arrive. Returns the triplet. Raises PreflightError that names the part of
     the path that failed.
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
-    resource = proxy.as_resource()
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
     await _call(url, resource.model)
     triplet = await _first_triplet(store, adapter, rollout.rollout_id, deadline_s)

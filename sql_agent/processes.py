@@ -12,9 +12,11 @@ _PR_SET_PDEATHSIG = 1
 
 def die_with_parent_after_fork() -> None:
     """From now on, every child forked from this process gets SIGTERM when the process dies (Linux only)."""
-    if sys.platform.startswith("linux"):
-        os.register_at_fork(after_in_child=_ask_for_signal)
+    os.register_at_fork(after_in_child=die_with_parent)
 
 
-def _ask_for_signal() -> None:
+def die_with_parent() -> None:
+    """Ask the kernel to send this process SIGTERM when its parent dies (Linux only; elsewhere nothing happens)."""
+    if not sys.platform.startswith("linux"):
+        return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

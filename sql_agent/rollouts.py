@@ -11,7 +11,7 @@ from typing import Any
 import agentlightning as agl
 
 from sql_agent.records import Question, RolloutRecord
-from sql_agent.trajectory import TokenSequence, merge_turns, turns_of
+from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns, turns_of
 
 _POLL_S = 0.1
 _OBJECT_SPAN = "agentlightning.object"
@@ -25,9 +25,13 @@ class FinishedRollout:
     group: str
     record: RolloutRecord | None
     reward: float | None
+    turns: tuple[SampledTurn, ...]
     sequences: tuple[TokenSequence, ...]
-    triplets: int
     dropped: str | None
+
+    @property
+    def triplets(self) -> int:
+        return len(self.turns)
 
 
 async def enqueue(
@@ -125,7 +129,7 @@ def read_rollout(
     rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any
 ) -> FinishedRollout:
     """One ended rollout from its spans; decides whether it can be trained on."""
-    triplets = adapter.adapt(spans)
+    turns = turns_of(adapter.adapt(spans))
     record = _record(spans)
     # The adapter gives the reward to the last triplet only; the final reward belongs to the whole rollout.
     reward = agl.find_final_reward(spans)
@@ -134,9 +138,9 @@ def read_rollout(
         group=group,
         record=record,
         reward=reward,
-        sequences=tuple(merge_turns(turns_of(triplets))),
-        triplets=len(triplets),
-        dropped=_reason_to_drop(rollout.status, record, reward, len(triplets), missing),
+        turns=tuple(turns),
+        sequences=tuple(merge_turns(turns)),
+        dropped=_reason_to_drop(rollout.status, record, reward, len(turns), missing),
     )
 
 

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 _CALL = "raw_gen_ai_request"
 _KEPT = frozenset(
-    f"llm.hosted_vllm.{name}" for name in ("id", "prompt_token_ids", "response_token_ids", "response_logprobs")
+    f"llm.hosted_vllm.{name}"
+    for name in ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
 )
 _CHOICES = "llm.hosted_vllm.choices"  # where vLLM itself puts the response ids
 _WAIT_S = 0.03  # how long a batch waits for company: less than anyone notices, more than one call in a busy step

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import logging
 import multiprocessing
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the runners
@@ -17,12 +19,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would no
 import agentlightning as agl
 
 from sql_agent.backends.local.algorithm import LocalGrpo
+from sql_agent.backends.verl.algorithm import VerlGrpo
 from sql_agent.cli import INTERRUPTED
 from sql_agent.config import Settings, load_settings
 from sql_agent.data.files import load_questions
 from sql_agent.errors import ConfigError
 from sql_agent.lit_agent import SqlLitAgent
 from sql_agent.locations import question_file
+from sql_agent.paths import VERL_DEFAULTS
 from sql_agent.preflight import check_opentelemetry
 from sql_agent.processes import die_with_parent_after_fork
 from sql_agent.proxy import LoggedProxy
@@ -38,6 +42,7 @@ from sql_agent.triplets import CallTriplets
 from sql_agent.ui import Ui
 
 _CI_STEPS = 20
+_SPAN_BYTES = 1 << 30
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -58,6 +63,15 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--train-file", type=Path, help="questions to train on, parquet or JSONL")
     parser.add_argument("--val-file", type=Path, help="questions to validate on, parquet or JSONL")
     parser.add_argument("--n-runners", type=int, help="runner processes")
+    parser.add_argument("--n-gpus", type=int, help="GPUs of each host (backend verl)")
+    parser.add_argument("--nnodes", type=int, help="hosts of the Ray cluster (backend verl)")
+    parser.add_argument("--lora-rank", type=int, help="train low-rank adapters only; 0 trains all weights")
+    parser.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"))
+    level = parser.add_mutually_exclusive_group()
+    level.add_argument("--trajectory-level", dest="level", action="store_const", const="trajectory",
+                       help="turns that continue each other are one training sequence (default)")  # fmt: skip
+    level.add_argument("--transition-level", dest="level", action="store_const", const="transition",
+                       help="every turn is a training sequence of its own")  # fmt: skip
     parser.add_argument("--external-store-address", metavar="URL", help="a store started with `agl store --port N`")
     parser.add_argument("--resume", action="store_true", help="continue the run called run_name")
     parser.add_argument("--config", type=Path, help="a TOML file of settings")
@@ -74,9 +88,29 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         "lang": arguments.lang,
         "data": {"train_file": arguments.train_file, "val_file": arguments.val_file},
         "runner": {"n_runners": arguments.n_runners},
+        "verl": {
+            "n_gpus": arguments.n_gpus,
+            "nnodes": arguments.nnodes,
+            "lora_rank": arguments.lora_rank,
+            "trainer_mode": arguments.trainer_mode,
+            "level": arguments.level,
+        },
         "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci else None},
     }
-    return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
+    settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
+    if chosen_backend(settings) == "local":
+        return settings
+    return load_settings(
+        arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
+    ).model_copy(update={"backend": "verl"})
+
+
+def chosen_backend(settings: Settings) -> Literal["local", "verl"]:
+    """The backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
+    if settings.backend != "auto":
+        return settings.backend
+    ready = importlib.util.find_spec("verl") is not None and shutil.which("nvidia-smi") is not None
+    return "verl" if ready else "local"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
     ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
-    algorithm = LocalGrpo(settings, log, ui, resume=arguments.resume)
+    algorithm = (VerlGrpo if settings.backend == "verl" else LocalGrpo)(settings, log, ui, resume=arguments.resume)
     log_file = log.folder / "proxy.log"
     trainer = _trainer(settings, algorithm, store, managed=managed, role=role, log_file=log_file)
     try:
@@ -118,7 +152,7 @@ def check_before_start(settings: Settings) -> tuple[list[Question], list[Questio
     """
     check_opentelemetry()
     if settings.backend == "verl":
-        raise ConfigError("this version has no verl backend", hint="use --backend local")
+        _check_verl(settings)
     configured_database(settings).close()
     configured_judge(settings)
     train = load_questions(question_file(settings, "train"))
@@ -134,7 +168,7 @@ def check_before_start(settings: Settings) -> tuple[list[Question], list[Questio
 
 def _trainer(
     settings: Settings,
-    algorithm: LocalGrpo | None,
+    algorithm: LocalGrpo | VerlGrpo | None,
     store: agl.LightningStore | None,
     *,
     managed: bool,
@@ -146,7 +180,8 @@ def _trainer(
     runner = ConcurrentRunner(concurrency=settings.runner.concurrency, poll_s=settings.runner.poll_s)
     return agl.Trainer(
         algorithm=algorithm,
-        store=store,
+        # The default store keeps spans until they fill 70 % of the memory.
+        store=store or agl.InMemoryLightningStore(thread_safe=True, eviction_memory_threshold=_SPAN_BYTES),
         tracer=runner.tracer,
         runner=runner,
         adapter=CallTriplets(),
@@ -162,11 +197,21 @@ def _trainer(
     )
 
 
+def _check_verl(settings: Settings) -> None:
+    if importlib.util.find_spec("verl") is None:
+        raise ConfigError(
+            "the verl backend is not installed",
+            hint="run `uv sync --extra gpu`, or use --backend local on this machine",
+        )
+    if not settings.model:
+        raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
+
+
 def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
     lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     ui.before_after([json.loads(line) for line in lines])
-    checkpoints = sorted((log.folder / "checkpoints").glob("step-*"))
-    ui.say(f"Model:    {checkpoints[-1] / 'model'}")
+    local = sorted((log.folder / "checkpoints").glob("step-*"))
+    ui.say(f"Model:    {local[-1] / 'model'}" if local else f"Model:    scripts/export_checkpoint.sh {log.folder} OUT")
     ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
     ui.say(f"Report:   {report}")
     ui.say("For research on retrieval, not medical advice.")

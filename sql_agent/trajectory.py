@@ -12,13 +12,15 @@ class TokenSequence:
     """One training sequence: a prompt, what follows it, and which of that the policy itself sampled.
 
     `response_mask[i]` is 1 where `response_ids[i]` was sampled and 0 where it came from a tool or the template.
-    `logprobs[i]` is what the sampling policy gave to `response_ids[i]`, 0.0 where the mask is 0; None when unknown.
+    `logprobs[i]` is what the sampling policy gave to `response_ids[i]`, 0.0 where the mask is 0, and `versions` are the
+    first and the last version of the weights that sampled; both None when unknown.
     """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     response_mask: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
+    versions: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if len(self.response_ids) != len(self.response_mask):
@@ -37,11 +39,12 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class SampledTurn:
-    """One call of the model: the ids it was given, the ids it sampled, and their log-probabilities if known."""
+    """One call of the model: the ids it was given, the ids it sampled, and what is known of the sampling."""
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
+    versions: tuple[int, int] | None = None
 
 
 def merge_turns(turns: Iterable[SampledTurn]) -> list[TokenSequence]:
@@ -63,7 +66,9 @@ def merge_turns(turns: Iterable[SampledTurn]) -> list[TokenSequence]:
 
 def one_turn(turn: SampledTurn) -> TokenSequence:
     """A turn as a sequence of its own."""
-    return TokenSequence(turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs)
+    return TokenSequence(
+        turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs, turn.versions
+    )
 
 
 def _continued(last: TokenSequence, turn: SampledTurn) -> TokenSequence | None:
@@ -79,7 +84,14 @@ def _continued(last: TokenSequence, turn: SampledTurn) -> TokenSequence | None:
         last.response_ids + added + turn.response_ids,
         last.response_mask + (0,) * len(added) + (1,) * len(turn.response_ids),
         logprobs,
+        _span(last.versions, turn.versions),
     )
+
+
+def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tuple[int, int] | None:
+    if first is None or second is None:
+        return None
+    return min(first[0], second[0]), max(first[1], second[1])
 
 
 def turns_of(triplets: Iterable[Any]) -> list[SampledTurn]:
@@ -89,6 +101,7 @@ def turns_of(triplets: Iterable[Any]) -> list[SampledTurn]:
             tuple(t.prompt["token_ids"]),
             tuple(t.response["token_ids"]),
             tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
+            (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
         )
         for t in triplets
     ]

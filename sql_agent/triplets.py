@@ -1,4 +1,4 @@
-"""Spans of the LLM proxy to triplets, with the log-probabilities that came with the tokens."""
+"""Spans of the LLM proxy to triplets, with the log-probabilities and weight versions that came with the tokens."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any
 
 import agentlightning as agl
 
-_LOGPROBS = "llm.hosted_vllm.response_logprobs"
-_ID = "llm.hosted_vllm.id"
+_PREFIX = "llm.hosted_vllm."
+_EXTRAS = {"logprobs": f"{_PREFIX}response_logprobs", "versions": f"{_PREFIX}response_versions"}
 
 
 class CallTriplets(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
-    """agent-lightning's adapter; `response["logprobs"]` holds one float per response id when the server gave them."""
+    """agent-lightning's adapter, which also keeps what the server said of the sampling.
+
+    `response["logprobs"]` holds one float per response id, `response["versions"]` the first and last version of the
+    weights; each only when the server gave it.
+    """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
         """The calls among the spans of one rollout, in order."""
-        logprobs = {
-            span.attributes[_ID]: json.loads(str(span.attributes[_LOGPROBS]))
-            for span in source
-            if span.attributes and _LOGPROBS in span.attributes
-        }
+        calls = {s.attributes[f"{_PREFIX}id"]: s.attributes for s in source if f"{_PREFIX}id" in (s.attributes or {})}
         triplets: list[agl.Triplet] = super().adapt(source)
         for triplet in triplets:
-            values = logprobs.get(triplet.metadata["response_id"])
-            if values is not None:
-                triplet.response["logprobs"] = values
+            attributes = calls.get(triplet.metadata["response_id"], {})
+            for name, key in _EXTRAS.items():
+                if key in attributes:
+                    triplet.response[name] = json.loads(str(attributes[key]))
         return triplets
 
     def _literal_eval_maybe(self, v: Any) -> Any:

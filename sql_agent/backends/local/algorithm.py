@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
 from sql_agent.runlog import RunLog
 from sql_agent.sampling import questions_of_step
+from sql_agent.signals import handled_signals
 from sql_agent.sockets import bind_local
 from sql_agent.store import cancel_stale_rollouts
 from sql_agent.ui import Ui
@@ -52,7 +52,7 @@ class LocalGrpo(agl.Algorithm):  # type: ignore[misc]
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
         self._stop = asyncio.Event()
-        with _signals(self._interrupt):
+        with handled_signals(self._interrupt):
             try:
                 await self._run(train_dataset, val_dataset)
             except SqlAgentError as error:
@@ -116,7 +116,7 @@ class LocalGrpo(agl.Algorithm):  # type: ignore[misc]
         self, session: Session, proxy: agl.LLMProxy, train: Sequence[Question], val: Sequence[Question]
     ) -> None:
         store = self.get_store()
-        triplet = await check_triplet(store, proxy, self.get_adapter())
+        triplet = await check_triplet(store, proxy.as_resource(), self.get_adapter())
         self._ui.say(
             f"Preflight: one call through proxy and store came back as a triplet "
             f"({len(triplet.prompt['token_ids'])} prompt and {len(triplet.response['token_ids'])} response ids)."
@@ -231,23 +231,3 @@ class LocalGrpo(agl.Algorithm):  # type: ignore[misc]
         finally:
             for rollout_id in groups.keys() - {r.rollout_id for r in ended}:
                 await store.update_rollout(rollout_id, status="cancelled")
-
-
-class _signals:  # noqa: N801  reads as a function where it is used
-    """While inside, SIGINT and SIGTERM call `handler` once; a second signal then ends the process the usual way."""
-
-    def __init__(self, handler: Any) -> None:
-        self._handler = handler
-
-    def __enter__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._once)
-
-    def _once(self) -> None:
-        self.__exit__()
-        self._handler()
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.remove_signal_handler(number)

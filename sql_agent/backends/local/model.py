@@ -18,13 +18,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from sql_agent.backends.serving.tokenizer import TOOL_TEMPLATE, load_tokenizer, stop_ids
 from sql_agent.errors import ModelError
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
-_CHATML = ("<|im_start|>", "<|im_end|>")
 
 transformers_logging.disable_progress_bar()
 logger = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
     """
     folder = source or str(embedded_folder(cache_dir))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = load_tokenizer(folder)
         # Eager attention trains a quarter faster than SDPA on CPU: no fused backward there.
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     except (OSError, ValueError, KeyError) as error:
@@ -68,8 +67,7 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
         raise ModelError(
             f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder"
         ) from None
-    _ensure_tool_template(tokenizer, folder)
-    return Policy(model.eval(), tokenizer, _stop_ids(tokenizer, model), folder)
+    return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config), folder)
 
 
 def embedded_folder(cache_dir: Path) -> Path:
@@ -92,34 +90,10 @@ def embedded_folder(cache_dir: Path) -> Path:
     model.hf_quantizer = None  # the weights are plain numbers now; without this save_pretrained refuses
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    tokenizer.chat_template = _TEMPLATE.read_text(encoding="utf-8")
+    tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
     folder.parent.mkdir(parents=True, exist_ok=True)
     Policy(model, tokenizer, (tokenizer.eos_token_id,), EMBEDDED_ID).save(folder)
     return folder
-
-
-def _ensure_tool_template(tokenizer: Any, folder: str) -> None:
-    template = tokenizer.chat_template
-    if isinstance(template, str) and "tools" in template:
-        return
-    vocabulary = tokenizer.get_vocab()
-    if not all(token in vocabulary for token in _CHATML):
-        raise ModelError(
-            f"the chat template of {folder!r} does not know tools, and its vocabulary has no {_CHATML[0]}",
-            hint="take a model whose template takes `tools`, such as Qwen2.5-Instruct",
-        )
-    tokenizer.chat_template = _TEMPLATE.read_text(encoding="utf-8")
-
-
-def _stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
-    configured = model.generation_config.eos_token_id
-    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
-    if "<|im_end|>" in tokenizer.get_vocab():
-        ids.insert(0, tokenizer.convert_tokens_to_ids("<|im_end|>"))
-    known = tuple(dict.fromkeys(i for i in ids if i is not None))
-    if not known:
-        raise ModelError("the tokenizer names no end token", hint="set eos_token in tokenizer_config.json")
-    return known
 
 
 def prepare_torch(threads: int) -> None:

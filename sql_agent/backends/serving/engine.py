@@ -17,11 +17,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Turn:
-    """The ids of one sampled turn, its end token included, why it ended, and each id's log-probability if known."""
+    """The ids of one sampled turn, its end token included, and why it ended.
+
+    `logprobs` holds each id's log-probability and `versions` the first and the last version of the weights that
+    sampled it (the number of updates), where the engine knows them.
+    """
 
     token_ids: tuple[int, ...]
     finish_reason: Literal["stop", "length"]
     logprobs: tuple[float, ...] | None = None
+    versions: tuple[int, int] | None = None
 
 
 class Engine(Protocol):

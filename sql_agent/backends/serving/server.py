@@ -30,6 +30,7 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
 
     Asked for `return_token_ids`, a reply carries `prompt_token_ids`, `response_token_ids` and, where the engine knows
     them, `response_logprobs` (natural logarithms, one for each id); `response_token_ids` has one list per choice.
+    `response_versions` are the first and last version of the weights.
     """
     app = FastAPI()
 
@@ -76,6 +77,8 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
             answer["response_token_ids"] = [turn.token_ids]
             if turn.logprobs is not None:
                 answer["response_logprobs"] = turn.logprobs
+            if turn.versions is not None:
+                answer["response_versions"] = turn.versions
         return JSONResponse(answer)
 
     return app

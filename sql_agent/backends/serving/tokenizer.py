@@ -1,0 +1,52 @@
+"""A model's tokenizer as the policy needs it: a chat template that knows tools, and the ids that end a turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, GenerationConfig
+
+from sql_agent.errors import ModelError
+
+TOOL_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+_CHATML = ("<|im_start|>", "<|im_end|>")
+
+
+def load_tokenizer(folder: str) -> Any:
+    """The tokenizer of a Hugging Face folder or id, with a chat template that can show tools.
+
+    Raises ModelError when there is none, and its vocabulary does not allow ours.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    template = tokenizer.chat_template
+    if isinstance(template, str) and "tools" in template:
+        return tokenizer
+    vocabulary = tokenizer.get_vocab()
+    if not all(token in vocabulary for token in _CHATML):
+        raise ModelError(
+            f"the chat template of {folder!r} does not know tools, and its vocabulary has no {_CHATML[0]}",
+            hint="take a model whose template takes `tools`, such as Qwen2.5-Instruct",
+        )
+    tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
+    return tokenizer
+
+
+def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
+    """The ids that end a turn, the one that the chat template writes first. Raises ModelError when there is none."""
+    configured = generation.eos_token_id if generation else None
+    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
+    if _CHATML[1] in tokenizer.get_vocab():
+        ids.insert(0, tokenizer.convert_tokens_to_ids(_CHATML[1]))
+    known = tuple(dict.fromkeys(i for i in ids if i is not None))
+    if not known:
+        raise ModelError("the tokenizer names no end token", hint="set eos_token in tokenizer_config.json")
+    return known
+
+
+def generation_config(folder: str) -> GenerationConfig | None:
+    """The folder's generation_config.json; None when it has none."""
+    try:
+        return GenerationConfig.from_pretrained(folder)
+    except OSError:
+        return None

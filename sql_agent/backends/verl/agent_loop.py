@@ -1,0 +1,68 @@
+"""verl's side of a rollout: ask for one, and hand its token sequences to the trainer."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+import aiohttp
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+_SESSIONS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
+
+
+class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
+    """Runs a verl session as a rollout of the LightningStore.
+
+    The agent itself runs in a runner process; this only waits for its rollout. Returns one output for each run of
+    turns that continue each other, all with the reward of the whole rollout. A rollout that was lost raises, and
+    verl counts the session as failed.
+    """
+
+    def __init__(self, trainer_config: Any, **_: Any) -> None:
+        # Not the base's: it prepares to render conversations, and here the endpoint does that.
+        self.config = trainer_config.config
+
+    async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
+        order = {
+            "question": sample["extra_info"]["question"],
+            "mode": sample["extra_info"]["mode"],
+            "step": int(sample["global_steps"]),
+            "group": sample["uid"],
+        }
+        url = f"{self.config.sql_agent.gateway}/rollouts"
+        async with _session().post(url, json=order) as response:
+            body = await response.json()
+            if response.status != 200:
+                raise RuntimeError(f"{response.status} from {url}: {body.get('detail')}")
+        return [_output(part, body) for part in body["sequences"]]
+
+
+def _session() -> aiohttp.ClientSession:
+    loop = asyncio.get_running_loop()
+    if loop not in _SESSIONS:
+        # No limit on connections and no time-out: a rollout has its own, and the desk watches over it.
+        _SESSIONS[loop] = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+        )
+    return _SESSIONS[loop]
+
+
+def _output(part: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:
+    return AgentLoopOutput(
+        prompt_ids=part["prompt_ids"],
+        response_ids=part["response_ids"],
+        response_mask=part["response_mask"],
+        response_logprobs=part["logprobs"],
+        reward_score=rollout["reward"],
+        num_turns=rollout["turns"],
+        metrics=AgentLoopMetrics(generate_sequences=rollout["seconds"]),
+        extra_fields={
+            "reward_extra_info": {},
+            "turn_scores": [],
+            "tool_rewards": [],
+            "min_global_steps": part["min_version"],
+            "max_global_steps": part["max_version"],
+        },
+    )

@@ -1,0 +1,231 @@
+"""GRPO on GPUs: verl trains, agent-lightning rolls out, this brings the two together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import agentlightning as agl
+
+from sql_agent.backends.verl.dataset import write_dataset
+from sql_agent.backends.verl.gateway import Gateway
+from sql_agent.backends.verl.ledger import Ledger
+from sql_agent.backends.verl.options import verl_environment, verl_options
+from sql_agent.backends.verl.stall import who_is_waited_for
+from sql_agent.config import Settings
+from sql_agent.desk import RolloutDesk
+from sql_agent.errors import ResumeError, SqlAgentError, TrainingError
+from sql_agent.lit_agent import RESOURCE
+from sql_agent.preflight import check_triplet
+from sql_agent.processes import die_with_parent
+from sql_agent.proxy import LoggedProxy
+from sql_agent.records import Question
+from sql_agent.runlog import RunLog
+from sql_agent.signals import handled_signals
+from sql_agent.store import cancel_stale_rollouts
+from sql_agent.ui import Ui
+
+_LOOK_S = 0.2
+_GRACE_S = 20.0
+
+
+class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
+    """The algorithm of backend `verl`.
+
+    verl's trainer runs in a process of its own and asks for rollouts at the gateway. `error` holds what ended the run
+    early, `interrupted` that a signal did.
+    """
+
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
+        self._settings = settings
+        self._log = log
+        self._ui = ui
+        self._resume = resume
+        self._proxies: list[LoggedProxy] = []
+        self._desk: RolloutDesk | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._ledger: Ledger
+        self._stop: asyncio.Event
+        self.error: SqlAgentError | None = None
+        self.interrupted = False
+
+    async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
+        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
+        self._stop = asyncio.Event()
+        with handled_signals(self._interrupt):
+            try:
+                await self._run(train_dataset, val_dataset)
+            except SqlAgentError as error:
+                self.error = error
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self._ui.say("Stopping; the last checkpoint stays. Interrupt again to stop at once.")
+        self._stop.set()
+
+    async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        self._ledger = Ledger(self._settings, self._log, self._ui, val_questions=len(val))
+        if self._resume:
+            step = last_checkpoint(self._log.folder)
+            self._log.forget_after(step)
+            self._ui.say(f"Resuming after step {step}")
+        write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
+        write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
+        sock = socket.socket()
+        sock.bind((self._settings.verl.host, 0))
+        gateway = Gateway(sock, self._open_desk, split_turns=self._settings.verl.level == "transition")
+        await gateway.start()
+        try:
+            await self._train(gateway.url)
+        finally:
+            await gateway.stop()
+            if self._watch is not None:
+                self._watch.cancel()
+            for proxy in self._proxies:
+                await proxy.stop()
+
+    async def _open_desk(self, addresses: list[str]) -> RolloutDesk:
+        """Put the policy's endpoints behind the proxies and make sure that a call comes back as a triplet."""
+        store = self.get_store()
+        await cancel_stale_rollouts(store)
+        models = [
+            {
+                "model_name": f"policy-{index}",
+                # A hosted_vllm/ name makes the proxy ask for, and record, token ids.
+                "litellm_params": {"model": "hosted_vllm/policy", "api_base": address, "api_key": "unused"},
+            }
+            for index, address in enumerate(addresses)
+        ]
+        for index in range(self._settings.runner.n_proxies):
+            proxy = LoggedProxy(self._log.folder / f"proxy-{index}.log")
+            proxy.set_store(store)
+            proxy.update_model_list(models)
+            self._proxies.append(proxy)
+        with self._ui.status("Starting the LLM proxies"):
+            await asyncio.gather(*(proxy.start() for proxy in self._proxies))
+        resources = []
+        for index in range(max(len(addresses), len(self._proxies))):
+            proxy = self._proxies[index % len(self._proxies)]
+            resource = proxy.as_resource(model=f"policy-{index % len(addresses)}")
+            await check_triplet(store, resource, self.get_adapter())
+            resources.append((await store.add_resources({RESOURCE: resource})).resources_id)
+        runner, verl = self._settings.runner, self._settings.verl
+        self._desk = RolloutDesk(
+            store,
+            self.get_adapter(),
+            resources,
+            retries=verl.rollout_retries,
+            timeout_s=runner.rollout_timeout_s,
+            span_deadline_s=runner.span_deadline_s,
+            listener=self._ledger,
+        )
+        self._watch = asyncio.create_task(self._desk.watch())
+        self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")
+        return self._desk
+
+    async def _train(self, gateway: str) -> None:
+        run = self._log.folder
+        metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+        options = {
+            "options": verl_options(
+                self._settings, model=self._settings.model, run=run.resolve(), gateway=gateway, resume=self._resume
+            ),
+            "overrides": typed(self._settings.verl.config),
+            "environment": verl_environment(metrics.resolve()),
+        }
+        path = run / "verl.json"
+        path.write_text(json.dumps(options, indent=2), encoding="utf-8")
+        self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
+        with (run / "verl.log").open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sql_agent.backends.verl.launch", str(path),
+                stdout=output, stderr=output, env=os.environ | options["environment"],
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        try:
+            await self._follow(process, metrics)
+        finally:
+            await _end(process)
+
+    async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
+        """Close each step as verl reports it, until verl ends, a signal comes, or the ledger gives up."""
+        position, said_at = 0, time.monotonic()
+        while True:
+            ended = process.returncode is not None
+            position = self._read_metrics(metrics, position)
+            if self._ledger.failure is not None:
+                raise self._ledger.failure
+            if self._stop.is_set():
+                return
+            if ended:
+                break
+            quiet = time.monotonic() - max(self._ledger.last_event, said_at)
+            if self._desk is not None and self._desk.waiting and quiet > self._settings.verl.stall_s:
+                said_at = time.monotonic()
+                self._ui.say(await who_is_waited_for(self.get_store(), self._desk.waiting))
+            await asyncio.sleep(_LOOK_S)
+        if process.returncode:
+            raise TrainingError(
+                f"verl ended with exit code {process.returncode}: {last_error(self._log.folder / 'verl.log')}",
+                hint=f"see {self._log.folder / 'verl.log'}; after mending the cause, --resume",
+            )
+
+    def _read_metrics(self, path: Path, position: int) -> int:
+        if not path.exists():
+            return position
+        with path.open("rb") as source:
+            source.seek(position)
+            for line in source:
+                if not line.endswith(b"\n"):
+                    break
+                position += len(line)
+                entry = json.loads(line)
+                self._ledger.close(entry["step"], entry["data"])
+        return position
+
+
+def last_checkpoint(run: Path) -> int:
+    """The step of the run's last whole checkpoint. Raises ResumeError when there is none."""
+    try:
+        return int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ResumeError(
+            f"{run} has no checkpoint yet", hint="start a new run under another run_name, or delete this one"
+        ) from None
+
+
+def last_error(log: Path) -> str:
+    """The last line of verl's output that looks like the cause of its end."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]]
+    causes = [line for line in lines if "Error" in line or line.startswith("error:")]
+    return (causes or lines or ["it printed nothing"])[-1][-500:]
+
+
+def typed(value: Any) -> Any:
+    """Strings that came from the command line as the numbers, booleans and lists that they spell."""
+    if isinstance(value, dict):
+        return {key: typed(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+    except ValueError:
+        return value
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End verl and all that it started, gently first."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), timeout=_GRACE_S)

@@ -1,0 +1,62 @@
+"""Attention over packed sequences without flash-attn: PyTorch's own variable-length kernel.
+
+verl packs the sequences of a batch into one row and leaves it to the attention to keep them apart. flash-attn does
+that, but is hard to build and is not on every host; `torch.nn.attention.varlen` has the same kernel inside PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.attention.varlen import varlen_attn
+from transformers import AttentionInterface
+
+NAME = "torch_varlen"
+
+
+def packed_attention(  # noqa: PLR0917  the signature is transformers'
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    position_ids: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
+
+    query is (1, heads, tokens, head size), key and value have the same or fewer heads; returns (1, tokens, heads,
+    head size). Raises ValueError for what the kernel cannot do.
+    """
+    if query.shape[0] != 1 or position_ids is None:
+        raise ValueError(f"{NAME} takes one packed row with its position ids, not a batch of {query.shape[0]}")
+    if dropout:
+        raise ValueError(f"{NAME} has no dropout")
+    bounds, longest = _bounds(position_ids)
+    # (tokens, heads, head size) is what the kernel reads
+    q, k, v = (tensor.squeeze(0).transpose(0, 1).contiguous() for tensor in (query, key, value))
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    out = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(-1, 0))
+    return out.unsqueeze(0), None
+
+
+def _bounds(position_ids: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Where each sequence starts, and the end of the last (int32), and the longest length; kept for all layers."""
+    known: tuple[torch.Tensor, int] | None = getattr(position_ids, "_sequence_bounds", None)
+    if known is None:
+        row = position_ids.reshape(-1)
+        starts = (row == 0).nonzero().flatten()
+        bounds = torch.cat([starts, starts.new_tensor([row.numel()])]).to(torch.int32)
+        known = bounds, int(bounds.diff().max())
+        position_ids._sequence_bounds = known
+    return known
+
+
+def register() -> None:
+    """Make `attn_implementation="torch_varlen"` known to transformers in this process."""
+    AttentionInterface.register(NAME, packed_attention)

@@ -1,0 +1,104 @@
+"""The door between verl's processes and the algorithm: HTTP on the algorithm's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request
+
+from sql_agent.desk import Mode, Order, RolloutDesk
+from sql_agent.errors import SqlAgentError
+from sql_agent.records import Question
+from sql_agent.rollouts import FinishedRollout
+from sql_agent.trajectory import TokenSequence, one_turn
+
+OpenDesk = Callable[[list[str]], Awaitable[RolloutDesk]]
+
+
+class Gateway:
+    """Serves POST /endpoints once, with the policy's addresses, and POST /rollouts for every session.
+
+    `open_desk` is given the addresses and returns the desk that runs the rollouts. With `split_turns` every turn
+    becomes a sequence of its own (transition level).
+    """
+
+    def __init__(self, sock: socket.socket, open_desk: OpenDesk, *, split_turns: bool) -> None:
+        self._socket = sock
+        self._open_desk = open_desk
+        self._split_turns = split_turns
+        self._desk: RolloutDesk | None = None
+        self._server = uvicorn.Server(uvicorn.Config(self._app(), log_level="warning", timeout_graceful_shutdown=1))
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{host}:{port}"
+
+    async def start(self) -> None:
+        """Accept requests from now on."""
+        # serve() would take over the signals, which the algorithm handles itself
+        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
+        while not self._server.started:  # noqa: ASYNC110  uvicorn has no event for it
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Close the door; sessions still inside are cut off."""
+        if self._serving is not None:
+            self._server.should_exit = self._server.force_exit = True
+            await asyncio.wait([self._serving], timeout=5)
+
+    def _app(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.post("/endpoints")
+        async def endpoints(addresses: list[str]) -> dict[str, Any]:
+            try:
+                self._desk = await self._open_desk(addresses)
+            except SqlAgentError as error:
+                raise HTTPException(500, str(error)) from error
+            return {}
+
+        @app.post("/rollouts")
+        async def rollouts(request: Request) -> dict[str, Any]:
+            if self._desk is None:
+                raise HTTPException(503, "the policy's endpoints were not announced yet")
+            try:
+                return self._reply(await self._desk.run(_order(await request.json())))
+            except SqlAgentError as error:
+                raise HTTPException(500, str(error)) from error
+
+        return app
+
+    def _reply(self, rollout: FinishedRollout) -> dict[str, Any]:
+        if rollout.record is None or rollout.reward is None:
+            raise ValueError(f"rollout {rollout.rollout_id} was kept without a record or a reward")
+        sequences = [one_turn(turn) for turn in rollout.turns] if self._split_turns else rollout.sequences
+        return {
+            "sequences": [_sequence(s) for s in sequences],
+            "reward": rollout.reward,
+            "turns": rollout.record.turns,
+            "seconds": rollout.record.seconds,
+        }
+
+
+def _order(body: dict[str, Any]) -> Order:
+    mode: Mode = "val" if body["mode"] == "val" else "train"
+    return Order(Question.model_validate_json(body["question"]), mode, body["step"], body["group"])
+
+
+def _sequence(sequence: TokenSequence) -> dict[str, Any]:
+    versions = sequence.versions or (None, None)
+    return {
+        "prompt_ids": sequence.prompt_ids,
+        "response_ids": sequence.response_ids,
+        "response_mask": sequence.response_mask,
+        "logprobs": sequence.logprobs,
+        "min_version": versions[0],
+        "max_version": versions[1],
+    }

@@ -1,0 +1,70 @@
+"""Run verl's trainer in a process of its own: python -m sql_agent.backends.verl.launch OPTIONS.json
+
+A process of its own, because the main one forks runners and proxies and must hold neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+from verl.trainer.main_ppo import TaskRunnerV1
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
+from verl.utils.device import auto_set_device
+
+
+def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
+    """verl's defaults, ours over them, the user's over all. Raises OmegaConfBaseException for a key verl lacks."""
+    with initialize_config_module(config_module="verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer")
+    OmegaConf.set_struct(config, False)
+    config = OmegaConf.merge(config, options)
+    OmegaConf.set_struct(config, True)
+    OmegaConf.set_struct(config.actor_rollout_ref.model.override_config, False)
+    config = OmegaConf.merge(config, overrides)
+    OmegaConf.set_struct(config, False)
+    return config
+
+
+def main(path: Path) -> int:
+    """Train as the file says; returns the exit code."""
+    given = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        config = build_config(given["options"], given["overrides"])
+    except OmegaConfBaseException as error:
+        print(f"error: verl.config: {error}", file=sys.stderr)
+        return 2
+    auto_set_device(config)
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    _start_ray(config, given["environment"])
+    try:
+        here = ray.get_runtime_context().get_node_id()
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=here, soft=False)
+        # On this host, because it writes the metrics file that the main process reads.
+        runner = TaskRunnerV1.options(scheduling_strategy=strategy).remote()
+        ray.get(runner.run.remote(config))
+    finally:
+        ray.shutdown()
+    return 0
+
+
+def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one on this host."""
+    runtime = get_ppo_ray_runtime_env(config)
+    passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
+    runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
+    cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
+    ray.init(runtime_env=runtime, log_to_driver=True, **cluster)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

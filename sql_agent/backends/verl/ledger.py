@@ -1,0 +1,119 @@
+"""What each step of a verl run asked for and got: counts, stop rules, and the lines of the run's files."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sql_agent.config import Settings
+from sql_agent.desk import Mode, Order
+from sql_agent.errors import NoTripletsError, TrainingError
+from sql_agent.metrics import drop_reasons, funnel, rewards
+from sql_agent.rollouts import FinishedRollout
+from sql_agent.runlog import RunLog
+from sql_agent.ui import Ui
+
+_EPSILON = 1e-6  # as in verl's GRPO
+_UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights")
+
+
+@dataclass
+class _Entry:
+    enqueued: int = 0
+    finished: list[FinishedRollout] = field(default_factory=list)
+
+
+class Ledger:
+    """Listens to the desk. `failure` is set as soon as a step can no longer be worth finishing.
+
+    A lost rollout is run again, and that is fine now and then; when more than the accepted share of those that ended
+    were lost, something is broken and the run stops with the reasons.
+    """
+
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val_questions: int) -> None:
+        self._settings = settings
+        self._log = log
+        self._ui = ui
+        self._expected: dict[Mode, int] = {
+            "train": settings.train.questions_per_step * settings.train.group_size,
+            "val": val_questions,
+        }
+        self._entries: dict[tuple[Mode, int], _Entry] = defaultdict(_Entry)
+        self.failure: TrainingError | None = None
+        self.last_event = time.monotonic()
+
+    def enqueued(self, order: Order) -> None:
+        self.last_event = time.monotonic()
+        self._entries[order.mode, order.step].enqueued += 1
+
+    def finished(self, order: Order, rollout: FinishedRollout) -> None:
+        self.last_event = time.monotonic()
+        entry = self._entries[order.mode, order.step]
+        entry.finished.append(rollout)
+        if rollout.dropped is not None and self.failure is None:
+            self.failure = self._failure(order, entry)
+
+    def close(self, step: int, values: Mapping[str, float]) -> None:
+        """Write what belongs to `step`, with verl's own metrics of it; both of training and of validation."""
+        validated = self._entries.pop(("val", step), None)
+        if validated is not None:
+            measured = funnel(validated.finished, enqueued=validated.enqueued) | rewards(validated.finished)
+            self._log.rollouts(step, "val", validated.finished)
+            self._log.validation(step, measured, questions=self._expected["val"])
+            self._ui.validation(step, measured, questions=self._expected["val"])
+        trained = self._entries.pop(("train", step), None)
+        if trained is not None:
+            self._log.rollouts(step, "train", trained.finished, advantages(trained.finished))
+            measured = funnel(trained.finished, enqueued=trained.enqueued) | rewards(trained.finished)
+            measured |= step_metrics(values)
+            self._log.metrics(step, measured)
+            self._ui.step(step, self._settings.train.steps, measured)
+
+    def _failure(self, order: Order, entry: _Entry) -> TrainingError | None:
+        lost = sum(r.dropped is not None for r in entry.finished)
+        limit = self._settings.verl.max_failed_share * self._expected[order.mode]
+        if lost <= limit:
+            return None
+        reasons = drop_reasons(entry.finished)
+        where = f"step {order.step} ({order.mode})"
+        hint = f"see {self._log.folder}/rollouts.jsonl, mend the cause, then --resume"
+        self._log.rollouts(order.step, order.mode, entry.finished)
+        if not any(r.triplets for r in entry.finished):
+            return NoTripletsError(f"{where}: zero triplets from {len(entry.finished)} rollouts: {reasons}", hint=hint)
+        return TrainingError(
+            f"{where}: {lost} rollouts were lost, more than verl.max_failed_share allows: {reasons}", hint=hint
+        )
+
+
+def advantages(rollouts: Sequence[FinishedRollout]) -> dict[str, float]:
+    """Rollout id → (reward - mean of its group) / (standard deviation of its group + 1e-6).
+
+    GRPO's outcome advantage (Shao et al. 2024, arXiv:2402.03300, 4.1.2) as verl computes it, for the kept rollouts.
+    """
+    groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for rollout in rollouts:
+        if rollout.dropped is None and rollout.reward is not None:
+            groups[rollout.group].append((rollout.rollout_id, rollout.reward))
+    result: dict[str, float] = {}
+    for members in groups.values():
+        values = [reward for _, reward in members]
+        mean = statistics.fmean(values)
+        spread = statistics.stdev(values) if len(values) > 1 else 1.0
+        result |= {rollout_id: (reward - mean) / (spread + _EPSILON) for rollout_id, reward in members}
+    return result
+
+
+def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
+    """verl's numbers of a step under their own names, and the ones that every backend reports under ours."""
+    known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+    stages = [known[f"timing_s/{stage}"] for stage in _UPDATE_STAGES if f"timing_s/{stage}" in known]
+    known |= {"timing/rollout_s": known.get("timing_s/gen", 0.0), "timing/update_s": sum(stages)}
+    if "timing_s/step" in known:
+        known["timing/step_s"] = known["timing_s/step"]
+    if "actor/grad_norm" in known:
+        known["update/grad_norm"] = known["actor/grad_norm"]
+    return known

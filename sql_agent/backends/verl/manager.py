@@ -1,0 +1,46 @@
+"""What verl asks to generate: it opens the policy to the LLM proxy, then dispatches sessions to agent loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+from verl.utils.ray_utils import auto_await
+
+from sql_agent.backends.verl.endpoint import PolicyEndpoint
+
+
+class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
+    """verl's manager of agent loops, behind an LLM proxy that reaches all vLLM replicas.
+
+    Before the first rollout it starts the endpoints and registers them; the answer comes when the proxy serves them
+    and one call through it came back as a triplet.
+    """
+
+    @classmethod
+    @auto_await  # type: ignore[untyped-decorator]
+    async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
+        config, client = kwargs["config"], kwargs["llm_client"]
+        instance = cls(*args, **kwargs)
+        await instance._init_agent_loop_workers()
+        rollout = config.actor_rollout_ref.rollout
+        # Kept on the instance: a Ray actor ends with the last handle to it.
+        instance.endpoints = [
+            PolicyEndpoint.remote(  # type: ignore[attr-defined]
+                client, config.actor_rollout_ref.model.path, rollout.max_model_len
+            )
+            for _ in range(config.sql_agent.endpoints)
+        ]
+        addresses = [await endpoint.base_url.remote() for endpoint in instance.endpoints]
+        await _announce(config.sql_agent.gateway, addresses)
+        return instance
+
+
+async def _announce(gateway: str, addresses: list[str]) -> None:
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session,
+        session.post(f"{gateway}/endpoints", json=addresses) as response,
+    ):
+        if response.status != 200:
+            raise RuntimeError(f"{response.status} from {gateway}: {await response.text()}")

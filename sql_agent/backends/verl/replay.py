@@ -1,0 +1,24 @@
+"""verl's replay buffers, asked more often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+
+# verl looks every 2 s whether a step's rollouts are in. That is a third of a step of a small model.
+_POLL_S = 0.05
+
+
+class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
+    """For trainer mode `sync`; a question all of whose rollouts were lost is replaced by another."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, poll_interval=_POLL_S, sync_refill_failed_groups=True, gen_batch_size=1)
+
+
+class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
+    """For the asynchronous trainer modes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, poll_interval=_POLL_S)

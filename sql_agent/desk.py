@@ -1,0 +1,126 @@
+"""Run single questions through the LightningStore, many at a time, each until it can be trained on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import agentlightning as agl
+
+from sql_agent.errors import TrainingError
+from sql_agent.records import Question
+from sql_agent.rollouts import FinishedRollout, complete_spans, enqueue, read_rollout
+
+Mode = Literal["train", "val"]
+_POLL_S = 0.02
+
+
+class RolloutLostError(TrainingError):
+    """A question's rollout failed for reasons that are not the model's, as often as it may be tried."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One rollout to run: which question, for which step, and the group whose rewards are compared."""
+
+    question: Question
+    mode: Mode
+    step: int
+    group: str
+
+
+class Listener(Protocol):
+    """Hears of every try of a rollout, the lost ones included."""
+
+    def enqueued(self, order: Order) -> None: ...
+
+    def finished(self, order: Order, rollout: FinishedRollout) -> None: ...
+
+
+class RolloutDesk:
+    """Takes orders and gives back finished rollouts.
+
+    A rollout that the infrastructure or the judge lost is run again, up to `retries` times, so that its group stays
+    whole; the model's own failures are rollouts like any other. `resources` are ids of store resources; a group keeps
+    to one of them.
+    """
+
+    def __init__(
+        self,
+        store: agl.LightningStore,
+        adapter: Any,
+        resources: Sequence[str],
+        *,
+        retries: int,
+        timeout_s: float,
+        span_deadline_s: float,
+        listener: Listener,
+    ) -> None:
+        self._store = store
+        self._adapter = adapter
+        self._resources = resources
+        self._retries = retries
+        self._timeout_s = timeout_s
+        self._span_deadline_s = span_deadline_s
+        self._listener = listener
+        self._step = -1
+        self._resource_of_group: dict[str, str] = {}
+        self._turn = itertools.count()
+        self._waiting: dict[str, asyncio.Future[agl.Rollout]] = {}
+
+    async def run(self, order: Order) -> FinishedRollout:
+        """A kept rollout for `order`. Raises RolloutLostError when every try was lost."""
+        reasons = []
+        for _ in range(1 + self._retries):
+            finished = await self._once(order)
+            self._listener.finished(order, finished)
+            if finished.dropped is None:
+                return finished
+            reasons.append(finished.dropped)
+        raise RolloutLostError(f"question {order.question.id} was lost {len(reasons)} times: {'; '.join(reasons)}")
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ids of the rollouts that have not ended yet."""
+        return list(self._waiting)
+
+    async def watch(self) -> None:
+        """Poll the store for all rollouts that are waited for; runs until cancelled."""
+        while True:
+            if self._waiting:
+                for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
+                    future = self._waiting.pop(rollout.rollout_id, None)
+                    if future is not None and not future.done():
+                        future.set_result(rollout)
+            await asyncio.sleep(_POLL_S)
+
+    async def _once(self, order: Order) -> FinishedRollout:
+        (rollout_id,) = await enqueue(
+            self._store,
+            [order.question],
+            copies=1,
+            mode=order.mode,
+            resources_id=self._resource(order),
+            timeout_s=self._timeout_s,
+        )
+        self._listener.enqueued(order)
+        future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
+        try:
+            rollout = await future
+        except asyncio.CancelledError:
+            self._waiting.pop(rollout_id, None)
+            await self._store.update_rollout(rollout_id, status="cancelled")
+            raise
+        spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
+        return read_rollout(rollout, order.group, spans, missing, adapter=self._adapter)
+
+    def _resource(self, order: Order) -> str:
+        """All rollouts of a group share a proxy and an endpoint: they begin alike, and its caches know them."""
+        if order.step != self._step:
+            self._step, self._resource_of_group = order.step, {}
+        if order.group not in self._resource_of_group:
+            self._resource_of_group[order.group] = self._resources[next(self._turn) % len(self._resources)]
+        return self._resource_of_group[order.group]
