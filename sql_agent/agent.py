@@ -7,9 +7,11 @@ import os
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing calls home over the network
 
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
@@ -48,9 +50,24 @@ class AgentRun:
 
 def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
     """The system prompt in `lang`, with the tables and columns that the database really has."""
-    text = files("sql_agent").joinpath("prompts", f"agent.{lang}.txt").read_text(encoding="utf-8")
-    tables = "\n".join(f"{table}({', '.join(columns)})" for table, columns in schema.items())
-    return text.replace("{tables}", tables).strip()
+    text = _prompt_file(f"agent.{lang}.txt")
+    meanings = _column_meanings(lang)
+    lines = []
+    for table, columns in schema.items():
+        known = meanings.get(table, {})
+        described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
+        lines.append(f"{table}({described})")
+    return text.replace("{tables}", "\n".join(lines)).strip()
+
+
+@cache
+def _prompt_file(name: str) -> str:
+    return files("sql_agent").joinpath("prompts", name).read_text(encoding="utf-8")
+
+
+@cache
+def _column_meanings(lang: Lang) -> dict[str, dict[str, str]]:
+    return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
 
 
 async def run_agent(

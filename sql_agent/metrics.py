@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from sql_agent.records import RolloutRecord
 from sql_agent.rollouts import FinishedRollout
 
+ACCURATE = 0.8  # a judge's score from which an answer counts as right
+
 
 def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
     """How many rollouts survived each stage, and why a judge or the infrastructure lost some."""
@@ -40,6 +42,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/tool_calls": mean(lambda r: len(r.calls)),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
+        "agent/accurate": mean(lambda r: r.reward is not None and r.reward.judge >= ACCURATE),
         "agent/answered": mean(lambda r: r.outcome == "answered"),
     }
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})

@@ -47,7 +47,8 @@ class Ui:
     def validation(self, step: int, values: Mapping[str, float], *, questions: int) -> None:
         self.say(
             f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on {questions} "
-            f"questions, {values.get('agent/sql_ok', 0):.0%} with a successful query"
+            f"questions, {values.get('agent/accurate', 0):.1%} accurate, "
+            f"{values.get('agent/sql_ok', 0):.1%} with a successful query"
         )
 
     def before_after(self, validations: list[Mapping[str, float]]) -> None:
@@ -60,6 +61,7 @@ class Ui:
             ("reward (0–1.1)", "val/reward/mean"),
             ("judge (0–1)", "val/reward/judge"),
             ("rule (0–0.1)", "val/reward/rule"),
+            ("accurate (judge >= 0.8)", "val/agent/accurate"),
             ("successful query", "val/agent/sql_ok"),
             ("queries a question", "val/agent/tool_calls"),
         ):

@@ -114,6 +114,21 @@ def test_what_is_not_a_whole_call_is_no_call(text: str) -> None:
     assert parse_tool_calls(text) == []
 
 
+BARE = '{"name": "query_database_by_sql", "arguments": {"sql": "SELECT 1"}}'
+
+
+@pytest.mark.parametrize("text", [BARE, f"```json\n{BARE}\n```", f"  ```\n{BARE}```\n"])
+def test_a_reply_that_is_nothing_but_a_call_is_a_call(policy: Policy, text: str) -> None:
+    reply = ChatEncoder(policy.tokenizer, policy.end_id).reply(ids_of(policy, text))
+    assert reply.message["tool_calls"][0]["function"]["name"] == "query_database_by_sql"
+    assert reply.message["content"] is None
+
+
+@pytest.mark.parametrize("text", [f"I would call {BARE}", f"{BARE} and then answer", '{"name": "x"}', "[1, 2]"])
+def test_json_inside_a_sentence_stays_text(text: str) -> None:
+    assert parse_tool_calls(text) == []
+
+
 @given(sql=st.text(max_size=80), name=st.text(min_size=1, max_size=10))
 def test_a_call_survives_the_round_trip(sql: str, name: str) -> None:
     block = json.dumps({"name": name, "arguments": {"sql": sql}}, ensure_ascii=False)

@@ -15,7 +15,8 @@ from typing import Any
 
 Message = dict[str, Any]
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_REMEMBERED = 4096
+_BARE_CALL = re.compile(r"\A\s*(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?\s*\Z", re.DOTALL)
+_REMEMBERED = 2048
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class ChatEncoder:
         """Decode sampled ids into an assistant message; text that is not a whole call stays text, as in vLLM."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         calls = parse_tool_calls(text)
-        content = _CALL.sub("", text).strip() if calls else text.strip()
+        content = _CALL.sub("", _BARE_CALL.sub("", text)).strip() if calls else text.strip()
         message: Message = {"role": "assistant", "content": content or None}
         if calls:
             message["tool_calls"] = calls
@@ -97,12 +98,13 @@ class ChatEncoder:
 def parse_tool_calls(text: str) -> list[Message]:
     """The tool calls in `text` (Hermes style, as vLLM's `hermes` parser reads them), in OpenAI's form.
 
-    A block that is not a JSON object with a string `name` and an object `arguments` is not a call.
+    A block that is not a JSON object with a string `name` and an object `arguments` is not a call. A text that is
+    nothing but such an object, bare or in a code fence, counts too: models trained on code write calls like that.
     """
     calls = []
-    for match in _CALL.finditer(text):
+    for source in [match.group(1) for match in _CALL.finditer(text)] or _BARE_CALL.findall(text):
         try:
-            body = json.loads(match.group(1))
+            body = json.loads(source)
         except ValueError:
             continue
         name, arguments = body.get("name"), body.get("arguments")
