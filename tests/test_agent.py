@@ -150,6 +150,6 @@ async def test_a_judge_that_fails_drops_the_rollout_and_keeps_what_happened(mode
 def test_the_instructions_name_the_real_columns_and_the_purpose(lang: Any, tmp_path: Path) -> None:
     with open_database(make_database(tmp_path / "medical.db")) as database:
         text = instructions(lang, database.schema.columns)
-    assert "drugs_info(id, med_name," in text
+    assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
     assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
     assert "{" not in text
