@@ -52,9 +52,10 @@ class _CallSender:
         if self._thread is None:  # not in __init__: a thread would not survive the fork of the proxy
             self._thread = threading.Thread(target=self._send_for_ever, daemon=True, name="call-telemetry")
             self._thread.start()
-        for span in spans:
-            if span.name == _CALL:
-                self._queue.put((self._endpoint, _trimmed(span)))
+        # A call that failed has no such span. The store must hear of it all the same: it numbered the call, and a
+        # number that never arrives would pass for a lost span.
+        for span in [s for s in spans if s.name == _CALL] or spans[-1:]:
+            self._queue.put((self._endpoint, _trimmed(span)))
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
     """Keys and values of `prefix` for one row; None when the model's cache is not of the plain, sharable kind."""
-    cache = model.model(input_ids=torch.tensor([list(prefix)]), use_cache=True).past_key_values
+    cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
     return None
@@ -51,19 +50,21 @@ def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) ->
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
-    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)
+    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # filled on the CPU
     for row, s in enumerate(batch):
         targets[row, : len(s.response_ids)] = torch.tensor(s.response_ids)
         mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
-    with _autocast(bf16):
+    targets, mask = targets.to(model.device), mask.to(model.device)
+    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
         hidden, offsets = _hidden_states(model, batch)
         # Only the positions that predict a sampled token go through the large output layer.
         chosen = mask.bool()
         predicts = torch.arange(width)[None, :] + torch.tensor(offsets)[:, None] - 1
-        picked = hidden[torch.arange(rows)[:, None].expand(rows, width)[chosen], predicts[chosen]]
+        row_of = torch.arange(rows)[:, None].expand(rows, width)
+        picked = hidden[row_of.to(model.device)[chosen], predicts.to(model.device)[chosen]]
         logits = model.lm_head(picked)
     values = -functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
-    return torch.zeros(rows, width).masked_scatter(chosen, values), mask
+    return torch.zeros_like(mask).masked_scatter(chosen, values), mask
 
 
 def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
@@ -75,11 +76,11 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
     tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
     longest = max(map(len, tails))
     # Padding stands on the right, where causal attention keeps it from every real token: no mask is needed.
-    ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails])
+    ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
     if cache is None:
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     else:
-        positions = torch.arange(shared, shared + longest)[None].expand(len(batch), -1)
+        positions = torch.arange(shared, shared + longest, device=model.device)[None].expand(len(batch), -1)
         hidden = model.model(
             input_ids=ids, past_key_values=expand(cache, len(batch)), position_ids=positions, use_cache=True
         ).last_hidden_state
@@ -91,8 +92,3 @@ def bf16_in_hardware() -> bool:
     ask = getattr(torch.cpu, "get_capabilities", None)  # not in every torch that we support
     capabilities = ask() if ask else {}
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-def _autocast(bf16: bool) -> AbstractContextManager[Any]:
-    context: AbstractContextManager[Any] = torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16)
-    return context

@@ -36,10 +36,11 @@ def warmed_policy(
     local: LocalSettings,
     seed: int,
     bf16: bool,
+    device: str = "cpu",
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> Policy:
-    """The policy `source` after the warm-up, from the cache when the same one was done before.
+    """The policy `source` after the warm-up on `device`, from the cache when the same one was done before.
 
     `stopped` is asked after each step; when it says yes, the policy comes back as it is and nothing is cached.
     `progress` is called with step, steps and loss in nats. Raises DataError when no question has SQL to learn from.
@@ -58,6 +59,7 @@ def warmed_policy(
         logger.info("warm-up taken from %s", folder)
         return load_policy(str(folder), cache_dir=local.cache_dir)
     torch.manual_seed(seed)
+    policy.model.to(device)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
     policy.model.train()
     for step, batch in enumerate(batches):
@@ -74,6 +76,7 @@ def warmed_policy(
             return policy
     policy.model.eval()
     policy.save(folder)
+    policy.source = str(folder)
     return policy
 
 

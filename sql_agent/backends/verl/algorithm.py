@@ -36,6 +36,7 @@ from sql_agent.ui import Ui
 
 _LOOK_S = 0.2
 _GRACE_S = 20.0
+WARMED = "warmup.json"
 
 
 class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
@@ -82,10 +83,13 @@ class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
         sock = socket.socket()
         sock.bind((self._settings.verl.host, 0))
+        model = await self._warmed_model()
+        if model is None:
+            return
         gateway = Gateway(sock, self._open_desk, split_turns=self._settings.verl.level == "transition")
         await gateway.start()
         try:
-            await self._train(gateway.url)
+            await self._train(gateway.url, model)
         finally:
             await gateway.stop()
             if self._watch is not None:
@@ -132,25 +136,68 @@ class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
         self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")
         return self._desk
 
-    async def _train(self, gateway: str) -> None:
+    async def _warmed_model(self) -> str | None:
+        """The model to train: the run's own, or what the supervised start made of it; None after an interrupt."""
+        if self._settings.warmup.steps == 0:
+            return self._settings.model
+        result = self._log.folder / WARMED
+        if not result.exists():
+            log = self._log.folder / "warmup.log"
+            with log.open("ab") as errors:
+                process = await self._start_module(
+                    "warm", self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
+                )
+            try:
+                await self._show_warmup(process)
+            finally:
+                await _end(process)
+            if self._stop.is_set():
+                return None
+            if process.returncode:
+                raise TrainingError(
+                    f"the warm-up ended with exit code {process.returncode}: {last_error(log)}",
+                    hint=f"see {log}; warmup.steps=0 goes without",
+                )
+        model: str = json.loads(result.read_text(encoding="utf-8"))["model"]
+        return model
+
+    async def _show_warmup(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdout is None:
+            raise ValueError("the warm-up was started without a pipe")
+        stopped = asyncio.create_task(self._stop.wait())
+        while True:
+            line = asyncio.create_task(process.stdout.readline())
+            await asyncio.wait([line, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done() or not line.result():
+                break
+            self._ui.warmup(**json.loads(line.result()))
+        stopped.cancel()
+        line.cancel()
+        if not self._stop.is_set():
+            await process.wait()
+
+    async def _start_module(self, module: str, argument: Path, **streams: Any) -> asyncio.subprocess.Process:
+        """Start one of our modules that need torch or Ray, in a session of its own that dies with this process."""
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", f"sql_agent.backends.verl.{module}", str(argument),
+            env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
+        )  # fmt: skip
+
+    async def _train(self, gateway: str, model: str) -> None:
         run = self._log.folder
         metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         options = {
             "options": verl_options(
-                self._settings, model=self._settings.model, run=run.resolve(), gateway=gateway, resume=self._resume
+                self._settings, model=model, run=run.resolve(), gateway=gateway, resume=self._resume
             ),
             "overrides": typed(self._settings.verl.config),
-            "environment": verl_environment(metrics.resolve()),
+            "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
         }
         path = run / "verl.json"
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
         with (run / "verl.log").open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sql_agent.backends.verl.launch", str(path),
-                stdout=output, stderr=output, env=os.environ | options["environment"],
-                start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
+            process = await self._start_module("launch", path, stdout=output, stderr=output)
         try:
             await self._follow(process, metrics)
         finally:

@@ -64,13 +64,12 @@ def verl_options(settings: Settings, *, model: str, run: Path, gateway: str, res
     }
 
 
-def verl_environment(metrics: Path) -> dict[str, str]:
-    """Environment variables that every process of verl must have; its metrics go to the file `metrics`."""
+def verl_environment() -> dict[str, str]:
+    """Environment variables that every process of verl must have."""
     package_root = str(Path(__file__).resolve().parents[3])
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")])),
         "VERL_USE_EXTERNAL_MODULES": f"{_HERE}.plugin",
-        "VERL_FILE_LOGGER_PATH": str(metrics),
         "TOKENIZERS_PARALLELISM": "false",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
