@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+import httpx2
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
@@ -24,6 +25,7 @@ from sql_agent.records import Lang, QueryCall
 from sql_agent.tools import QueryTool, function_tool
 
 set_tracing_disabled(True)
+_IDLE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,12 @@ async def run_agent(
                 raise
             outcome = "context_overflow"
     return AgentRun(answer, outcome, tuple(tool.calls), turns.count, time.monotonic() - started)
+
+
+def shared_client() -> DefaultAsyncHttpxClient:
+    """Connections for many runs at once. It lets go of idle ones before the LLM proxy does, which is after 5 s."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
+    return DefaultAsyncHttpxClient(limits=limits)
 
 
 class _TurnCounter:

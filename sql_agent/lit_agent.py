@@ -7,7 +7,7 @@ from typing import Any, cast
 import agentlightning as agl
 from openai import DefaultAsyncHttpxClient, OpenAIError
 
-from sql_agent.agent import AgentRun, Endpoint, run_agent
+from sql_agent.agent import AgentRun, Endpoint, run_agent, shared_client
 from sql_agent.config import Settings
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import JudgeError
@@ -55,7 +55,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         if self._database is None or self._judge is None or self._http is None:
             # Made in the runner process, not before the fork: a SQLite connection must not cross one.
             self._database, self._judge = configured_database(self._settings), configured_judge(self._settings)
-            self._http = DefaultAsyncHttpxClient()
+            self._http = shared_client()
         record = await grade_question(
             question, endpoint, self._database, self._judge, self._settings, http_client=self._http
         )

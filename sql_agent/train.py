@@ -109,8 +109,12 @@ def chosen_backend(settings: Settings) -> Literal["local", "verl"]:
     """The backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
     if settings.backend != "auto":
         return settings.backend
-    ready = importlib.util.find_spec("verl") is not None and shutil.which("nvidia-smi") is not None
-    return "verl" if ready else "local"
+    return "verl" if verl_is_installed() and shutil.which("nvidia-smi") else "local"
+
+
+def verl_is_installed() -> bool:
+    """Whether verl can be imported; without importing it, since this process must not hold torch."""
+    return importlib.util.find_spec("verl") is not None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,7 +202,7 @@ def _trainer(
 
 
 def _check_verl(settings: Settings) -> None:
-    if importlib.util.find_spec("verl") is None:
+    if not verl_is_installed():
         raise ConfigError(
             "the verl backend is not installed",
             hint="run `uv sync --extra gpu`, or use --backend local on this machine",

@@ -23,6 +23,7 @@ from sql_agent.errors import TrainingError
 MODEL_NAME = "policy"
 _CLIENT_CHECK_S = 0.25
 _START_DEADLINE_S = 30.0
+KEEP_ALIVE_S = 3600
 
 
 def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
@@ -117,7 +118,9 @@ class ServerThread:
 
     def __init__(self, app: FastAPI, sock: socket.socket) -> None:
         self._socket = sock
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3))
+        # uvicorn's 5 s of keep-alive are about a training step: clients would find their connections just closed.
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, timeout_keep_alive=KEEP_ALIVE_S)
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[sock]), daemon=True, name="policy-server"
         )

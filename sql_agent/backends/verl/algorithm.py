@@ -37,6 +37,8 @@ from sql_agent.ui import Ui
 _LOOK_S = 0.2
 _GRACE_S = 20.0
 WARMED = "warmup.json"
+TRAINER_MODULE = "sql_agent.backends.verl.launch"
+_WARMUP_MODULE = "sql_agent.backends.verl.warm"
 
 
 class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
@@ -145,7 +147,7 @@ class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
             log = self._log.folder / "warmup.log"
             with log.open("ab") as errors:
                 process = await self._start_module(
-                    "warm", self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
+                    _WARMUP_MODULE, self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
                 )
             try:
                 await self._show_warmup(process)
@@ -179,7 +181,7 @@ class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
     async def _start_module(self, module: str, argument: Path, **streams: Any) -> asyncio.subprocess.Process:
         """Start one of our modules that need torch or Ray, in a session of its own that dies with this process."""
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", f"sql_agent.backends.verl.{module}", str(argument),
+            sys.executable, "-m", module, str(argument),
             env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
         )  # fmt: skip
 
@@ -197,7 +199,7 @@ class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
         with (run / "verl.log").open("ab") as output:
-            process = await self._start_module("launch", path, stdout=output, stderr=output)
+            process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
             await self._follow(process, metrics)
         finally:

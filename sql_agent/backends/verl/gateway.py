@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 
+from sql_agent.backends.serving.server import KEEP_ALIVE_S
 from sql_agent.desk import Mode, Order, RolloutDesk
 from sql_agent.errors import SqlAgentError
 from sql_agent.records import Question
@@ -31,7 +32,14 @@ class Gateway:
         self._open_desk = open_desk
         self._split_turns = split_turns
         self._desk: RolloutDesk | None = None
-        self._server = uvicorn.Server(uvicorn.Config(self._app(), log_level="warning", timeout_graceful_shutdown=1))
+        config = uvicorn.Config(
+            self._app(),
+            log_level="warning",
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._server = uvicorn.Server(config)
         self._serving: asyncio.Task[None] | None = None
 
     @property

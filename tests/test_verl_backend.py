@@ -1,0 +1,218 @@
+"""The verl backend with a stand-in for verl itself: gateway, desk, proxies, runners, files and stops are real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import agentlightning as agl
+import pytest
+
+from sql_agent.backends.verl.ledger import advantages
+from sql_agent.backends.verl.options import verl_options
+from sql_agent.backends.verl.stall import who_is_waited_for
+from sql_agent.config import load_settings
+from sql_agent.errors import ConfigError
+from sql_agent.paths import VERL_DEFAULTS
+from sql_agent.records import Question
+from sql_agent.rollouts import FinishedRollout
+from tests.running import assert_nothing_left, family_and_ports, finish, lines, start, wait_for
+from tests.small_database import make_database
+
+SCRIPT = Path(__file__).with_name("train_with_fake_verl.py")
+QUESTION = Question(
+    id="q",
+    question="In which form does Drug 1 come?",
+    answer="capsule",
+    sql="SELECT form FROM drugs_info WHERE med_name = 'Drug 1'",
+    task_type="drug_field",
+)
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
+    make_database(tmp_path / "medical.db")
+    for name in ("train", "val"):
+        questions = [
+            QUESTION.model_copy(
+                update={"id": f"{name}-{i}", "question": f"{name} {i}: in which form does Drug 1 come?"}
+            )
+            for i in range(4)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(q.model_dump_json() + "\n" for q in questions), "utf-8")
+    return [
+        "--backend=verl",
+        f"--model={tiny_model_folder}",
+        f"--train-file={tmp_path / 'train.jsonl'}",
+        f"--val-file={tmp_path / 'val.jsonl'}",
+        "--n-runners=1",
+        f"database.path={tmp_path / 'medical.db'}",
+        f"runs_dir={tmp_path / 'runs'}",
+        "run_name=r",
+        "warmup.steps=0",
+        "runner.n_proxies=2",
+        "verl.endpoints=3",
+        "verl.gpu_memory_gb=24",
+        "train.questions_per_step=2",
+        "train.group_size=3",
+        "train.steps=2",
+        "train.save_every=1",
+        "data.val_questions=2",
+    ]
+
+
+def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_path: Path) -> None:
+    process = start(arguments, script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 0, output
+    run = tmp_path / "runs" / "r"
+    steps = lines(run / "metrics.jsonl")
+    assert [s["step"] for s in steps] == [1, 2]
+    for step in steps:
+        assert step["rollouts/enqueued"] == step["rollouts/kept"] == step["rollouts/with_triplets"] == 6
+        assert step["rollouts/failed"] == step["rollouts/split"] == step["judge/failed"] == 0
+        assert step["reward/mean"] == pytest.approx(1.1)
+        assert step["agent/turns"] == 2 and step["agent/tool_calls"] == 1
+        assert step["timing/update_s"] == 0.25 and step["timing/rollout_s"] > 0
+        assert step["update/grad_norm"] == 1.5 and "actor/lr" not in step, "a NaN is no number for a JSON file"
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 2]
+    assert lines(run / "validation.jsonl")[0]["val/agent/accurate"] == 1.0
+    assert len(lines(run / "rollouts.jsonl")) == 2 * 6 + 2 * 2
+    assert (run / "report.html").exists()
+
+
+@pytest.mark.parametrize(("level", "sequences"), [("trajectory", 1), ("transition", 2)])
+def test_sequences_reach_the_trainer_with_mask_reward_and_log_probabilities(
+    arguments: list[str], tmp_path: Path, level: str, sequences: int
+) -> None:
+    process = start([*arguments, f"--{level}-level", "train.steps=1"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 0, output
+    rollouts = json.loads((tmp_path / "runs" / "r" / "sequences-1.json").read_text())
+    assert len(rollouts) == 6
+    for rollout in rollouts:
+        assert rollout["reward"] == pytest.approx(1.1)
+        assert len(rollout["sequences"]) == sequences
+        for part in rollout["sequences"]:
+            ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
+            assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
+            assert sum(mask) > 0 and mask[0] == mask[-1] == 1
+            assert (0 in mask) == (level == "trajectory"), "the tool's answer is in the response, and masked"
+            assert (part["min_version"], part["max_version"]) == (0, 0)
+
+
+def test_kill_9_then_resume_goes_on_after_the_last_checkpoint(arguments: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "r"
+    process = start([*arguments, "train.steps=40"], script=SCRIPT)
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
+    family, ports = family_and_ports(process)
+    process.kill()
+    process.communicate()
+    assert_nothing_left(family, ports)
+    saved = int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text())
+    process = start([*arguments, f"train.steps={saved + 2}", "--resume"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert f"Resuming after step {saved}" in output
+    assert [s["step"] for s in lines(run / "metrics.jsonl")] == list(range(1, saved + 3))
+    trained = [r["step"] for r in lines(run / "rollouts.jsonl") if r["mode"] == "train"]
+    assert all(trained.count(step) == 6 for step in range(1, saved + 3)), "no rollout twice, none missing"
+
+
+def test_an_interrupt_ends_everything_and_says_how_to_go_on(arguments: list[str], tmp_path: Path) -> None:
+    process = start([*arguments, "train.steps=1000"], script=SCRIPT)
+    wait_for(lambda: len(lines(tmp_path / "runs" / "r" / "metrics.jsonl")) >= 1, process)
+    family, ports = family_and_ports(process)
+    os.kill(process.pid, signal.SIGINT)
+    output = finish(process)
+    assert process.returncode == 130, output
+    assert "--resume run_name=r" in output
+    assert_nothing_left(family, ports)
+
+
+def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str]) -> None:
+    process = start(arguments, script=SCRIPT, FAKE_VERL="crash")
+    output = finish(process)
+    assert process.returncode == 2
+    assert "CUDA out of memory" in output and "verl.log" in output and "Traceback" not in output
+
+
+def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:
+    process = start([*arguments, "verl.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
+    output = finish(process)
+    assert process.returncode == 2, output
+    # The policy fails already in the call that is made before the first rollout.
+    assert "did not answer" in output or "were lost" in output
+    assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
+
+
+def test_resuming_a_run_without_a_checkpoint_says_so(arguments: list[str], tmp_path: Path) -> None:
+    process = start([*arguments, "train.save_every=50", "train.steps=1"], script=SCRIPT)
+    finish(process)
+    process = start([*arguments, "train.save_every=50", "train.steps=2", "--resume"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 2
+    assert "has no checkpoint yet" in output
+
+
+def options(*overrides: str) -> dict[str, Any]:
+    settings = load_settings(["verl.gpu_memory_gb=80", *overrides], defaults=VERL_DEFAULTS)
+    return verl_options(settings, model="m", run=Path("/r"), gateway="http://g", resume=False)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train.questions_per_step=5", "train.minibatches=2"], "not a multiple"),
+        (["verl.nnodes=2"], "other hosts cannot reach 127.0.0.1"),
+        (["verl.trainer_mode=separate_async"], "two GPUs"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_starts(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        options(*overrides)
+
+
+def test_training_and_validation_sample_as_the_agent_settings_say() -> None:
+    rollout = options("agent.temperature=0.7", "agent.val_temperature=0.2")["actor_rollout_ref"]["rollout"]
+    assert rollout["temperature"] == 0.7
+    assert rollout["val_kwargs"] == {"temperature": 0.2, "top_p": 1.0, "do_sample": True}
+
+
+def test_a_smaller_gpu_gets_smaller_batches() -> None:
+    tokens = [
+        options(f"verl.gpu_memory_gb={size}")["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
+        for size in ("24", "40", "80")
+    ]
+    assert tokens == sorted(tokens) and tokens[0] < tokens[-1]
+
+
+def test_advantages_compare_within_a_group_and_leave_out_what_was_dropped() -> None:
+    def rollout(name: str, group: str, reward: float | None, dropped: str | None = None) -> FinishedRollout:
+        return FinishedRollout(name, group, None, reward, (), (), dropped)
+
+    result = advantages(
+        [rollout("a", "g", 1.0), rollout("b", "g", 0.0), rollout("c", "g", None, "judge: x"), rollout("d", "h", 0.4)]
+    )
+    assert result["a"] == pytest.approx(0.7071, abs=1e-3)
+    assert result["b"] == -result["a"]
+    assert result["d"] == 0.0
+    assert "c" not in result
+
+
+async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:
+    store = agl.InMemoryLightningStore()
+    queued = await store.enqueue_rollout(input={"q": 1})
+    await store.enqueue_rollout(input={"q": 2})
+    taken = await store.dequeue_rollout(worker_id="Worker-7")
+    assert taken is not None
+    await asyncio.sleep(0)
+    ids = [r.rollout_id for r in await store.query_rollouts()]
+    text = await who_is_waited_for(store, ids)
+    assert "waiting for 2 rollouts" in text and "1 queuing" in text
+    assert f"{taken.rollout_id} on Worker-7" in text
+    assert queued.rollout_id in ids
