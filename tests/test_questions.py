@@ -29,7 +29,9 @@ from sql_agent.data.verify import verify
 from sql_agent.data.wording import HELD_OUT, Wording, wording
 from sql_agent.database import Limits, open_database
 from sql_agent.errors import DatabaseFileError, DataError
-from sql_agent.records import Lang, Question, TaskType
+from sql_agent.records import Lang, QueryCall, Question, TaskType
+from sql_agent.reward import JudgeCase
+from sql_agent.reward.reference import grade
 
 REAL = Path(__file__).parents[2] / "shared/data/medical_zh.db.xz"
 TASK_TYPES = get_args(TaskType)
@@ -51,6 +53,16 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The sample database of one language and its questions as the command line writes them."""
     database, folder = questions_folder(tmp_path_factory.mktemp("sample"), request.param, "sample")
     return database, {split: load_questions(folder / f"{split}.parquet") for split in SHARES}
+
+
+def test_the_reference_answer_itself_earns_full_marks(sample: tuple[Path, Made]) -> None:
+    path, made = sample
+    with open_database(path, AGENT_LIMITS) as database:
+        for question in (q for split in made.values() for q in split):
+            call = QueryCall(sql=question.sql or "", answer=database.query(question.sql or ""), seconds=0.0)
+            verdict = grade(JudgeCase(question=question, answer=question.answer, calls=(call,)))
+            if not call.answer.truncated:
+                assert verdict.score >= 0.97, f"{question.question!r}: {question.answer!r} {verdict}"
 
 
 @pytest.fixture(scope="module")

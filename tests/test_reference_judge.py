@@ -97,6 +97,23 @@ def test_a_right_and_grounded_answer_earns_nearly_all(
     assert score(question, answer, calls) >= 0.9
 
 
+LONG_NAMES = Question(
+    id="long",
+    question="碘致甲状腺功能亢进和小儿轻度烧伤的症状各是什么？",
+    answer="碘致甲状腺功能亢进：压痛、结节；小儿轻度烧伤：水疱、疼痛",
+    lang="zh",
+    sql="SELECT disease_name, clinical_manif FROM disease WHERE disease_name IN ('碘致甲状腺功能亢进', '小儿轻度烧伤')",
+    task_type="comparison",
+)
+LONG_ROWS = (query(LONG_NAMES.sql or "", ("碘致甲状腺功能亢进", "压痛；结节"), ("小儿轻度烧伤", "水疱；疼痛")),)
+
+
+def test_names_that_the_question_holds_too_still_say_whose_the_facts_are() -> None:
+    assert score(LONG_NAMES, LONG_NAMES.answer, LONG_ROWS) == pytest.approx(1.0)
+    assert score(LONG_NAMES, "小儿轻度烧伤：压痛、结节；碘致甲状腺功能亢进：水疱、疼痛", LONG_ROWS) <= 0.15
+    assert score(LONG_NAMES, LONG_NAMES.question, LONG_ROWS) == 0.0
+
+
 @pytest.mark.parametrize(
     ("question", "calls", "answer"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sql_agent.reward.text import find, is_number, longest_run, tokens
@@ -35,13 +35,13 @@ def split_facts(answer: str, *, owned: bool) -> list[Fact]:
     return facts
 
 
-def said(fact: Fact, answer: Sequence[str], owners: Sequence[tuple[str, ...]]) -> float:
-    """How much of `fact` the tokens of an answer say, 0.0–1.0.
+def said(fact: Fact, answer: Sequence[str], facts: Sequence[Fact]) -> float:
+    """How much of `fact`, one of `facts`, the tokens of an answer say, 0.0–1.0.
 
     1 for the whole fact as one run; the share of its longest run when that is at least 0.6 and no number of it is
     missing; else 0. A fact with an owner is looked for between that owner's name and the next other one.
     """
-    scope = _under(fact.owner, answer, owners) if fact.owner else answer
+    scope = _under(fact.owner, answer, facts) if fact.owner else answer
     share = longest_run(fact.value, scope) / len(fact.value)
     numbers = {token for token in fact.value if is_number(token)}
     if share == 1.0:
@@ -49,10 +49,39 @@ def said(fact: Fact, answer: Sequence[str], owners: Sequence[tuple[str, ...]]) -
     return share if share >= _NEARLY and numbers <= set(scope) else 0.0
 
 
-def _under(owner: tuple[str, ...], answer: Sequence[str], owners: Sequence[tuple[str, ...]]) -> Sequence[str]:
-    start = find(owner, answer)
-    if start < 0:
+def _under(owner: tuple[str, ...], answer: Sequence[str], facts: Sequence[Fact]) -> Sequence[str]:
+    """The part of the answer that speaks of `owner`.
+
+    One owner can be part of another's name, or be one of the other's values ("insomnia: depression; depression: …"):
+    neither of these is a change of subject.
+    """
+    owners = {f.owner for f in facts}
+    starts = _occurrences(owner, answer, owners)
+    if not starts:
         return ()
-    after = start + len(owner)
-    ends = [at for other in owners if other != owner and (at := find(other, answer, after)) >= 0]
+    after = starts[0] + len(owner)
+    ends = []
+    for other in owners - {owner}:
+        as_value = sum(find(other, f.value) >= 0 for f in facts if f.owner == owner)
+        ends += [at for at in _occurrences(other, answer, owners) if at >= after][as_value : as_value + 1]
     return answer[after : min(ends, default=len(answer))]
+
+
+def _occurrences(owner: tuple[str, ...], answer: Sequence[str], owners: Iterable[tuple[str, ...]]) -> list[int]:
+    """Where `owner` stands in the answer and not as a part of a longer owner's name."""
+    covered = {
+        position + offset
+        for longer in owners
+        if len(longer) > len(owner)
+        for position in _all(longer, answer)
+        for offset in range(len(longer))
+    }
+    return [at for at in _all(owner, answer) if at not in covered]
+
+
+def _all(needle: tuple[str, ...], haystack: Sequence[str]) -> list[int]:
+    found, start = [], find(needle, haystack)
+    while start >= 0:
+        found.append(start)
+        start = find(needle, haystack, start + 1)
+    return found

@@ -71,9 +71,9 @@ def grade(case: JudgeCase) -> Verdict:
             hint="give it an answer of words or numbers, parted by '; '",
         )
     asked = tokens(question.question)
-    answer = _without_copy(tokens(case.answer), asked)
     owners = list(dict.fromkeys(f.owner for f in facts if f.owner))
-    shares = [said(fact, answer, owners) for fact in facts]
+    answer = _without_copy(tokens(case.answer), asked, [f.value for f in facts], owners)
+    shares = [said(fact, answer, facts) for fact in facts]
     held = [fact for fact, share in zip(facts, shares, strict=True) if share]
     criteria = {
         "facts": statistics.fmean(shares),
@@ -122,15 +122,29 @@ def _about(question: Question, calls: Sequence[QueryCall]) -> list[QueryCall]:
     return useful
 
 
-def _without_copy(answer: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
-    """The answer without the runs that it copies from the question."""
+def _without_copy(
+    answer: Sequence[str],
+    asked: Sequence[str],
+    values: Sequence[tuple[str, ...]],
+    owners: Sequence[tuple[str, ...]],
+) -> tuple[str, ...]:
+    """The answer without the runs that it copies from the question.
+
+    A run that stands inside a reference value is that value, not a copy, however much of the question it repeats. Of
+    any other run only the names of owners stay: they earn nothing by themselves, and say whose the next values are.
+    """
     kept: list[str] = []
     position = 0
     while position < len(answer):
         width = _copied(answer[position:], asked)
+        run = answer[position : position + width]
         if width < _COPIED_RUN:
             kept.append(answer[position])
             width = 1
+        elif any(find(run, value) >= 0 for value in values):
+            kept += run
+        else:
+            kept += [token for owner in owners if find(owner, run) >= 0 for token in owner]
         position += width
     return tuple(kept)
 
