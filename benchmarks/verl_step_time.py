@@ -1,0 +1,151 @@
+"""Step time against verl's own in-process tool agent loop: python benchmarks/verl_step_time.py --model PATH ...
+
+Both halves train the same model with the same trainer options on the same questions in the same order, with the same
+tool, database limits, prompts and sampling, one after the other on the same GPUs. The peer runs the conversation inside
+verl: no store, no proxy, no runner processes, no agent framework. It prints the median step and the share of each
+stage from the third step on, and the ratio of the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sql_agent.agent import instructions
+from sql_agent.backends.verl.algorithm import typed
+from sql_agent.backends.verl.dataset import write_dataset
+from sql_agent.backends.verl.options import verl_environment, verl_options
+from sql_agent.config import Settings, load_settings
+from sql_agent.data.files import load_questions
+from sql_agent.paths import VERL_DEFAULTS
+from sql_agent.services import configured_database
+
+HERE = Path(__file__).resolve().parent
+STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
+FIRST = 3  # the first two steps compile and fill caches
+
+
+def main() -> None:
+    """Run both halves and print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--train-file", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=Path("runs/verl-step-time"))
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    arguments = parser.parse_intermixed_args()
+    settings = load_settings(
+        [
+            "warmup.steps=0",
+            f"model={arguments.model}",
+            f"train.steps={arguments.steps}",
+            f"train.save_every={arguments.steps + 1}",
+            f"data.train_file={arguments.train_file}",
+            *arguments.overrides,
+        ],
+        defaults=VERL_DEFAULTS,
+    )
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    peer = in_process(settings, arguments.out / "in-process")
+    ours = through_lightning(settings, arguments)
+    report(ours, peer, settings, arguments.out)
+
+
+def through_lightning(settings: Settings, arguments: argparse.Namespace) -> list[dict[str, float]]:
+    """The whole of train_sql_agent.py; returns verl's metrics of each step."""
+    command = [
+        sys.executable,
+        str(HERE.parent / "sql_agent" / "train_sql_agent.py"),
+        "--backend=verl",
+        f"--model={arguments.model}",
+        f"--train-file={arguments.train_file}",
+        f"--val-file={arguments.train_file.with_name('val.parquet')}",
+        f"runs_dir={arguments.out}",
+        "run_name=lightning",
+        "warmup.steps=0",
+        f"train.steps={arguments.steps}",
+        f"train.save_every={arguments.steps + 1}",
+        "data.val_questions=8",
+        *arguments.overrides,
+    ]
+    subprocess.run(command, check=True)
+    return steps_of(next((arguments.out / "lightning").glob("verl-*.jsonl")))
+
+
+def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
+    """The same trainer with verl's tool agent loop; returns its metrics of each step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    questions = load_questions(settings.data.train_file)
+    with configured_database(settings) as database:
+        system = instructions(settings.lang, database.schema.columns)
+    for name in ("train", "val"):
+        path = folder / "data" / f"{name}.parquet"
+        write_dataset(questions if name == "train" else questions[:8], path, "train" if name == "train" else "val")
+        frame = pd.read_parquet(path)
+        frame["prompt"] = [[{"role": "system", "content": system}, *messages] for messages in frame["prompt"]]
+        frame.to_parquet(path)
+    options = verl_options(settings, model=settings.model, run=folder.resolve(), gateway="", resume=False)
+    rollout = options["actor_rollout_ref"]["rollout"]
+    rollout["agent"] = {"default_agent_loop": "tool_agent", "num_workers": 8}  # verl's default; here they do the work
+    rollout["multi_turn"] = {
+        "enable": True,
+        "max_assistant_turns": settings.agent.max_turns,
+        "max_tool_response_length": 2 * settings.database.max_chars,
+        "function_tool_path": str(HERE / "verl_tool.py"),
+        "format": "hermes",
+    }
+    options["reward"] = {"custom_reward_function": {"path": str(HERE / "verl_tool.py"), "name": "compute_score"}}
+    overrides = typed(settings.verl.config)
+    overrides["actor_rollout_ref"]["rollout"].pop("agent", None)
+    metrics = folder / "metrics.jsonl"
+    environment = verl_environment() | {
+        "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
+        "SQL_AGENT_BENCH_DB": str(Path(str(settings.database.path)).resolve()),
+    }
+    path = folder / "verl.json"
+    path.write_text(json.dumps({"options": options, "overrides": overrides, "environment": environment}))
+    with (folder / "verl.log").open("w") as log:
+        subprocess.run(
+            [sys.executable, "-m", "sql_agent.backends.verl.launch", str(path)],
+            check=True, stdout=log, stderr=log, env=os.environ | environment,
+        )  # fmt: skip
+    return steps_of(metrics)
+
+
+def steps_of(path: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [entry["data"] for entry in lines if entry["step"] >= FIRST and "timing_s/step" in entry["data"]]
+
+
+def report(ours: list[dict[str, float]], peer: list[dict[str, float]], settings: Settings, out: Path) -> None:
+    """Print medians and shares, and leave them as JSON."""
+
+    def median(steps: list[dict[str, float]], key: str) -> float:
+        return statistics.median(step.get(key, 0.0) for step in steps)
+
+    rollouts = settings.train.questions_per_step * settings.train.group_size
+    result: dict[str, Any] = {"rollouts_per_step": rollouts, "steps": len(ours), "seed": settings.seed}
+    print(f"{rollouts} rollouts a step, median of {len(ours)} steps, seconds (share)")
+    for stage in ("step", *STAGES):
+        a, b = median(ours, f"timing_s/{stage}"), median(peer, f"timing_s/{stage}")
+        result[stage] = {"lightning": a, "in_process": b}
+        shares = f"({a / median(ours, 'timing_s/step'):4.0%})", f"({b / median(peer, 'timing_s/step'):4.0%})"
+        print(f"{stage:16} through agent-lightning {a:6.2f} {shares[0]}   in-process {b:6.2f} {shares[1]}")
+    for key in ("perf/total_num_tokens", "num_turns/mean"):
+        result[key] = {"lightning": median(ours, key), "in_process": median(peer, key)}
+        print(f"{key:24} {result[key]['lightning']:10.1f} {result[key]['in_process']:10.1f}")
+    result["ratio"] = result["step"]["lightning"] / result["step"]["in_process"]
+    print(f"ratio of step times: {result['ratio']:.2f}")
+    (out / "result.json").write_text(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

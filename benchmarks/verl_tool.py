@@ -1,0 +1,35 @@
+"""Our tool and a reward in the shape that verl's in-process tool agent loop takes them; see verl_step_time.py."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from verl.tools.function_tool import function_tool
+
+from sql_agent.backends.local.warmup import tool_schema
+from sql_agent.database import Limits, SqliteDatabase, open_database
+from sql_agent.records import Question
+from sql_agent.reward import JudgeCase
+from sql_agent.reward.reference import grade
+from sql_agent.tools import QueryTool
+
+
+@cache
+def _database() -> SqliteDatabase:
+    return open_database(Path(os.environ["SQL_AGENT_BENCH_DB"]), Limits())
+
+
+@function_tool("query_database_by_sql", schema=tool_schema(_database()))
+async def query_database_by_sql(sql: str) -> str:
+    """Run one SELECT."""
+    return await QueryTool(_database())(sql)
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any) -> float:
+    """The reference judge on the last answer; the loop keeps no rows, so nothing is grounded."""
+    question = Question.model_validate_json(extra_info["question"])
+    answer = solution_str.rpartition("assistant\n")[2]
+    return float(grade(JudgeCase(question=question, answer=answer, calls=())).score)

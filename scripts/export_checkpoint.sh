@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# A checkpoint of the verl backend as a Hugging Face folder: scripts/export_checkpoint.sh RUN OUT [--step N]
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+exec python -m sql_agent.backends.verl.export "$@"

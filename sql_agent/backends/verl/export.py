@@ -1,0 +1,54 @@
+"""A verl checkpoint as a Hugging Face folder: python -m sql_agent.backends.verl.export RUN OUT [--step N]"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sql_agent.backends.serving.tokenizer import load_tokenizer
+from sql_agent.cli import exits_cleanly
+from sql_agent.errors import ConfigError, TrainingError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Merge the shards of a checkpoint into `OUT`; needs verl, but no GPU."""
+    parser = argparse.ArgumentParser(description="Export a verl checkpoint as a Hugging Face folder.")
+    parser.add_argument("run", type=Path, help="the run's folder, such as runs/overnight")
+    parser.add_argument("out", type=Path, help="a folder that does not exist yet")
+    parser.add_argument("--step", type=int, help="default: the latest checkpoint")
+    arguments = parser.parse_args(argv)
+    shards = checkpoint_folder(arguments.run, arguments.step) / "actor"
+    if arguments.out.exists():
+        raise ConfigError(f"{arguments.out} exists already", hint="name a new folder")
+    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    command += ["--local_dir", str(shards), "--target_dir", str(arguments.out)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TrainingError(
+            f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
+        )
+    # With the template that the policy was trained with, should its own not know tools.
+    load_tokenizer(str(arguments.out)).save_pretrained(arguments.out)
+    print(f"{arguments.out}: a Hugging Face folder; try it with sqlagent_test.py --model {arguments.out}")
+    return 0
+
+
+def checkpoint_folder(run: Path, step: int | None) -> Path:
+    """The folder of a checkpoint of `run`, the latest when `step` is None. Raises ConfigError when there is none."""
+    found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
+    if not found:
+        raise ConfigError(
+            f"{run} has no checkpoint of the verl backend",
+            hint="the local backend writes Hugging Face folders already, under checkpoints/step-*/model",
+        )
+    if step is not None and step not in found:
+        raise ConfigError(f"{run} has no checkpoint of step {step}", hint=f"it has {sorted(found)}")
+    return found[max(found) if step is None else step]
+
+
+if __name__ == "__main__":
+    sys.exit(exits_cleanly(main))

@@ -1,0 +1,89 @@
+"""The shell scripts: what they carry arrives whole, and what they cannot do they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BUNDLE = ROOT / "scripts" / "offline_bundle.sh"
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"PATH": path} | environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    (folder / "requirements.txt").write_text("tabulate==0.9.0\nsniffio==1.3.1\n")
+    result = run(
+        "bash", BUNDLE, "pack", folder / "out", "--requirements", folder / "requirements.txt",
+        "--exclude", "sniffio", "--model", tiny_model_folder, "--part-mb", "1",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return folder / "out"
+
+
+def test_a_bundle_brings_packages_and_model_to_another_place(
+    bundle: Path, tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    result = run("bash", bundle / "offline_bundle.sh", "unpack", bundle, tmp_path / "there")
+    assert result.returncode == 0, result.stderr
+    assert f"PYTHONPATH={tmp_path / 'there' / 'site'}" in result.stdout
+    assert (tmp_path / "there/site/tabulate/__init__.py").exists()
+    assert not list((tmp_path / "there/site").glob("sniffio*")), "excluded: the host has it"
+    sent, arrived = tiny_model_folder / "model.safetensors", tmp_path / "there/model/model.safetensors"
+    assert arrived.read_bytes() == sent.read_bytes()
+
+
+def test_a_damaged_part_is_refused(bundle: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in bundle.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    part = damaged / "model.part.000"
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    result = run("bash", BUNDLE, "unpack", damaged, tmp_path / "there")
+    assert result.returncode == 2
+    assert "model.part.000" in result.stdout + result.stderr
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pack"], "no folder named"),
+        (["pack", "OUT", "--model", "/nowhere"], "not a Hugging Face folder"),
+        (["pack", "OUT", "--colour", "red"], "unknown option --colour"),
+        (["unpack", "/nowhere", "X"], "two folders are needed"),
+        ([], "with a network"),
+    ],
+)
+def test_wrong_use_is_explained(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = run("bash", BUNDLE, *[str(tmp_path / a) if a in {"OUT", "X"} else a for a in arguments])
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
+    export = ROOT / "scripts" / "export_checkpoint.sh"
+    result = run("bash", export, tmp_path, tmp_path / "out")
+    assert result.returncode == 2 and "has no checkpoint of the verl backend" in result.stderr
+    (tmp_path / "checkpoints/global_step_20").mkdir(parents=True)
+    result = run("bash", export, tmp_path, tmp_path / "out", "--step", 10)
+    assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "[20]" in result.stderr
+
+
+def test_ray_is_not_touched_without_a_role() -> None:
+    result = run("bash", ROOT / "scripts" / "restart_ray.sh")
+    assert result.returncode == 2
+    assert "Ray is not installed" in result.stderr or "on the first host" in result.stderr
