@@ -12,11 +12,12 @@ from typing import Any
 import agentlightning as agl
 import pytest
 
+from sql_agent.backends.verl.algorithm import last_checkpoint
 from sql_agent.backends.verl.ledger import advantages
 from sql_agent.backends.verl.options import verl_options
 from sql_agent.backends.verl.stall import who_is_waited_for
 from sql_agent.config import load_settings
-from sql_agent.errors import ConfigError
+from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.paths import VERL_DEFAULTS
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout
@@ -84,25 +85,31 @@ def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_pa
     assert len(lines(run / "rollouts.jsonl")) == 2 * 6 + 2 * 2
     assert (run / "report.html").exists()
 
+    for rollout in json.loads((run / "sequences-1.json").read_text()):
+        (part,) = rollout["sequences"]
+        assert_sampled_ids_have_their_log_probabilities(part)
+        assert 0 in part["response_mask"], "the tool's answer is in the response, and masked"
 
-@pytest.mark.parametrize(("level", "sequences"), [("trajectory", 1), ("transition", 2)])
-def test_sequences_reach_the_trainer_with_mask_reward_and_log_probabilities(
-    arguments: list[str], tmp_path: Path, level: str, sequences: int
+
+def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> None:
+    ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
+    assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
+    assert mask[0] == mask[-1] == 1
+    assert (part["min_version"], part["max_version"]) == (0, 0)
+
+
+def test_transition_level_makes_every_turn_a_sequence_with_the_whole_reward(
+    arguments: list[str], tmp_path: Path
 ) -> None:
-    process = start([*arguments, f"--{level}-level", "train.steps=1"], script=SCRIPT)
+    process = start([*arguments, "--transition-level", "train.steps=1"], script=SCRIPT)
     output = finish(process)
     assert process.returncode == 0, output
-    rollouts = json.loads((tmp_path / "runs" / "r" / "sequences-1.json").read_text())
-    assert len(rollouts) == 6
-    for rollout in rollouts:
+    for rollout in json.loads((tmp_path / "runs" / "r" / "sequences-1.json").read_text()):
         assert rollout["reward"] == pytest.approx(1.1)
-        assert len(rollout["sequences"]) == sequences
+        assert len(rollout["sequences"]) == 2
         for part in rollout["sequences"]:
-            ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
-            assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
-            assert sum(mask) > 0 and mask[0] == mask[-1] == 1
-            assert (0 in mask) == (level == "trajectory"), "the tool's answer is in the response, and masked"
-            assert (part["min_version"], part["max_version"]) == (0, 0)
+            assert_sampled_ids_have_their_log_probabilities(part)
+            assert 0 not in part["response_mask"]
 
 
 def test_kill_9_then_resume_goes_on_after_the_last_checkpoint(arguments: list[str], tmp_path: Path) -> None:
@@ -150,13 +157,9 @@ def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arg
     assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
 
 
-def test_resuming_a_run_without_a_checkpoint_says_so(arguments: list[str], tmp_path: Path) -> None:
-    process = start([*arguments, "train.save_every=50", "train.steps=1"], script=SCRIPT)
-    finish(process)
-    process = start([*arguments, "train.save_every=50", "train.steps=2", "--resume"], script=SCRIPT)
-    output = finish(process)
-    assert process.returncode == 2
-    assert "has no checkpoint yet" in output
+def test_resuming_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ResumeError, match="has no checkpoint yet"):
+        last_checkpoint(tmp_path)
 
 
 def options(*overrides: str) -> dict[str, Any]:
