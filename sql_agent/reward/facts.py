@@ -10,6 +10,7 @@ from sql_agent.reward.text import find, is_number, longest_run, tokens
 
 _PARTS = re.compile(r"[;；\n]")
 _OWNER = re.compile(r"^([^:：]{1,60})[:：]\s*(.+)$", re.DOTALL)
+_NEGATIONS = frozenset(("not", "no", "never", "without", "avoid", "不", "无", "勿", "禁", "忌", "未", "避"))
 _NEARLY = 0.6  # a smaller share of a fact is a coincidence of words
 
 
@@ -38,15 +39,25 @@ def split_facts(answer: str, *, owned: bool) -> list[Fact]:
 def said(fact: Fact, answer: Sequence[str], facts: Sequence[Fact]) -> float:
     """How much of `fact`, one of `facts`, the tokens of an answer say, 0.0–1.0.
 
-    1 for the whole fact as one run; the share of its longest run when that is at least 0.6 and no number of it is
-    missing; else 0. A fact with an owner is looked for between that owner's name and the next other one.
+    The share of its tokens that the answer has in runs of two or more (any order, so that "damages the joints" says
+    "joint damage"), when that is at least 0.6 and neither a number nor a negation of it is missing; else 0. A fact
+    with an owner is looked for between that owner's name and the next other one.
     """
     scope = _under(fact.owner, answer, facts) if fact.owner else answer
-    share = longest_run(fact.value, scope) / len(fact.value)
-    numbers = {token for token in fact.value if is_number(token)}
-    if share == 1.0:
+    if longest_run(fact.value, scope) == len(fact.value):
         return 1.0
-    return share if share >= _NEARLY and numbers <= set(scope) else 0.0
+    share = _covered(fact.value, scope) / len(fact.value)
+    essential = {token for token in fact.value if is_number(token) or token in _NEGATIONS}
+    return share if share >= _NEARLY and essential <= set(scope) else 0.0
+
+
+def _covered(value: tuple[str, ...], scope: Sequence[str]) -> int:
+    """How many tokens of `value` stand in `scope` in runs of at least two, the longest run first."""
+    for width in range(min(len(value), len(scope)), 1, -1):
+        for start in range(len(value) - width + 1):
+            if find(value[start : start + width], scope) >= 0:
+                return width + _covered(value[:start], scope) + _covered(value[start + width :], scope)
+    return 0
 
 
 def _under(owner: tuple[str, ...], answer: Sequence[str], facts: Sequence[Fact]) -> Sequence[str]:

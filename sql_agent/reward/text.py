@@ -6,9 +6,14 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-_MARKDOWN = re.compile(r"[*_`#>|~]+|^\s*[-+•]\s+", re.MULTILINE)
+_MARKDOWN = re.compile(r"[*_`#>|~]+|^\s*[-+•]\s+|^\s*\d{1,2}[.)、](?=\s|\D)", re.MULTILINE)
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|[a-z]+|[㐀-鿿]")
-_ITEMS = re.compile(r"[;；,，、\n。]|\.\s|\band\b|和|以及|及")
+_ITEMS = re.compile(r"[;；,，、\n。]|\.\s|\b(?:and|or)\b|和|以及|及|或者?")
+_NUMBER_WORDS = {"zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
+                 "eight": "8", "nine": "9", "ten": "10"}  # fmt: skip
+_CHINESE_COUNT = re.compile(r"([一两二三四五六七八九十])(?=[种个项条类名])")
+_CHINESE_DIGITS = {"一": "1", "两": "2", "二": "2", "三": "3", "四": "4", "五": "5", "六": "6", "七": "7", "八": "8",
+                   "九": "9", "十": "10"}  # fmt: skip
 
 
 def normalise(text: str) -> str:
@@ -19,6 +24,12 @@ def normalise(text: str) -> str:
 def tokens(text: str) -> tuple[str, ...]:
     """The tokens of `text` in order. A number is one token, so 10 is not found in 100; plurals lose their s."""
     return tuple(_singular(token) for token in _TOKEN.findall(normalise(text)))
+
+
+def with_digits(text: str) -> str:
+    """`text` with the small numbers that are written as words, or counted in Chinese, as digits."""
+    text = _CHINESE_COUNT.sub(lambda match: _CHINESE_DIGITS[match.group(1)], normalise(text))
+    return re.sub(r"[a-z]+", lambda match: _NUMBER_WORDS.get(match.group(), match.group()), text)
 
 
 def items(text: str) -> list[tuple[str, ...]]:
