@@ -55,6 +55,19 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return database, {split: load_questions(folder / f"{split}.parquet") for split in SHARES}
 
 
+def test_a_search_never_counts_what_says_the_opposite(sample: tuple[Path, Made]) -> None:
+    path, made = sample
+    searches = [q for split in made.values() for q in split if q.task_type in {"aggregate", "keyword_search"}]
+    assert searches
+    with sqlite3.connect(path) as connection:
+        for question in searches:
+            (keyword,) = re.findall(r"LIKE '%((?:[^']|'')+)%'", question.sql or "")
+            for opposite in (f"非{keyword}", f"不{keyword}", f"non-{keyword}", f"not {keyword}", f"no {keyword}"):
+                sql = (question.sql or "").replace(f"%{keyword}%", f"%{opposite}%")
+                rows = connection.execute(sql).fetchall()
+                assert rows in ([], [(0,)]), f"{question.question!r} also finds {opposite!r}"
+
+
 def test_the_reference_answer_itself_earns_full_marks(sample: tuple[Path, Made]) -> None:
     path, made = sample
     with open_database(path, AGENT_LIMITS) as database:

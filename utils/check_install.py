@@ -143,7 +143,27 @@ def check_cuda() -> Check:
 
 def check_flash_attention() -> Check:
     found = installed("flash-attn")
-    return Check("flash-attn", found or "missing", "ok" if found else "warn", "optional: sdpa is used without it")
+    return Check(
+        "flash-attn", found or "missing", "ok" if found else "warn", "optional: torch_varlen is used without it"
+    )
+
+
+def check_packed_attention() -> Check:
+    """The kernel that trains without flash-attn, against plain attention over the same two sequences."""
+    import torch
+
+    from sql_agent.backends.verl.attention import packed_attention
+
+    lengths = (70, 33)
+    q, k, v = (torch.randn(1, heads, sum(lengths), 64, device="cuda", dtype=torch.bfloat16) for heads in (14, 2, 2))
+    positions = torch.cat([torch.arange(n, device="cuda") for n in lengths])[None]
+    packed, _ = packed_attention(torch.nn.Identity(), q, k, v, None, scaling=0.125, position_ids=positions)
+    same = torch.block_diag(*(torch.ones(n, n) for n in lengths)).bool().tril().cuda()
+    plain = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat_interleave(7, 1), v.repeat_interleave(7, 1), attn_mask=same, scale=0.125
+    ).transpose(1, 2)
+    off = float((packed - plain).abs().max())
+    return Check("packed attention", f"off by at most {off:.3f}", "ok" if off < 0.05 else "fail", GPU_INSTALL)
 
 
 def installed(name: str) -> str | None:
@@ -189,6 +209,7 @@ def main() -> int:
     gpu_checks: list[tuple[str, Callable[[], Check]]] = [
         ("cuda", check_cuda),
         ("flash-attn", check_flash_attention),
+        ("packed attention", check_packed_attention),
         ("vllm", lambda: check_package("vllm", want="0.24.", fix=GPU_INSTALL)),
         ("verl", lambda: check_package("verl", want="0.9.", fix=GPU_INSTALL)),
         ("omegaconf", lambda: check_package("omegaconf", want="2.3", fix=GPU_INSTALL)),
@@ -207,7 +228,7 @@ def main() -> int:
 
 def show(check: Check) -> Check:
     fix = f"  → {check.fix}" if check.fix and check.verdict != "ok" else ""
-    print(f"{check.verdict:4}  {check.name:15} {check.found}{fix}", flush=True)
+    print(f"{check.verdict:4}  {check.name:16} {check.found}{fix}", flush=True)
     return check
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from pathlib import Path
@@ -46,6 +47,7 @@ def verl_options(settings: Settings, *, model: str, run: Path, gateway: str, res
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
                 "enable_gradient_checkpointing": profile["checkpointing"],
+                "override_config": {"attn_implementation": packed_attention_name()},
             },
             "actor": {
                 "optim": {"lr": train.lr},
@@ -76,6 +78,11 @@ def verl_environment() -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
     }
+
+
+def packed_attention_name() -> str:
+    """flash-attn where it is installed, else PyTorch's own kernel over packed sequences (see attention.py)."""
+    return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
 
 
 def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict[str, Any]:
