@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import agentlightning as agl
 
-from sql_agent.config import Settings
-from sql_agent.errors import NoTripletsError, SqlAgentError, TrainingError
+from sql_agent.backends.stoppable import StoppableAlgorithm
+from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.lit_agent import RESOURCE
 from sql_agent.metrics import drop_reasons, funnel, rewards
 from sql_agent.preflight import check_triplet
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
-from sql_agent.runlog import RunLog
 from sql_agent.sampling import questions_of_step
-from sql_agent.signals import handled_signals
 from sql_agent.sockets import bind_local
 from sql_agent.store import cancel_stale_rollouts
-from sql_agent.ui import Ui
 
 if TYPE_CHECKING:
     from sql_agent.backends.local.session import Session
@@ -32,36 +29,14 @@ logger = logging.getLogger(__name__)
 _SERVED_AS = "policy"
 
 
-class LocalGrpo(agl.Algorithm):  # type: ignore[misc]
+class LocalGrpo(StoppableAlgorithm):
     """The algorithm of backend `local`.
 
     Torch is imported inside `run`, after agent-lightning has forked its runners: a process that has already
-    started torch's threads must not be forked. `error` holds what ended the run early, `interrupted` that a signal
-    did; both because the trainer's `fit` swallows one and logs the other with a traceback.
+    started torch's threads must not be forked.
     """
 
-    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
-        self._settings = settings
-        self._log = log
-        self._ui = ui
-        self._resume = resume
-        self._stop: asyncio.Event
-        self.error: SqlAgentError | None = None
-        self.interrupted = False
-
-    async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
-        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
-        self._stop = asyncio.Event()
-        with handled_signals(self._interrupt):
-            try:
-                await self._run(train_dataset, val_dataset)
-            except SqlAgentError as error:
-                self.error = error
-
-    def _interrupt(self) -> None:
-        self.interrupted = True
-        self._ui.say("Stopping after saving what was done; interrupt again to stop at once.")
-        self._stop.set()
+    stopping = "Stopping after saving what was done; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         sock = bind_local()

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import agentlightning as agl
-
+from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.backends.verl.gateway import Gateway
 from sql_agent.backends.verl.ledger import Ledger
@@ -23,14 +22,13 @@ from sql_agent.backends.verl.options import verl_environment, verl_options
 from sql_agent.backends.verl.stall import who_is_waited_for
 from sql_agent.config import Settings
 from sql_agent.desk import RolloutDesk
-from sql_agent.errors import ResumeError, SqlAgentError, TrainingError
+from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.lit_agent import RESOURCE
 from sql_agent.preflight import check_triplet
 from sql_agent.processes import die_with_parent
 from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
 from sql_agent.runlog import RunLog
-from sql_agent.signals import handled_signals
 from sql_agent.store import cancel_stale_rollouts
 from sql_agent.ui import Ui
 
@@ -41,39 +39,20 @@ TRAINER_MODULE = "sql_agent.backends.verl.launch"
 _WARMUP_MODULE = "sql_agent.backends.verl.warm"
 
 
-class VerlGrpo(agl.Algorithm):  # type: ignore[misc]
+class VerlGrpo(StoppableAlgorithm):
     """The algorithm of backend `verl`.
 
-    verl's trainer runs in a process of its own and asks for rollouts at the gateway. `error` holds what ended the run
-    early, `interrupted` that a signal did.
+    verl's trainer runs in a process of its own and asks for rollouts at the gateway.
     """
 
+    stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
+
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
-        self._settings = settings
-        self._log = log
-        self._ui = ui
-        self._resume = resume
+        super().__init__(settings, log, ui, resume=resume)
         self._proxies: list[LoggedProxy] = []
         self._desk: RolloutDesk | None = None
         self._watch: asyncio.Task[None] | None = None
         self._ledger: Ledger
-        self._stop: asyncio.Event
-        self.error: SqlAgentError | None = None
-        self.interrupted = False
-
-    async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
-        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
-        self._stop = asyncio.Event()
-        with handled_signals(self._interrupt):
-            try:
-                await self._run(train_dataset, val_dataset)
-            except SqlAgentError as error:
-                self.error = error
-
-    def _interrupt(self) -> None:
-        self.interrupted = True
-        self._ui.say("Stopping; the last checkpoint stays. Interrupt again to stop at once.")
-        self._stop.set()
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         self._ledger = Ledger(self._settings, self._log, self._ui, val_questions=len(val))
