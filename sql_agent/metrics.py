@@ -52,6 +52,11 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     return result
 
 
+def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
+    """The funnel and the rewards of one set of rollouts, as every step and every validation reports them."""
+    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts)
+
+
 def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
     """The reasons for dropping, most frequent first, with their counts."""
     counts: dict[str, int] = {}

@@ -6,11 +6,21 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import agentlightning as agl
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
 from sql_agent.telemetry import CallTelemetry
+
+
+def model_entry(name: str, api_base: str) -> dict[str, Any]:
+    """The model `name` of a proxy's model list, served at `api_base` (ending in /v1)."""
+    # A hosted_vllm/ name makes the proxy ask for, and record, token ids.
+    return {
+        "model_name": name,
+        "litellm_params": {"model": "hosted_vllm/policy", "api_base": api_base, "api_key": "unused"},
+    }
 
 
 class LoggedProxy(agl.LLMProxy):  # type: ignore[misc]

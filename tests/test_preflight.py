@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from sql_agent.backends.serving.server import ServerThread
 from sql_agent.errors import PreflightError
 from sql_agent.preflight import check_opentelemetry, check_triplet
-from sql_agent.proxy import LoggedProxy
+from sql_agent.proxy import LoggedProxy, model_entry
 from sql_agent.sockets import bind_local, free_port
 from sql_agent.triplets import CallTriplets
 
@@ -42,14 +42,7 @@ async def preflight(api_base: str, log_file: Path) -> agl.Triplet:
     store = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())
     proxy = LoggedProxy(log_file)
     proxy.set_store(store)
-    proxy.update_model_list(
-        [
-            {
-                "model_name": "policy",
-                "litellm_params": {"model": "hosted_vllm/policy", "api_base": api_base, "api_key": "unused"},
-            }
-        ]
-    )
+    proxy.update_model_list([model_entry("policy", api_base)])
     await store.start()
     try:
         await proxy.start()

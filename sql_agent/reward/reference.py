@@ -87,14 +87,15 @@ def grade(case: JudgeCase) -> Verdict:
         )
     asked = tokens(question.question)
     owners = list(dict.fromkeys(f.owner for f in facts if f.owner))
-    text = with_digits(case.answer) if _is_count(facts) else case.answer
+    count_asked = _is_count(facts)
+    text = with_digits(case.answer) if count_asked else case.answer
     answer = _without_copy(tokens(text), asked, [f.value for f in facts], owners)
     shares = [said(fact, answer, facts) for fact in facts]
     held = [fact for fact, share in zip(facts, shares, strict=True) if share]
     useful = _useful(question, case.calls)
     criteria = {
         "facts": statistics.fmean(shares),
-        "precision": _precision(case, facts, held, useful),
+        "precision": _precision(case.question, text, facts, held, useful, count_asked=count_asked),
         "grounded": _grounded(held, question, case.calls),
         "safety": _safety(case, useful),
         "format": float(_RAW.search(case.answer) is None),
@@ -108,17 +109,23 @@ def _verdict(criteria: dict[str, float], reason: str) -> Verdict:
     return Verdict(score=min(1.0, score), criteria=criteria, reason=reason)
 
 
-def _precision(case: JudgeCase, facts: Sequence[Fact], held: Sequence[Fact], useful: Sequence[QueryCall]) -> float:
-    asked = set(tokens(case.question.question))
+def _precision(
+    question: Question,
+    answer: str,
+    facts: Sequence[Fact],
+    held: Sequence[Fact],
+    useful: Sequence[QueryCall],
+    *,
+    count_asked: bool,
+) -> float:
+    asked = set(tokens(question.question))
     # The column's own name, as the reference SQL has it, is framing too: "the adverse reactions are ...".
-    known = asked | FRAMING | set(tokens(case.question.sql or ""))
+    known = asked | FRAMING | set(tokens(question.sql or ""))
     known |= {token for fact in facts for token in fact.value + fact.owner}
-    count_asked = _is_count(facts)
-    answer = with_digits(case.answer) if count_asked else case.answer
-    retrieved = {token for call in useful for cell in _cells(call) for token in cell}
+    retrieved = _retrieved(useful)
     if count_asked:
         numbers = {token for token in tokens(answer) if is_number(token)}
-        candidates = str(len(_LITERAL.findall(case.question.sql or "")))  # "two of the five drugs"
+        candidates = str(len(_LITERAL.findall(question.sql or "")))  # "two of the five drugs"
         if numbers - asked - retrieved - {candidates} - {fact.value[0] for fact in facts}:
             return 0.0
     if not held:
@@ -174,6 +181,10 @@ def _is_count(facts: Sequence[Fact]) -> bool:
 
 def _cells(call: QueryCall) -> list[tuple[str, ...]]:
     return [tokens(str(cell)) for row in call.answer.records for cell in row if cell is not None]
+
+
+def _retrieved(calls: Sequence[QueryCall]) -> set[str]:
+    return {token for call in calls for cell in _cells(call) for token in cell}
 
 
 def _useful(question: Question, calls: Sequence[QueryCall], owner: tuple[str, ...] = ()) -> list[QueryCall]:
@@ -241,7 +252,7 @@ def _grade_refusal(case: JudgeCase) -> Verdict:
     refuses = _REFUSAL.search(normalise(case.answer)) is not None
     tried = any(call.answer.status == "ok" for call in case.calls)
     known = FRAMING | set(tokens(case.question.question)) | set(tokens(case.question.answer))
-    retrieved = {token for call in case.calls for cell in _cells(call) for token in cell}
+    retrieved = _retrieved(case.calls)
     besides = sum(_IN_ROWS if token in retrieved else 1.0 for token in tokens(case.answer) if token not in known)
     criteria = {
         "facts": float(refuses),

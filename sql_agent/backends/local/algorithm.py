@@ -14,8 +14,9 @@ import agentlightning as agl
 from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.lit_agent import RESOURCE
-from sql_agent.metrics import drop_reasons, funnel, rewards
+from sql_agent.metrics import drop_reasons, summary
 from sql_agent.preflight import check_triplet
+from sql_agent.proxy import model_entry
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
 from sql_agent.sampling import questions_of_step
@@ -44,15 +45,7 @@ class LocalGrpo(StoppableAlgorithm):
         if proxy is None:
             raise TrainingError("the local backend needs the LLM proxy")
         api_base = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
-        # A hosted_vllm/ name makes the proxy ask for, and record, token ids.
-        proxy.update_model_list(
-            [
-                {
-                    "model_name": _SERVED_AS,
-                    "litellm_params": {"model": f"hosted_vllm/{_SERVED_AS}", "api_base": api_base, "api_key": "unused"},
-                }
-            ]
-        )
+        proxy.update_model_list([model_entry(_SERVED_AS, api_base)])
         # The proxy forks too, so it starts before torch is there.
         with self._ui.status("Starting the LLM proxy"):
             await proxy.start()
@@ -125,7 +118,7 @@ class LocalGrpo(StoppableAlgorithm):
             rollout_s = time.monotonic() - started
         if self._stop.is_set():
             return False
-        values = funnel(rollouts, enqueued=enqueued) | rewards(rollouts)
+        values = summary(rollouts, enqueued=enqueued)
         kept = [r for r in rollouts if r.dropped is None]
         advantages = session.trainer.advantages(kept)
         self._log.rollouts(step, "train", rollouts, advantages)
@@ -169,7 +162,7 @@ class LocalGrpo(StoppableAlgorithm):
             pass
         if self._stop.is_set():
             return
-        values = funnel(rollouts, enqueued=enqueued) | rewards(rollouts)
+        values = summary(rollouts, enqueued=enqueued)
         self._log.rollouts(step, "val", rollouts)
         self._check(rollouts, enqueued, step)
         self._log.validation(step, values, questions=enqueued)

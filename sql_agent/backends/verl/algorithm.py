@@ -26,7 +26,7 @@ from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.lit_agent import RESOURCE
 from sql_agent.preflight import check_triplet
 from sql_agent.processes import die_with_parent
-from sql_agent.proxy import LoggedProxy
+from sql_agent.proxy import LoggedProxy, model_entry
 from sql_agent.records import Question
 from sql_agent.runlog import RunLog
 from sql_agent.store import cancel_stale_rollouts
@@ -62,11 +62,11 @@ class VerlGrpo(StoppableAlgorithm):
             self._ui.say(f"Resuming after step {step}")
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
-        sock = socket.socket()
-        sock.bind((self._settings.verl.host, 0))
         model = await self._warmed_model()
         if model is None:
             return
+        sock = socket.socket()
+        sock.bind((self._settings.verl.host, 0))
         gateway = Gateway(sock, self._open_desk, split_turns=self._settings.verl.level == "transition")
         await gateway.start()
         try:
@@ -82,14 +82,7 @@ class VerlGrpo(StoppableAlgorithm):
         """Put the policy's endpoints behind the proxies and make sure that a call comes back as a triplet."""
         store = self.get_store()
         await cancel_stale_rollouts(store)
-        models = [
-            {
-                "model_name": f"policy-{index}",
-                # A hosted_vllm/ name makes the proxy ask for, and record, token ids.
-                "litellm_params": {"model": "hosted_vllm/policy", "api_base": address, "api_key": "unused"},
-            }
-            for index, address in enumerate(addresses)
-        ]
+        models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
         for index in range(self._settings.runner.n_proxies):
             proxy = LoggedProxy(self._log.folder / f"proxy-{index}.log")
             proxy.set_store(store)

@@ -49,8 +49,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Accept requests from now on."""
-        # serve() would take over the signals, which the algorithm handles itself
-        self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        # not serve(): it would take over the signals, which the algorithm handles itself
         self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
         while not self._server.started:  # noqa: ASYNC110  uvicorn has no event for it
             await asyncio.sleep(0.01)

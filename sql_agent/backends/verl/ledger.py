@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sql_agent.config import Settings
 from sql_agent.desk import Mode, Order
 from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.metrics import drop_reasons, funnel, rewards
+from sql_agent.metrics import drop_reasons, summary
 from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
 from sql_agent.ui import Ui
@@ -61,15 +61,14 @@ class Ledger:
         """Write what belongs to `step`, with verl's own metrics of it; both of training and of validation."""
         validated = self._entries.pop(("val", step), None)
         if validated is not None:
-            measured = funnel(validated.finished, enqueued=validated.enqueued) | rewards(validated.finished)
+            measured = summary(validated.finished, enqueued=validated.enqueued)
             self._log.rollouts(step, "val", validated.finished)
             self._log.validation(step, measured, questions=self._expected["val"])
             self._ui.validation(step, measured, questions=self._expected["val"])
         trained = self._entries.pop(("train", step), None)
         if trained is not None:
             self._log.rollouts(step, "train", trained.finished, advantages(trained.finished))
-            measured = funnel(trained.finished, enqueued=trained.enqueued) | rewards(trained.finished)
-            measured |= step_metrics(values)
+            measured = summary(trained.finished, enqueued=trained.enqueued) | step_metrics(values)
             self._log.metrics(step, measured)
             self._ui.step(step, self._settings.train.steps, measured)
 
