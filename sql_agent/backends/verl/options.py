@@ -34,7 +34,6 @@ def verl_options(settings: Settings, *, model: str, run: Path, gateway: str, res
     tokens = max(profile["tokens"], rollout_length)
     return {
         "sql_agent": {"gateway": gateway, "endpoints": verl.endpoints},
-        "algorithm": {"use_kl_in_reward": False},
         "data": {
             "train_files": str(run / "data" / "train.parquet"),
             "val_files": str(run / "data" / "val.parquet"),
