@@ -42,7 +42,7 @@ from sql_agent.triplets import CallTriplets
 from sql_agent.ui import Ui
 
 _CI_STEPS = 20
-_SPAN_BYTES = 1 << 30
+_SPAN_BYTES = 256 << 20
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

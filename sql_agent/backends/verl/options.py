@@ -132,6 +132,7 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
         "experiment_name": run.name,
         "v1": {
             "trainer_mode": verl.trainer_mode,
+            "separate_async": {"parameter_sync_step": train.minibatches},
             "sampler": {
                 "sync_refill_failed_groups": verl.trainer_mode == "sync",
                 "custom_sampler": {"path": f"pkg://{_HERE}.replay", "name": buffer},
