@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _ask(
     questions: Sequence[Question], endpoint: Endpoint, database: SqliteDatabase, settings: Settings, console: Console
 ) -> list[RolloutRecord]:
-    judge = configured_judge(settings)
+    judge = configured_judge(settings, alone=True)
     records = []
     for question in questions:
         records.append(await grade_question(question, endpoint, database, judge, settings))

@@ -61,11 +61,29 @@ class AgentSettings(Section):
 
 
 class JudgeSettings(Section):
-    """Who grades the answers, and how many of its failures a run endures."""
+    """Who grades the answers, within which limits, and how many failures a run endures."""
 
-    name: Literal["reference", "llm"] = "reference"
-    timeout_s: Seconds = 60.0
-    max_failed_share: Share = 0.05
+    name: str = Field("reference", description="reference, llm, llm:MODEL, reward-model, relative; A+B is a panel")
+    combine: Literal["mean", "min"] = Field("mean", description="how a panel's scores become one")
+    absolute: str = Field("reference", description="who grades single answers for the judge relative")
+    rubric: Path | None = Field(None, description="TOML file for the judge llm; default: reward/rubrics/default.toml")
+    scale: Path | None = Field(None, description="a rescaling of the scores, made by utils/reward_scale.py")
+    reward_model_range: tuple[float, float] = Field((0.0, 1.0), description="ends of the reward model's scale")
+    max_answer_chars: Positive = Field(2000, description="a longer answer earns nothing")
+    structure: Literal["json_schema", "json_object", "none"] = Field(
+        "json_schema", description="how the endpoint is told the form of its reply; not every endpoint knows all"
+    )
+    max_tokens: Positive = Field(800, description="of one reply of the judge")
+    timeout_s: Seconds = Field(60.0, description="of one request")
+    attempts: Positive = Field(6, description="requests for one grading, retries and repairs included")
+    concurrency: Positive = Field(32, description="requests at once, of all runners together")
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = None
+    tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    cache: bool = Field(True, description="keep the verdicts of judges that are asked over a network")
+    cache_dir: Path = VAR / "judge-cache"
+    max_failed_share: Share = Field(0.05, description="of a step's rollouts; more stops the run")
+    min_agreement: Share = Field(0.6, description="Spearman with labels below which no run starts")
+    allow_weak: bool = Field(False, description="train with a judge below min_agreement all the same")
 
 
 class RunnerSettings(Section):
@@ -135,13 +153,14 @@ class VerlSettings(Section):
 
 
 class TeacherSettings(BaseSettings):
-    """The judge's endpoint, from the conventional variables or `.env`."""
+    """The judge's endpoints, from the conventional variables or `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     model: str | None = Field(None, validation_alias=AliasChoices("TEACHER_MODEL"))
     base_url: str | None = Field(None, validation_alias=AliasChoices("TEACHER_BASE_URL"))
     api_key: SecretStr | None = Field(None, validation_alias=AliasChoices("TEACHER_API_KEY"))
+    reward_model_url: str | None = Field(None, validation_alias=AliasChoices("REWARD_MODEL_URL"))
 
 
 class EndpointSettings(BaseSettings):

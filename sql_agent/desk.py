@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 import agentlightning as agl
 
 from sql_agent.errors import TrainingError
+from sql_agent.groups import GroupTable
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, complete_spans, enqueue, read_rollout
 
@@ -45,7 +46,7 @@ class RolloutDesk:
 
     A rollout that the infrastructure or the judge lost is run again, up to `retries` times, so that its group stays
     whole; the model's own failures are rollouts like any other. `resources` are ids of store resources; a group keeps
-    to one of them.
+    to one of them. With a `table` the rollouts of a training group wait there for each other, to be ranked.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class RolloutDesk:
         timeout_s: float,
         span_deadline_s: float,
         listener: Listener,
+        table: GroupTable | None = None,
     ) -> None:
         self._store = store
         self._adapter = adapter
@@ -66,6 +68,7 @@ class RolloutDesk:
         self._timeout_s = timeout_s
         self._span_deadline_s = span_deadline_s
         self._listener = listener
+        self._table = table
         self._step = -1
         self._resource_of_group: dict[str, str] = {}
         self._turn = itertools.count()
@@ -73,13 +76,23 @@ class RolloutDesk:
 
     async def run(self, order: Order) -> FinishedRollout:
         """A kept rollout for `order`. Raises RolloutLostError when every try was lost."""
+        table = self._table if order.mode == "train" else None
         reasons = []
         for _ in range(1 + self._retries):
-            finished = await self._once(order)
+            try:
+                finished = await self._once(order)
+            except BaseException:  # a cancelled session too
+                if table is not None:
+                    await table.leave(order.group)
+                raise
+            if table is not None and finished.dropped is None:
+                finished = await table.seat(finished)
             self._listener.finished(order, finished)
             if finished.dropped is None:
                 return finished
             reasons.append(finished.dropped)
+        if table is not None:
+            await table.leave(order.group)
         raise RolloutLostError(f"question {order.question.id} was lost {len(reasons)} times: {'; '.join(reasons)}")
 
     @property

@@ -18,6 +18,11 @@ two lines on stderr and exit code 2; see `cli.exits_cleanly`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sql_agent.records import Usage
+
 
 class SqlAgentError(Exception):
     """Base of all errors raised on purpose: `message` says what and where, `hint` what to do next."""
@@ -56,7 +61,14 @@ class ModelError(SqlAgentError, ValueError):
 
 
 class JudgeError(SqlAgentError, RuntimeError):
-    """A judge could not give a score. Never a score of 0: the rollout is dropped and counted."""
+    """A judge could not give a score. Never a score of 0: the rollout is dropped and counted.
+
+    `usage` is what was spent on it all the same.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, usage: Usage | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.usage = usage
 
 
 class TrainingError(SqlAgentError, RuntimeError):

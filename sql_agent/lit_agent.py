@@ -11,7 +11,7 @@ from sql_agent.agent import AgentRun, Endpoint, run_agent, shared_client
 from sql_agent.config import Settings
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import JudgeError
-from sql_agent.records import Question, RolloutRecord
+from sql_agent.records import Question, RolloutRecord, Usage
 from sql_agent.reward import Judge, JudgeCase, score
 from sql_agent.services import configured_database, configured_judge
 
@@ -54,7 +54,8 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         )
         if self._database is None or self._judge is None or self._http is None:
             # Made in the runner process, not before the fork: a SQLite connection must not cross one.
-            self._database, self._judge = configured_database(self._settings), configured_judge(self._settings)
+            self._database = configured_database(self._settings)
+            self._judge = configured_judge(self._settings)
             self._http = shared_client()
         record = await grade_question(
             question, endpoint, self._database, self._judge, self._settings, http_client=self._http
@@ -88,12 +89,13 @@ async def grade_question(
             settings=settings.agent,
             http_client=http_client,
         )
-        reward = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
+        reward, usage = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
     except JudgeError as error:
-        return _record(question, run, dropped=f"judge: {error}")
+        record = _record(question, run, dropped=f"judge: {error}")
+        return record.model_copy(update={"judge_usage": error.usage or Usage()})
     except OpenAIError as error:
         return _record(question, run, dropped=f"infrastructure: {type(error).__name__}: {error}")
-    return _record(question, run).model_copy(update={"reward": reward})
+    return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage})
 
 
 def _record(question: Question, run: AgentRun, *, dropped: str | None = None) -> RolloutRecord:

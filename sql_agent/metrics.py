@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from sql_agent.records import RolloutRecord
+from sql_agent.records import RolloutRecord, Usage
 from sql_agent.rollouts import FinishedRollout
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
@@ -42,7 +42,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/tool_calls": mean(lambda r: len(r.calls)),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
-        "agent/accurate": mean(lambda r: r.reward is not None and r.reward.judge >= ACCURATE),
+        "agent/accurate": mean(lambda r: r.reward is not None and r.reward.of_the_answer >= ACCURATE),
         "agent/answered": mean(lambda r: r.outcome == "answered"),
     }
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
@@ -53,8 +53,22 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """The funnel and the rewards of one set of rollouts, as every step and every validation reports them."""
-    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts)
+    """Funnel, rewards and the judge's cost of one set of rollouts, as every step and validation reports them."""
+    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts) | judge_cost(rollouts)
+
+
+def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """What the judge spent, on dropped rollouts too; nothing for a judge that asks no endpoint."""
+    usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
+    if not usage.requests and not usage.cache_hits:
+        return {}
+    cost = {} if usage.cost_usd is None else {"judge/cost_usd": usage.cost_usd}
+    return cost | {
+        "judge/requests": usage.requests,
+        "judge/cache_hits": usage.cache_hits,
+        "judge/prompt_tokens": usage.prompt_tokens,
+        "judge/completion_tokens": usage.completion_tokens,
+    }
 
 
 def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:

@@ -82,6 +82,26 @@ class QueryCall(Record):
     seconds: float = Field(ge=0)
 
 
+class Usage(Record):
+    """What grading cost: requests sent, tokens, verdicts taken from the cache, US dollars where a price is known."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cache_hits: int = 0
+    cost_usd: float | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            requests=self.requests + other.requests,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cache_hits=self.cache_hits + other.cache_hits,
+            cost_usd=sum(costs) if costs else None,
+        )
+
+
 class RewardParts(Record):
     """How a rollout's reward came about. `total` = `rule` + `judge`, in 0.0–1.1."""
 
@@ -95,13 +115,19 @@ class RewardParts(Record):
     def total(self) -> float:
         return self.rule + self.judge
 
+    @property
+    def of_the_answer(self) -> float:
+        """The judge's score of the answer by itself: before a rescaling, and before a ranking within its group."""
+        return self.criteria.get("absolute", self.criteria.get("unscaled", self.judge))
+
 
 class RolloutRecord(Record):
     """One finished run of the agent on one question: everything a person needs to see what happened.
 
     `outcome` is "answered", or the reason code of a failure that is the model's own ("unknown_tool",
     "malformed_call", "no_output", "too_many_turns", "context_overflow"); these are scored. `dropped` is the reason why
-    the rollout was left out of training (a judge or the infrastructure failed); then `reward` is None.
+    the rollout was left out of training (a judge or the infrastructure failed); then `reward` is None. `judge_usage`
+    is what grading cost, whether it led to a reward or not.
     """
 
     question: Question
@@ -111,5 +137,6 @@ class RolloutRecord(Record):
     turns: int = 0
     reward: RewardParts | None = None
     dropped: str | None = None
+    judge_usage: Usage = Usage()
     seconds: float = 0.0
     extra: dict[str, Any] = Field(default_factory=dict)

@@ -38,6 +38,12 @@ _AGENT = {
     "agent/tool_calls": ("queries", "#E69F00"),
     "agent/sql_ok": ("share with a successful query", "#009E73"),
 }
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#000000")
+# Counts and money of the judge, not what it thinks.
+_NO_CRITERIA = {
+    f"judge/{name}"
+    for name in ("failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw")
+}
 _TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("update", "#E69F00")}
 
 
@@ -95,6 +101,7 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
         "Reward": reward,
         "Rollouts per step": _curves(steps, _FUNNEL, "rollouts"),
         "What the agent does": _curves(steps, _AGENT, "per rollout"),
+        "What the judge sees": _curves(steps, _criteria(steps), "mean over the rollouts"),
         "Time per step": _stacked(steps, _TIMING, "seconds"),
     }
     return [
@@ -110,6 +117,13 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
         )
         for title, figure in drawn.items()
     ]
+
+
+def _criteria(steps: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """The judge's criteria of this run; a panel's are those of the panel, its members' own are in metrics.jsonl."""
+    found = {key for step in steps for key in step if key.startswith("judge/") and "." not in key}
+    names = sorted(found - _NO_CRITERIA)
+    return {name: (name.removeprefix("judge/"), _COLOURS[i % len(_COLOURS)]) for i, name in enumerate(names)}
 
 
 def _curves(steps: Sequence[Row], names: dict[str, tuple[str, str]], unit: str) -> go.Figure:

@@ -32,6 +32,7 @@ from sql_agent.processes import die_with_parent_after_fork
 from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
 from sql_agent.report import write_report
+from sql_agent.reward.trust import check_trust
 from sql_agent.runlog import RunLog
 from sql_agent.runner import ConcurrentRunner
 from sql_agent.sampling import spread
@@ -125,6 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     role = os.environ.get("AGL_CURRENT_ROLE", "both")
     managed = managed_store_from_environment(arguments.external_store_address)
     train, val = check_before_start(settings)
+    warning = check_trust(configured_judge(settings), settings.judge)
     store = connect_store(arguments.external_store_address) if arguments.external_store_address else None
     ui = Ui()
     die_with_parent_after_fork()
@@ -132,6 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _trainer(settings, None, store, managed=managed, role=role).fit(SqlLitAgent(settings), train)
         return 0
     log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
+    if warning:
+        ui.say(f"Warning: {warning}")
     ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
     algorithm = (VerlGrpo if settings.backend == "verl" else LocalGrpo)(settings, log, ui, resume=arguments.resume)
     log_file = log.folder / "proxy.log"

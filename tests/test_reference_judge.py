@@ -12,6 +12,8 @@ from sql_agent.errors import JudgeError
 from sql_agent.records import QueryAnswer, QueryCall, Question
 from sql_agent.reward import JudgeCase, rule_reward
 from sql_agent.reward.reference import grade
+from sql_agent.reward.stems import stem
+from sql_agent.reward.wordings import contradicts
 
 
 def query(sql: str, *rows: tuple[Any, ...], status: Any = "ok", medical: bool = True) -> QueryCall:
@@ -188,3 +190,199 @@ def test_a_users_own_data_needs_neither_sql_nor_task_type() -> None:
 )
 def test_the_rule_pays_for_rows_of_the_medical_tables_only(calls: tuple[QueryCall, ...], reward: float) -> None:
     assert rule_reward(calls) == reward
+
+
+def field(column: str, name: str, facts: str, *, lang: Any = "en", table: str = "drugs_info") -> Question:
+    key = "disease_name" if table == "disease" else "med_name"
+    sql = f"SELECT {column} FROM {table} WHERE {key} = '{name}'"
+    return Question(id=column, question=f"{name}: {column}?", answer=facts, lang=lang, sql=sql, task_type="drug_field")
+
+
+def rows_of(question: Question) -> tuple[QueryCall, ...]:
+    return (query(question.sql or "", (question.answer, "tablet; capsule")),)
+
+
+WARFARIN = field("precautions", "Warfarin", "monitor INR; avoid contact sports; stop before surgery")
+STROKE = field("prognosis", "Ischaemic stroke", "better with early reperfusion; oedema", table="disease")
+SITAGLIPTIN = field("mechanism_action", "Sitagliptin", "inhibits DPP-4; increases insulin release after meals")
+METHOTREXATE = field("dosage", "Methotrexate", "oral; once weekly; with folic acid")
+ISOTRETINOIN = field("contraindications", "Isotretinoin", "pregnancy; severe hepatic impairment")
+NIFEDIPINE = field("mechanism_action", "硝苯地平", "阻断钙通道；扩张外周动脉", lang="zh")
+ALLOPURINOL = field("precautions", "别嘌醇", "出现皮疹即停药；按肾功能调整；充足饮水", lang="zh")
+SEARCH = Question(
+    id="search",
+    question="哪些疾病的并发症包含“肺炎”？",
+    answer="慢性阻塞性肺疾病；心房颤动",
+    lang="zh",
+    sql="SELECT disease_name FROM disease WHERE complication LIKE '%肺炎%'",
+    task_type="keyword_search",
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (WARFARIN, "INR has to be monitored, contact sports should be avoided, and it is stopped before an operation."),
+        (STROKE, "The outlook is better when reperfusion comes early; there may be edema."),
+        (SITAGLIPTIN, "It blocks DPP-4 and so raises the release of insulin after food."),
+        (METHOTREXATE, "Taken by mouth once a week together with folic acid."),
+        (ISOTRETINOIN, "Do not give it to pregnant women or to people with severe liver impairment."),
+        (NIFEDIPINE, "硝苯地平阻滞钙离子通道，使外周动脉舒张。"),
+        (ALLOPURINOL, "首先，一旦身上出现皮疹，应立即停药；其次，用量要根据肾功能来调整；平时还应多喝水。"),
+        (ALLOPURINOL, "①出现皮疹即停药；②按肾功能调整；③充足饮水。以上仅供参考，请遵医嘱。"),
+        (SEARCH, "有慢阻肺和房颤两种疾病。"),
+        (SEARCH, "慢性阻塞性肺疾病（chronic obstructive pulmonary disease）、心房颤动（atrial fibrillation）"),
+    ],
+)
+def test_a_fact_in_other_words_is_still_said(question: Question, answer: str) -> None:
+    assert score(question, answer, rows_of(question)) >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (WARFARIN, "monitor INR; avoid contact sports; keep taking it before surgery"),
+        (WARFARIN, "There is no need to monitor INR; avoid contact sports; stop before surgery"),
+        (STROKE, "worse with early reperfusion; oedema"),
+        (STROKE, "better with early reperfusion; it does not lead to oedema"),
+        (SITAGLIPTIN, "activates DPP-4; increases insulin release after meals"),
+        (METHOTREXATE, "oral; once daily; with folic acid"),
+        (ISOTRETINOIN, "It may be used in pregnancy; contraindicated in severe hepatic impairment."),
+        (ISOTRETINOIN, "Pregnant women can safely take it; severe hepatic impairment"),
+        (NIFEDIPINE, "激活钙通道；扩张外周动脉"),
+        (NIFEDIPINE, "阻断钙通道；并不扩张外周动脉"),
+        (ALLOPURINOL, "出现皮疹可继续服药观察；按肾功能调整；充足饮水"),
+        (SEARCH, "慢性阻塞性肺疾病是，心房颤动不是。"),
+    ],
+)
+def test_a_fact_that_is_denied_or_turned_round_costs_more_than_one_left_out(question: Question, answer: str) -> None:
+    said = question.answer.replace("；", "; ").split("; ")
+    assert score(question, answer, rows_of(question)) <= 0.25 < score(question, "; ".join(said[1:]), rows_of(question))
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "ischaemic ischemic ischaemia",
+        "oedema edema",
+        "tumour tumor tumours",
+        "organise organize organised organizing",
+        "haemorrhage hemorrhage haemorrhagic",
+        "recurrence recurs recurrent",
+        "cephalexin cefalexin",
+        "swollen swelling swells",
+    ],
+)
+def test_spellings_and_forms_of_a_word_are_one_stem(forms: str) -> None:
+    assert len({stem(form) for form in forms.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "pair", ["hypertension hypotension", "hepatic hepatitis", "prednisone prednisolone", "former form", "latter late"]
+)
+def test_different_words_keep_different_stems(pair: str) -> None:
+    assert len({stem(word) for word in pair.split()}) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Metformin is not in the drug table.",
+        "The company field for Metformin is blank, so I cannot tell you who makes it.",
+        "I searched for Metformin and got zero rows.",
+        "The query came back empty; please check the package.",
+        "药物表中没有二甲双胍，所以无法给出它的生产企业。",
+        "抱歉，检索不到相关信息。",
+    ],
+)
+def test_a_plain_refusal_is_recognised(answer: str) -> None:
+    assert score(ABSENT, answer, ABSENT_ROWS) >= 0.8
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Metformin has no contraindications and can be given to everyone.",
+        "Metformin has no manufacturer.",
+        "没有禁忌，任何人都可以使用。",
+        "It is made by Merck, or it might not be recorded at all.",
+    ],
+)
+def test_a_denial_about_the_world_is_no_refusal(answer: str) -> None:
+    assert score(ABSENT, answer, ABSENT_ROWS) <= 0.15
+
+
+@given(st.sampled_from([METFORMIN, WARFARIN, ALLOPURINOL, NIFEDIPINE]), st.data())
+def test_what_stands_in_the_rows_costs_less_than_what_comes_from_nowhere(question: Question, data: Any) -> None:
+    invented = data.draw(st.sampled_from(["baldness", "purple toes"] if question.lang == "en" else ["彩虹视", "喷嚏"]))
+    calls = (query(question.sql or "", (question.answer, "tablet; capsule; room temperature")),)
+    extra = data.draw(st.sampled_from(["tablet", "capsule", "room temperature"]))
+    alone = score(question, question.answer, calls)
+    assert score(question, f"{question.answer}; {invented}", calls) < score(
+        question, f"{question.answer}; {extra}", calls
+    )
+    assert score(question, f"{question.answer}; {extra}", calls) >= 0.9 * alone
+
+
+@given(
+    st.sampled_from([METFORMIN, WARFARIN, STROKE, SITAGLIPTIN, ALLOPURINOL, NIFEDIPINE]),
+    st.sampled_from(["The database says: ", "根据数据库，", "Here is what I found:\n- ", ""]),
+    st.sampled_from(
+        ["", "\nPlease consult your doctor.", "以上信息仅供参考，请遵医嘱。", " Let me know if you need more."]
+    ),
+)
+def test_politeness_and_caution_cost_nothing(question: Question, before: str, after: str) -> None:
+    assert score(question, f"{before}{question.answer}。{after}", rows_of(question)) == pytest.approx(1.0)
+
+
+SEVERAL = Question(
+    id="several",
+    question='How many of Enalapril, Losartan and Aspirin list "cough" as side effect?',
+    answer="1",
+    sql="SELECT COUNT(*) FROM drugs_info WHERE med_name IN ('Enalapril', 'Losartan', 'Aspirin') AND"
+    " adverse_reactions LIKE '%cough%'",
+    task_type="aggregate",
+)
+SEVERAL_ROWS = (
+    query(
+        "SELECT med_name, adverse_reactions FROM drugs_info WHERE med_name IN ('Enalapril', 'Losartan', 'Aspirin')",
+        ("Enalapril", "cough; dizziness"),
+        ("Losartan", "dizziness"),
+        ("Aspirin", "bleeding"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("1", 1.0),
+        ("One of the three: Enalapril.", 1.0),
+        ("Enalapril", 0.75),
+        ("1, namely Aspirin.", 0.5),
+        ("1 or 2", 0.0),
+        ("It is not 1.", 0.0),
+        ("并不是1种。", 0.0),
+        ("2", 0.0),
+    ],
+)
+def test_a_count_may_come_with_what_was_counted(answer: str, expected: float) -> None:
+    assert score(SEVERAL, answer, SEVERAL_ROWS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The former is a film-coated tablet, the latter a tablet or an effervescent tablet.",
+        "| Drug | Form |\n|---|---|\n| Alendronate | tablet; effervescent tablet |\n"
+        "| Dapagliflozin | film-coated tablet |",
+    ],
+)
+def test_a_comparison_may_name_its_sides_in_other_ways(answer: str) -> None:
+    assert score(FORMS, answer, FORMS_ROWS) >= 0.9
+
+
+def test_what_contradicts_a_meaning_is_contradicted_by_it() -> None:
+    assert contradicts("increase") == {"decrease"}
+    for meaning in ("increase", "daily", "positive"):
+        assert all(meaning in contradicts(other) for other in contradicts(meaning))

@@ -1,106 +1,156 @@
-"""python -m sql_agent.reward evaluate [--labels FILE] [--attacks FILE] [judge.name=llm ...]"""
+"""python -m sql_agent.reward evaluate [--labels FILE] [--attacks FILE] [--out FOLDER] [judge.name=llm ...]"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from sql_agent.cli import exits_cleanly
+from sql_agent.cli import exits_cleanly, print_error
 from sql_agent.config import load_settings
-from sql_agent.reward.agreement import MEASURES, interval
-from sql_agent.reward.judge import Judge
+from sql_agent.errors import JudgeError
+from sql_agent.reward.evaluation import (
+    Evaluation,
+    Grading,
+    attacks_through,
+    causes,
+    grade_all,
+    measure,
+    new_folder,
+    write_numbers,
+)
+from sql_agent.reward.evaluation_page import write_page
 from sql_agent.reward.labelled import LabelledCase, load_labelled, shipped
+from sql_agent.reward.trust import remember
 from sql_agent.services import configured_judge
+from sql_agent.ui import Ui
 
-ATTACK_LIMIT = 0.15  # an attack that earns more than this got through
-_AT_ONCE = 16
+_SHIPPED = ("labels", "heldout", "attacks")
+_SHOWN = 5  # attacks and causes of failure; gradings.jsonl and the page list them all
+_HEADINGS = {
+    "spearman": "Spearman",
+    "quadratic_kappa": "kappa",
+    "pairwise_accuracy": "pairwise",
+    "over_credit_points": "over credit",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure a judge against labelled answers and attacks; prints a table and leaves a JSON file."""
+    """Measure a judge against labelled answers and attacks; prints tables and leaves a folder of results.
+
+    Returns 1 when more gradings failed than `judge.max_failed_share` allows.
+    """
     parser = argparse.ArgumentParser(prog="python -m sql_agent.reward", description="Can this judge be trusted?")
     commands = parser.add_subparsers(required=True)
     evaluate = commands.add_parser("evaluate", help="agreement with labels, and what attacks earn")
-    evaluate.add_argument("--labels", type=Path, help="your labelled answers, JSONL; default: the shipped set")
-    evaluate.add_argument("--attacks", type=Path, help="your attacks, JSONL; default: the shipped set")
-    evaluate.add_argument("--out", type=Path, help="write the result here as JSON")
+    evaluate.add_argument(
+        "--labels", default="labels", metavar="FILE", help="your labelled answers, JSONL, or: labels (default), heldout"
+    )
+    evaluate.add_argument("--attacks", default="attacks", metavar="FILE", help="your attacks, JSONL; default: ours")
+    evaluate.add_argument("--out", type=Path, metavar="FOLDER", help="default: runs/judge-<name>-<date-time>")
     evaluate.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args(argv)
-    judge = configured_judge(load_settings(arguments.overrides))
-    labels = load_labelled(arguments.labels) if arguments.labels else shipped("labels")
-    attacks = load_labelled(arguments.attacks) if arguments.attacks else shipped("attacks")
-    result = measure(judge, labels, attacks)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    show(result, Console())
-    return 0
-
-
-def measure(judge: Judge, labels: Sequence[LabelledCase], attacks: Sequence[LabelledCase]) -> dict[str, Any]:
-    """Grade everything; agreement in all and by task type, and each attack that earned more than 0.15."""
-    scores = np.array(asyncio.run(grades(judge, labels)))
-    truth = np.array([case.label for case in labels])
-    earned = asyncio.run(grades(judge, attacks))
-    groups: dict[str, list[int]] = {"all": list(range(len(labels)))}
-    for index, case in enumerate(labels):
-        groups.setdefault(case.question.task_type or "other", []).append(index)
-    return {
-        "judge": judge.name,
-        "date": datetime.now(tz=UTC).date().isoformat(),
-        "labels": len(labels),
-        "attacks": len(attacks),
-        "agreement": {
-            name: {measure: function(scores[members], truth[members]) for measure, function in MEASURES.items()}
-            | {"answers": len(members)}
-            for name, members in groups.items()
-        },
-        "intervals": {name: interval(function, scores, truth) for name, function in MEASURES.items()},
-        "attacks_above_limit": [
-            {"kind": case.kind, "score": score, "question": case.question.question, "answer": case.answer}
-            for case, score in zip(attacks, earned, strict=True)
-            if score > ATTACK_LIMIT
-        ],
-        "most_earned_by_an_attack": max(earned),
-    }
-
-
-async def grades(judge: Judge, cases: Sequence[LabelledCase]) -> list[float]:
-    """The judge's scores in order. Raises JudgeError when one cannot be given: no score is ever made up."""
-    slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def grade(case: LabelledCase) -> float:
-        async with slots:
-            return (await judge.grade(case.case)).score
-
-    return await asyncio.gather(*(grade(case) for case in cases))
-
-
-def show(result: dict[str, Any], console: Console) -> None:
-    """The result as two tables."""
-    table = Table(title=f"Judge {result['judge']} against {result['labels']} labelled answers")
-    for heading in ("", "answers", *MEASURES):
-        table.add_column(heading.replace("_", " "), justify="left" if not heading else "right")
-    for name, row in result["agreement"].items():
-        table.add_row(name, str(row["answers"]), *(f"{row[measure]:.2f}" for measure in MEASURES))
-    table.add_row("95 % interval", "", *("{:.2f} to {:.2f}".format(*result["intervals"][m]) for m in MEASURES))
-    console.print(table)
-    through = result["attacks_above_limit"]
-    console.print(
-        f"Attacks: {len(through)} of {result['attacks']} earned more than {ATTACK_LIMIT}; "
-        f"the most was {result['most_earned_by_an_attack']:.2f}."
+    settings = load_settings(arguments.overrides)
+    judge = configured_judge(settings, alone=True)
+    labels, attacks = _cases(arguments.labels), _cases(arguments.attacks)
+    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
+    ui = Ui()
+    with ui.progress(f"Grading with {escape(judge.name)}", len(labels) + len(attacks)) as on_done:
+        gradings = asyncio.run(grade_all(judge, labels, attacks, on_done))
+    evaluation = measure(
+        gradings,
+        judge=judge.name,
+        labels_file=Path(arguments.labels).name,
+        attacks_file=Path(arguments.attacks).name,
+        max_failed_share=settings.judge.max_failed_share,
     )
-    for attack in through:
-        console.print(f"  {attack['score']:.2f}  {attack['kind']}: {attack['answer'][:100]!r}", markup=False)
+    write_numbers(folder, evaluation, gradings)
+    page = write_page(folder, evaluation, gradings)
+    remember(judge, evaluation)
+    show(evaluation, gradings, ui.console)
+    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    if not evaluation.too_many_failed:
+        return 0
+    print_error(
+        JudgeError(
+            f"{evaluation.failed} of {len(gradings)} gradings failed ({evaluation.failed_share:.1%}), more than "
+            f"judge.max_failed_share={evaluation.max_failed_share:g}; the numbers are those of the rest",
+            hint="repair what made them fail (see above) and evaluate again before you trust this judge",
+        )
+    )
+    return 1
+
+
+def show(evaluation: Evaluation, gradings: Sequence[Grading], console: Console) -> None:
+    """Print agreement, attacks and failures."""
+    console.print(_agreement_table(evaluation))
+    console.print(_attack_table(evaluation))
+    through = [f"{g.score:.2f}  {g.kind}: {g.case.answer[:100]!r}" for g in attacks_through(gradings)]
+    _print_some(through, "attacks", console)
+    if evaluation.failed:
+        console.print(f"[bold red]{evaluation.failed} of {len(gradings)} gradings failed and count nowhere above:[/]")
+        _print_some([f"{count} × {cause}" for cause, count in causes(gradings)], "causes", console)
+
+
+def _print_some(lines: Sequence[str], what: str, console: Console) -> None:
+    for line in lines[:_SHOWN]:
+        console.print(f"  {line}", markup=False, highlight=False)
+    if len(lines) > _SHOWN:
+        console.print(f"  and {len(lines) - _SHOWN} more {what}: see the page", highlight=False)
+
+
+def _cases(name: str) -> list[LabelledCase]:
+    return shipped(name) if name in _SHIPPED else load_labelled(Path(name))
+
+
+def _agreement_table(evaluation: Evaluation) -> Table:
+    title = f"Judge {escape(evaluation.judge)} against {evaluation.labels} labelled answers"
+    table = Table(title=f"{title} ({escape(evaluation.labels_file)})")
+    table.add_column("", no_wrap=True)
+    for heading in ("answers", "failed", *_HEADINGS.values()):
+        table.add_column(heading, justify="right")
+    everything = evaluation.agreement.measures
+    groups = {"all": evaluation.agreement, **evaluation.by_task_type, **evaluation.by_lang}
+    for name, group in groups.items():
+        table.add_row(
+            name, str(group.answers), _in_red(group.failed), *(_number(group.measures[m].value) for m in _HEADINGS)
+        )
+        if name == "all":
+            table.add_row("95 % from", "", "", *(_number(everything[m].low) for m in _HEADINGS))
+            table.add_row("95 % to", "", "", *(_number(everything[m].high) for m in _HEADINGS), end_section=True)
+        if name == list(evaluation.by_task_type)[-1]:
+            table.add_section()
+    reasons = [f"– in {name}: {e.undefined}" for name, g in groups.items() for e in g.measures.values() if e.undefined]
+    table.caption = "\n".join(dict.fromkeys(reasons)) or None
+    return table
+
+
+def _attack_table(evaluation: Evaluation) -> Table:
+    limit, through = evaluation.attack_limit, evaluation.attacks_above_limit
+    title = f"Attacks: {through} of {evaluation.attacks_graded} earned more than {limit}"
+    table = Table(title=f"{title} ({escape(evaluation.attacks_file)})")
+    for heading in ("kind", "attacks", "failed", "highest", "mean", f"above {limit}"):
+        table.add_column(heading, justify="left" if heading == "kind" else "right")
+    for kind in evaluation.by_attack_kind:
+        table.add_row(
+            escape(kind.kind), str(kind.attacks), _in_red(kind.failed), _number(kind.highest), _number(kind.mean),
+            _in_red(kind.above_limit),
+        )  # fmt: skip
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _in_red(count: int) -> str:
+    return f"[bold red]{count}[/]" if count else "0"
 
 
 if __name__ == "__main__":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
-from sql_agent.errors import ConfigError
-from sql_agent.records import QueryCall, Question, Record
-
-JUDGE_NAMES = ("reference", "llm")
+from sql_agent.records import QueryCall, Question, Record, Usage
 
 
 class JudgeCase(Record):
@@ -21,11 +19,15 @@ class JudgeCase(Record):
 
 
 class Verdict(Record):
-    """A judge's score in 0.0–1.0, the criteria that led to it (each 0.0–1.0), and one sentence of why."""
+    """A judge's score in 0.0–1.0, the criteria that led to it, one sentence of why, and what it cost.
+
+    A criterion is in 0.0–1.0; one that only takes points away, such as safety, is in -1.0–0.0.
+    """
 
     score: float = Field(ge=0.0, le=1.0)
     criteria: dict[str, float] = Field(default_factory=dict)
     reason: str = ""
+    usage: Usage = Usage()
 
 
 @runtime_checkable
@@ -37,34 +39,23 @@ class Judge(Protocol):
         """What the verdicts of this judge are filed under."""
         ...
 
+    @property
+    def fingerprint(self) -> str:
+        """Stands for all that decides a verdict: model, prompts, rubric. Another fingerprint is another judge."""
+        ...
+
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case; raises JudgeError when no score can be given, which drops the rollout."""
         ...
 
 
-def make_judge(
-    name: str,
-    *,
-    model: str | None = None,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    timeout_s: float = 60.0,
-) -> Judge:
-    """Build the judge called `name`: "reference" (offline) or "llm" (an OpenAI-compatible endpoint).
+@runtime_checkable
+class GroupJudge(Judge, Protocol):
+    """A judge that also compares the answers to one question; its `grade` is the score of an answer by itself."""
 
-    The other arguments concern "llm" only: `model` is required; without `base_url` litellm picks the provider by
-    the model's prefix; `timeout_s` bounds one whole grading, retries included, in seconds.
-    Raises ConfigError on an unknown name or a missing or wrong setting.
-    """
-    # The judges import this module's types, and most runs need only one of them.
-    if name == "reference":
-        from sql_agent.reward.reference import ReferenceJudge  # noqa: PLC0415
+    async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
+        """One verdict for each case, in order, given what `grade` made of each by itself.
 
-        return ReferenceJudge()
-    if name == "llm":
-        from sql_agent.reward.llm import LlmJudge  # noqa: PLC0415
-
-        if not model:
-            raise ConfigError("the llm judge has no model", hint="set TEACHER_MODEL, or use the judge 'reference'")
-        return LlmJudge(model, base_url=base_url, api_key=api_key, timeout_s=timeout_s)
-    raise ConfigError(f"unknown judge {name!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}")
+        Raises JudgeError when the cases could not be compared.
+        """
+        ...

@@ -2,23 +2,27 @@
 
     score = facts x precision x (0.1 + 0.9 x grounded) x safety x format
 
-facts      mean over the reference facts of how much the answer says of each (`facts.said`); what is copied from the
-           question does not count, unless it stands inside a fact.
-precision  (right / (right + wrong)) ** 2 over the items of the answer. An item is wrong when it says something that is
-           neither a fact, nor framing, nor from the question; a quarter as wrong when it stands in the retrieved rows.
-           The same over words, so that leaving out the separators does not help. Where the answer is a number, 0
-           beside another one, while names beside it cost little.
+facts      mean over the reference facts of how much the answer says of each (`facts.said`): stems instead of words,
+           synonyms, any order within a sentence; nothing for a fact that is denied or turned into its opposite
+           (`polarity`). What is copied from the question does not count, unless it stands inside a fact.
+precision  (right / (right + wrong)) ** 1.5 over the items of the answer (`precision`). An item is wrong when it says
+           something that is neither a fact, nor framing, nor from the question; a tenth as wrong when it stands in
+           the retrieved rows (where names are asked for a fifth, or a half when it is the name of another row). Where
+           the answer is a number, 0 beside another one and half beside wrong names (`counts`).
 grounded   share of the said facts that stand in rows of medical tables. Only queries about the thing asked for count:
            those whose statement or rows hold the names in the reference SQL. Knowing it by heart is worth a tenth.
-safety     0 for an assurance ("safe", "no risk", "cures") that neither reference nor rows give; 1 otherwise.
+safety     0 for an assurance ("safe", "no risk", "cures") that neither reference nor rows give; 0.3 for a fact
+           that is denied or turned into its opposite; 1 otherwise.
 format     0 for JSON, raw rows, tool calls and SQL in place of an answer; 1 otherwise.
 
-Where the reference says that the database does not hold it: 1 for saying so after a query that ran, less for what is
-asserted besides.
+Where the reference says that the database does not hold it: 1 for saying so (`refusal`) after a query that ran, less
+for what is asserted besides.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -26,48 +30,51 @@ from importlib.resources import files
 
 from sql_agent.errors import JudgeError
 from sql_agent.records import QueryCall, Question
-from sql_agent.reward.facts import Fact, said, split_facts
+from sql_agent.reward import counts
+from sql_agent.reward.facts import Fact, Said, runs, said, split_facts, weights
+from sql_agent.reward.gates import is_raw
 from sql_agent.reward.judge import JudgeCase, Verdict
-from sql_agent.reward.text import find, is_number, items, longest_run, normalise, tokens, with_digits
+from sql_agent.reward.owners import scopes
+from sql_agent.reward.passage import Passage, pairs, read, terms, weight
+from sql_agent.reward.polarity import ADVISES, FORBIDS, NAMES, TELLS
+from sql_agent.reward.precision import cells, known, precision, without_remarks
+from sql_agent.reward.refusal import clauses, declines, refuses
+from sql_agent.reward.text import find, is_number, normalise, with_digits
 
 _BY_HEART = 0.1
 _COPIED_RUN = 5  # tokens in a row from the question are a copy, not an answer
-_FREE_WORDS = 2  # beside a refusal
-_SPARE_TOKENS = 5  # of prose beside the facts
-_IN_ROWS = 0.25  # what a true item that nobody asked for counts against one that is nowhere in the rows
-_BESIDE_A_NUMBER = 0.1  # and a name beside the count that was asked for
+_REVERSED = 0.3
+_DECLINED = 0.3  # what "I do not know" is worth where the data lacks it
+_SPARE = 0.7  # weight of words beside a refusal that costs nothing
+_CLAIMED = 2.0  # each further such weight leaves e ** -1 of the score
+_IN_ROWS = 0.1
+_SOURCES = (
+    "reference.py", "facts.py", "owners.py", "polarity.py", "precision.py", "framing.py", "counts.py", "refusal.py",
+    "passage.py", "wordings.py", "stems.py", "text.py", "gates.py", "prompts/framing.txt", "prompts/wordings.txt",
+)  # fmt: skip
 _ASSURANCE = re.compile(
-    r"\bsafe(?:ly)?\b|\bharmless\b|\bno risks?\b|\bwithout (?:any )?risk|\bcures?\b"
-    r"|安全|放心|随意|无需担心|根治|无风险"
+    r"\bsafe(?:ly)?\b|\bharmless\b|\bno risks?\b|\bwithout (?:any )?(?:risks?|worry|concern|problems?)\b|\bcures?\b"
+    r"|\b(?:can|may|fine|suitable|okay|ok)\b[^.;,]{0,40}\b(?:everyone|anyone|everybody|anybody|every patient)\b"
+    r"|\b(?:everyone|anyone|everybody|anybody) (?:can|may)\b|\bno need to (?:worry|stop|see|consult)\b"
+    r"|\bas (?:much|many|often) as\b|\bunlimited\b|\bno limits?\b|\bnothing to worry\b|\bfine to\b"
+    r"|\bany (?:amount|dose)\b"
+    r"|安全|放心|随意|随便|无[需须]担心|不[必用]担心|根治|无风险|没有(?:任何)?风险|(?:任何人|人人|所有人|谁)[都均]?[可能]|不限(?:次|量|剂)|任意"
 )
-_REFUSAL = re.compile(
-    r"(?:not|n't) (?:hold|contain|have|include|list|record|give|show|mention|state)"
-    r"|\bno (?:information|data|entry|matching)"
-    r"|(?:not|cannot be|could not be) (?:found|recorded|listed|available|given|on record|in the database)"
-    r"|\bno\b[^.;]{0,60}\b(?:recorded|listed|found|given|available|on record|in the database)"
-    r"|\bnothing (?:about|on|for|is|was)|(?:gives?|has|have|holds?|shows?) no\b"
-    r"|(?:没有|未|无)(?:记录|收录|找到|查到|查询到|提供|包含|相关|这一|该|此|任何|内容|信息)|查不到|找不到|不包含|查无|结果为空|为空"
-    r"|没有[^。；，]{0,8}(?:信息|记录|内容|资料|数据|结果)"
-)
-_RAW = re.compile(
-    r'^\s*[\[{(]\s*[\[{(\'"\d]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
-    re.IGNORECASE | re.DOTALL,
-)
-_LITERAL = re.compile(r"'((?:[^']|'')+)'")
-
-
-def _framing() -> frozenset[str]:
-    text = files("sql_agent.reward").joinpath("prompts", "framing.txt").read_text(encoding="utf-8")
-    return frozenset(tokens(text))
-
-
-FRAMING = _framing()
+_FORBIDDING = re.compile(r"contraindicat|interact|禁忌|禁用|相互作用|must not|should not|not be used")
+_ADVISING = re.compile(r"precaution|warning|prevent|caution|注意|慎用|警示|预防")
 
 
 class ReferenceJudge:
     """The judge "reference": no network, no model, the same verdict for the same case every time."""
 
     name = "reference"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its own source: whoever changes the judge has another one, to be evaluated anew."""
+        here = files("sql_agent.reward")
+        sources = b"".join(here.joinpath(*name.split("/")).read_bytes() for name in _SOURCES)
+        return f"reference:{hashlib.sha256(sources).hexdigest()[:16]}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade `case`; raises JudgeError when its question has no reference facts."""
@@ -85,22 +92,40 @@ def grade(case: JudgeCase) -> Verdict:
             f"question {question.id!r} has no reference facts: {question.answer!r}",
             hint="give it an answer of words or numbers, parted by '; '",
         )
-    asked = tokens(question.question)
-    owners = list(dict.fromkeys(f.owner for f in facts if f.owner))
-    count_asked = _is_count(facts)
-    text = with_digits(case.answer) if count_asked else case.answer
-    answer = _without_copy(tokens(text), asked, [f.value for f in facts], owners)
-    shares = [said(fact, answer, facts) for fact in facts]
-    held = [fact for fact, share in zip(facts, shares, strict=True) if share]
+    if _is_count(facts):
+        return _grade_count(case, facts[0])
+    numbers = {token for fact in facts for token in fact.value if is_number(token)} - {"1"}  # 一日 is every day
+    answer = read(with_digits(without_remarks(case.answer, facts), only=numbers))
+    found = _say(question, facts, answer)
+    held = [fact for fact, what in zip(facts, found, strict=True) if what.share]
+    where = frozenset(position for what in found for position in what.positions)
     useful = _useful(question, case.calls)
     criteria = {
-        "facts": statistics.fmean(shares),
-        "precision": _precision(case.question, text, facts, held, useful, count_asked=count_asked),
+        "facts": statistics.fmean(what.share for what in found),
+        "precision": precision(
+            answer, where, len(held), known(question, facts, useful), names_asked=_asks_for_names(question)
+        ),
         "grounded": _grounded(held, question, case.calls),
-        "safety": _safety(case, useful),
-        "format": float(_RAW.search(case.answer) is None),
+        "safety": _safety(case, useful) * (_REVERSED if any(what.reversed for what in found) else 1.0),
+        "format": float(not is_raw(case.answer)),
     }
     return _verdict(criteria, f"says {len(held)} of {len(facts)} facts")
+
+
+def _grade_count(case: JudgeCase, fact: Fact) -> Verdict:
+    (number,) = fact.value
+    question, answer = case.question, case.answer
+    names = counts.counted(question, _useful(question, case.calls))
+    counted = any(str(call.answer.count) == number for call in _useful(question, case.calls))
+    share = counts.share(number, question, answer, names)
+    criteria = {
+        "facts": share,
+        "precision": counts.correctness(number, question, answer, names, case.calls) if share else 0.0,
+        "grounded": float(counted or len(names.right) == float(number) or _grounded([fact], question, case.calls)),
+        "safety": _safety(case, _useful(question, case.calls)),
+        "format": float(not is_raw(answer)),
+    }
+    return _verdict(criteria, f"says {'the' if share else 'not the'} count")
 
 
 def _verdict(criteria: dict[str, float], reason: str) -> Verdict:
@@ -109,49 +134,36 @@ def _verdict(criteria: dict[str, float], reason: str) -> Verdict:
     return Verdict(score=min(1.0, score), criteria=criteria, reason=reason)
 
 
-def _precision(
-    question: Question,
-    answer: str,
-    facts: Sequence[Fact],
-    held: Sequence[Fact],
-    useful: Sequence[QueryCall],
-    *,
-    count_asked: bool,
-) -> float:
-    asked = set(tokens(question.question))
-    # The column's own name, as the reference SQL has it, is framing too: "the adverse reactions are ...".
-    known = asked | FRAMING | set(tokens(question.sql or ""))
-    known |= {token for fact in facts for token in fact.value + fact.owner}
-    retrieved = _retrieved(useful)
-    if count_asked:
-        numbers = {token for token in tokens(answer) if is_number(token)}
-        candidates = str(len(_LITERAL.findall(question.sql or "")))  # "two of the five drugs"
-        if numbers - asked - retrieved - {candidates} - {fact.value[0] for fact in facts}:
-            return 0.0
-    if not held:
-        return 0.0
-    wrong = sum(_wrongness(item, known, retrieved, beside_a_number=count_asked) for item in items(answer))
-    precision = (len(held) / (len(held) + wrong)) ** 2
-    return precision if count_asked else min(precision, _token_precision(tokens(answer), known | retrieved, held))
+def _say(question: Question, facts: Sequence[Fact], answer: Passage) -> list[Said]:
+    asked = terms(question.question)
+    scope = scopes(answer, facts, asked)
+    copied = _copied_positions(answer, asked, facts)
+    scope = {owner: [at for at in positions if at not in copied] for owner, positions in scope.items()}
+    values, advice = weights(facts), _advice(question)
+
+    def say(number: int, taken: Sequence[frozenset[int]]) -> Said:
+        others = frozenset().union(*(taken[other] for other in range(len(facts)) if other != number))
+        fact = facts[number]
+        return said(fact, answer, scope[fact.owner], values, taken=others, advice=advice)
+
+    found = [say(number, [frozenset()] * len(facts)) for number in range(len(facts))]
+    # What seems reversed may only stand beside another fact's "not".
+    taken = [what.positions if what.share else frozenset[int]() for what in found]
+    return [say(number, taken) if what.reversed else what for number, what in enumerate(found)]
 
 
-def _wrongness(item: Sequence[str], known: set[str], retrieved: set[str], *, beside_a_number: bool) -> float:
-    """0 for an item of known words, 1 for one that comes from nowhere; a number from nowhere is always wrong."""
-    strange = [token for token in item if token not in known]
-    if any(is_number(token) and token not in retrieved for token in strange):
-        return 1.0
-    if len(strange) <= len(item) / 3:
-        return 0.0
-    if beside_a_number:
-        return _BESIDE_A_NUMBER
-    return _IN_ROWS if all(token in retrieved for token in strange) else 1.0
+def _advice(question: Question) -> str:
+    """What the field that was asked for does; a search for names tells, whatever the field that is searched."""
+    text = normalise(f"{question.question} {question.sql or ''}")
+    if _asks_for_names(question):
+        return NAMES
+    if _FORBIDDING.search(text):
+        return FORBIDS
+    return ADVISES if _ADVISING.search(text) else TELLS
 
 
-def _token_precision(answer: Sequence[str], known: set[str], held: Sequence[Fact]) -> float:
-    """Words without separators are one item; so the strange ones must not outnumber the facts by much either."""
-    strange = sum(token not in known for token in answer)
-    facts = sum(len(fact.value) for fact in held)
-    return (facts / (facts + max(0, strange - max(_SPARE_TOKENS, facts // 2)))) ** 2
+def _asks_for_names(question: Question) -> bool:
+    return question.task_type in {"keyword_search", "disease_to_drugs"}
 
 
 def _safety(case: JudgeCase, useful: Sequence[QueryCall]) -> float:
@@ -164,71 +176,62 @@ def _safety(case: JudgeCase, useful: Sequence[QueryCall]) -> float:
 
 def _grounded(held: Sequence[Fact], question: Question, calls: Sequence[QueryCall]) -> float:
     """The share of the said facts that stand in rows of queries about what they belong to."""
-    found = []
-    for fact in held:
-        useful = _useful(question, calls, owner=fact.owner)
-        number = fact.value[0] if _is_count([fact]) else None
-        found.append(
-            any(longest_run(fact.value, cell) == len(fact.value) for call in useful for cell in _cells(call))
-            or (number is not None and any(str(call.answer.count) == number for call in useful))
-        )
+    useful = {owner: cells(_useful(question, calls, owner=owner)) for owner in {fact.owner for fact in held}}
+    found = [any(find(fact.value, cell) >= 0 for cell in useful[fact.owner]) for fact in held]
     return statistics.fmean(found) if found else 0.0
 
 
 def _is_count(facts: Sequence[Fact]) -> bool:
-    return all(len(fact.value) == 1 and is_number(fact.value[0]) for fact in facts)
-
-
-def _cells(call: QueryCall) -> list[tuple[str, ...]]:
-    return [tokens(str(cell)) for row in call.answer.records for cell in row if cell is not None]
-
-
-def _retrieved(calls: Sequence[QueryCall]) -> set[str]:
-    return {token for call in calls for cell in _cells(call) for token in cell}
+    return len(facts) == 1 and len(facts[0].value) == 1 and is_number(facts[0].value[0])
 
 
 def _useful(question: Question, calls: Sequence[QueryCall], owner: tuple[str, ...] = ()) -> list[QueryCall]:
     """The queries that gave medical rows and concern what was asked: the names of the reference SQL are in them.
 
-    Of a comparison that is the one name which the fact belongs to; elsewhere all of them.
+    Of a comparison that is the one name which the fact belongs to; elsewhere all of them. Of a keyword half is enough.
     """
-    names = [owner] if owner else [tokens(name) for name in _LITERAL.findall(question.sql or "")]
+    literals = counts.LITERAL.findall(question.sql or "")
+    names = [owner] if owner else [terms(text) for text in literals if not text.startswith("%")]
+    keywords = [] if owner else [terms(text) for text in literals if text.startswith("%")]
     useful = []
     for call in calls:
         if call.answer.status != "ok" or not call.answer.medical:
             continue
-        text = tokens(call.sql + " ; " + " ; ".join(str(cell) for row in call.answer.records for cell in row))
+        text = terms(call.sql + " ; " + " ; ".join(str(cell) for row in call.answer.records for cell in row))
         present = [find(name, text) >= 0 for name in names if name]
-        if all(present) or (question.task_type == "comparison" and not owner and any(present)):
+        if question.task_type == "comparison" and not owner:
+            concerned = any(present)
+        else:
+            concerned = all(present) and all(_half(keyword, text) for keyword in keywords if keyword)
+        if concerned:
             useful.append(call)
     return useful
 
 
-def _without_copy(
-    answer: Sequence[str],
-    asked: Sequence[str],
-    values: Sequence[tuple[str, ...]],
-    owners: Sequence[tuple[str, ...]],
-) -> tuple[str, ...]:
-    """The answer without the runs that it copies from the question.
+def _half(keyword: Sequence[str], text: Sequence[str]) -> bool:
+    there = [pair in pairs(text) for pair in pairs(keyword)]
+    there += [token in text for token in keyword if weight(token) >= 1]
+    return find(keyword, text) >= 0 or (bool(there) and statistics.fmean(there) >= 1 / 3)
 
-    A run that stands inside a reference value is that value, not a copy, however much of the question it repeats. Of
-    any other run only the names of owners stay: they earn nothing by themselves, and say whose the next values are.
+
+def _copied_positions(answer: Passage, asked: Sequence[str], facts: Sequence[Fact]) -> frozenset[int]:
+    """The positions of the runs that the answer copies from the question.
+
+    A run that stands inside a reference value is that value, not a copy, however much of the question it repeats; nor
+    is a value a copy that only begins or ends with one.
     """
-    kept: list[str] = []
+    copied: set[int] = set()
     position = 0
-    while position < len(answer):
-        width = _copied(answer[position:], asked)
-        run = answer[position : position + width]
+    while position < len(answer.tokens):
+        width = _copied(answer.tokens[position:], asked)
+        run = answer.tokens[position : position + width]
         if width < _COPIED_RUN:
-            kept.append(answer[position])
             width = 1
-        elif any(find(run, value) >= 0 for value in values):
-            kept += run
-        else:
-            kept += [token for owner in owners if find(owner, run) >= 0 for token in owner]
+        elif not any(find(run, fact.value) >= 0 for fact in facts):
+            copied.update(range(position, position + width))
         position += width
-    return tuple(kept)
+    whole = [positions for fact in facts for positions in runs(fact.value, answer, range(len(answer.tokens)))]
+    return frozenset(copied.difference(*(positions for positions in whole if not positions <= copied)))
 
 
 def _copied(rest: Sequence[str], asked: Sequence[str]) -> int:
@@ -245,20 +248,23 @@ def _is_unanswerable(question: Question) -> bool:
     """So marked, or (in data that a user brought) so worded."""
     if question.task_type is not None:
         return question.task_type == "unanswerable"
-    return _REFUSAL.search(normalise(question.answer)) is not None
+    return refuses(question.answer)
 
 
 def _grade_refusal(case: JudgeCase) -> Verdict:
-    refuses = _REFUSAL.search(normalise(case.answer)) is not None
+    refuses_it = refuses(case.answer)
+    declined = any(declines(clause) for clause in clauses(case.answer))
     tried = any(call.answer.status == "ok" for call in case.calls)
-    known = FRAMING | set(tokens(case.question.question)) | set(tokens(case.question.answer))
-    retrieved = _retrieved(case.calls)
-    besides = sum(_IN_ROWS if token in retrieved else 1.0 for token in tokens(case.answer) if token not in known)
+    expected = known(case.question, [Fact(terms(case.question.answer))], case.calls)
+    rest = read(without_remarks(case.answer, [])).tokens
+    from_nowhere = sum(weight(token) for token in expected.strange(rest, in_rows=True))
+    claimed = from_nowhere + _IN_ROWS * sum(weight(token) for token in expected.strange(rest))
     criteria = {
-        "facts": float(refuses),
-        "precision": 1 / (1 + max(0.0, besides - _FREE_WORDS) / _FREE_WORDS),
+        "facts": 1.0 if refuses_it else _DECLINED * declined,
+        "precision": math.exp(-max(0.0, claimed - _SPARE) / _CLAIMED),
         "grounded": float(tried),
-        "format": float(tried and _RAW.search(case.answer) is None),
+        "safety": _safety(case, []),
+        "format": float(tried and not is_raw(case.answer)),
     }
-    reason = "says that the database does not hold it" if refuses else "does not say that the database lacks it"
+    reason = "says that the database does not hold it" if refuses_it else "does not say that the database lacks it"
     return _verdict(criteria, reason if tried else f"{reason}, without a query that ran")

@@ -13,6 +13,7 @@ import agentlightning as agl
 
 from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.errors import NoTripletsError, TrainingError
+from sql_agent.groups import rank_groups
 from sql_agent.lit_agent import RESOURCE
 from sql_agent.metrics import drop_reasons, summary
 from sql_agent.preflight import check_triplet
@@ -20,7 +21,9 @@ from sql_agent.proxy import model_entry
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
 from sql_agent.sampling import questions_of_step
+from sql_agent.services import group_judge
 from sql_agent.sockets import bind_local
+from sql_agent.stops import judge_stop
 from sql_agent.store import cancel_stale_rollouts
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ class LocalGrpo(StoppableAlgorithm):
     stopping = "Stopping after saving what was done; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        self._group_judge = group_judge(self._settings)
         sock = bind_local()
         proxy = self.get_llm_proxy()
         if proxy is None:
@@ -118,6 +122,9 @@ class LocalGrpo(StoppableAlgorithm):
             rollout_s = time.monotonic() - started
         if self._stop.is_set():
             return False
+        if self._group_judge is not None:
+            with self._ui.status(f"Step {step}/{settings.steps}: ranking"):
+                rollouts = await rank_groups(self._group_judge, rollouts)
         values = summary(rollouts, enqueued=enqueued)
         kept = [r for r in rollouts if r.dropped is None]
         advantages = session.trainer.advantages(kept)
@@ -145,13 +152,9 @@ class LocalGrpo(StoppableAlgorithm):
             raise TrainingError(
                 f"step {step}: every rollout was dropped: {reasons}", hint="mend the cause, then --resume"
             )
-        failed = sum((r.dropped or "").startswith("judge:") for r in rollouts)
-        limit = self._settings.judge.max_failed_share
-        if failed > limit * enqueued:
-            raise TrainingError(
-                f"step {step}: the judge failed on {failed} of {enqueued} rollouts: {reasons}",
-                hint=f"mend the judge and --resume; the accepted share is judge.max_failed_share={limit}",
-            )
+        judged = judge_stop(self._settings, rollouts, expected=enqueued, where=f"step {step}")
+        if judged is not None:
+            raise judged
 
     async def _validate(
         self, store: agl.LightningStore, resources_id: str, step: int, questions: Sequence[Question]

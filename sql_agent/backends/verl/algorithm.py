@@ -23,12 +23,14 @@ from sql_agent.backends.verl.stall import who_is_waited_for
 from sql_agent.config import Settings
 from sql_agent.desk import RolloutDesk
 from sql_agent.errors import ResumeError, TrainingError
+from sql_agent.groups import GroupTable
 from sql_agent.lit_agent import RESOURCE
 from sql_agent.preflight import check_triplet
 from sql_agent.processes import die_with_parent
 from sql_agent.proxy import LoggedProxy, model_entry
 from sql_agent.records import Question
 from sql_agent.runlog import RunLog
+from sql_agent.services import group_judge
 from sql_agent.store import cancel_stale_rollouts
 from sql_agent.ui import Ui
 
@@ -97,6 +99,7 @@ class VerlGrpo(StoppableAlgorithm):
             await check_triplet(store, resource, self.get_adapter())
             resources.append((await store.add_resources({RESOURCE: resource})).resources_id)
         runner, verl = self._settings.runner, self._settings.verl
+        judge = group_judge(self._settings)
         self._desk = RolloutDesk(
             store,
             self.get_adapter(),
@@ -105,6 +108,7 @@ class VerlGrpo(StoppableAlgorithm):
             timeout_s=runner.rollout_timeout_s,
             span_deadline_s=runner.span_deadline_s,
             listener=self._ledger,
+            table=GroupTable(judge, self._settings.train.group_size) if judge else None,
         )
         self._watch = asyncio.create_task(self._desk.watch())
         self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")

@@ -15,6 +15,7 @@ from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.metrics import drop_reasons, summary
 from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
+from sql_agent.stops import judge_stop
 from sql_agent.ui import Ui
 
 _EPSILON = 1e-6  # as in verl's GRPO
@@ -73,14 +74,17 @@ class Ledger:
             self._ui.step(step, self._settings.train.steps, measured)
 
     def _failure(self, order: Order, entry: _Entry) -> TrainingError | None:
+        where = f"step {order.step} ({order.mode})"
+        expected = self._expected[order.mode]
+        judged = judge_stop(self._settings, entry.finished, expected=expected, where=where)
         lost = sum(r.dropped is not None for r in entry.finished)
-        limit = self._settings.verl.max_failed_share * self._expected[order.mode]
-        if lost <= limit:
+        if judged is None and lost <= self._settings.verl.max_failed_share * expected:
             return None
         reasons = drop_reasons(entry.finished)
-        where = f"step {order.step} ({order.mode})"
         hint = f"see {self._log.folder}/rollouts.jsonl, mend the cause, then --resume"
         self._log.rollouts(order.step, order.mode, entry.finished)
+        if judged is not None:
+            return judged
         if not any(r.triplets for r in entry.finished):
             return NoTripletsError(f"{where}: zero triplets from {len(entry.finished)} rollouts: {reasons}", hint=hint)
         return TrainingError(

@@ -1,0 +1,110 @@
+"""An OpenAI-compatible judge on 127.0.0.1 that fails as real ones do: python benchmarks/faulty_judge.py [--faults 0.2]
+
+Of its replies a share are, in equal parts, a 429, a 500, nothing for 30 s, JSON that breaks off, or prose. The others
+grade by the number that stands in the answer ("case 17"), so a caller can check that every verdict is the one that was
+given for that very answer. It prints its port; GET /stats tells what it saw, POST /faults/SHARE changes the share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import socket
+import time
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from sql_agent.reward.rubric import load_rubric
+
+HANG_S = 30.0
+FAULTS = ("429", "500", "hang", "cut", "prose")
+_CASE = re.compile(r"case (\d+)")
+_RUBRIC = load_rubric(None)
+
+
+def grades_of(number: int) -> dict[str, dict[str, str]]:
+    """The grades of answer `number`: over the numbers, every combination of levels comes up."""
+    grades = {}
+    for criterion in _RUBRIC.criterion:
+        number, level = divmod(number, len(criterion.levels))
+        grades[criterion.name] = {"reason": "as it is", "level": criterion.levels[level].name}
+    return grades
+
+
+def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
+    """The server; it waits `delay_s` before a reply that is not faulty."""
+    app = FastAPI()
+    rng = random.Random(seed)
+    seen: dict[str, Any] = {"requests": 0, "at_once": 0, "most_at_once": 0, "times": [], **dict.fromkeys(FAULTS, 0)}
+    state = {"faults": faults}
+
+    @app.post("/faults/{share}")
+    async def set_faults(share: float) -> dict[str, float]:
+        state["faults"] = share
+        seen.update({"requests": 0, "most_at_once": 0, "times": [], **dict.fromkeys(FAULTS, 0)})
+        return state
+
+    @app.get("/stats")
+    async def stats() -> dict[str, Any]:
+        return seen
+
+    @app.post("/v1/chat/completions")
+    async def complete(request: Request) -> Any:
+        body = await request.json()
+        seen["requests"] += 1
+        seen["times"].append(time.time())
+        seen["at_once"] += 1
+        seen["most_at_once"] = max(seen["most_at_once"], seen["at_once"])
+        try:
+            return await reply(body["messages"][0]["content"], request)
+        finally:
+            seen["at_once"] -= 1
+
+    async def hang(request: Request) -> None:
+        """Nothing for 30 s, or until the caller gives up: what nobody waits for is not under way any more."""
+        until = time.monotonic() + HANG_S
+        while time.monotonic() < until and not await request.is_disconnected():  # noqa: ASYNC110  starlette has no event
+            await asyncio.sleep(0.02)
+
+    async def reply(prompt: str, request: Request) -> Any:
+        number = int(_CASE.findall(prompt)[-1])
+        right = json.dumps(grades_of(number))
+        fault = rng.choice(FAULTS) if rng.random() < state["faults"] else ""
+        if fault:
+            seen[fault] += 1
+        if fault == "429":
+            return JSONResponse({"error": {"message": "slow down"}}, 429, headers={"retry-after": "0.1"})
+        if fault == "500":
+            return JSONResponse({"error": {"message": "broken"}}, 500)
+        await (hang(request) if fault == "hang" else asyncio.sleep(delay_s))
+        text = {"cut": right[: len(right) // 2], "prose": "I like this answer a lot."}.get(fault, right)
+        message = {"role": "assistant", "content": text}
+        usage = {"prompt_tokens": 500, "completion_tokens": 100, "total_tokens": 600}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+    return app
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--delay-s", type=float, default=0.0)
+    arguments = parser.parse_args()
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    print(sock.getsockname()[1], flush=True)
+    app = build_app(arguments.faults, arguments.seed, arguments.delay_s)
+    uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[sock])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What a grading costs beside a bare call, and whether faults lose or invent any: python benchmarks/judge_calls.py
+
+Against faulty_judge.py in a process of its own: (1) time per grading without faults, beside a bare httpx loop that
+posts prompts of the same length with the same concurrency; (2) as many gradings with a share of faults, every verdict
+compared with what the server gave for that answer; (3) a second pass, which must ask nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+from faulty_judge import grades_of
+
+from sql_agent.config import JudgeSettings, TeacherSettings
+from sql_agent.errors import JudgeError
+from sql_agent.records import QueryAnswer, QueryCall, Question, Usage
+from sql_agent.reward import Judge, JudgeCase, Verdict
+from sql_agent.reward.factory import make_judge
+from sql_agent.reward.rubric import load_rubric
+
+_ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, medical=True)
+
+
+def case(number: int) -> JudgeCase:
+    """One answer with its number in it."""
+    question = Question(id=str(number), question="What is Paracetamol for?", answer="pain; fever")
+    return JudgeCase(
+        question=question,
+        answer=f"pain and fever, case {number}",
+        calls=(QueryCall(sql="SELECT uses FROM drugs_info", answer=_ROWS, seconds=0.0),),
+    )
+
+
+def judge_at(port: int, cache_dir: Path | None, concurrency: int) -> Judge:
+    settings = JudgeSettings(
+        name="llm", timeout_s=2.0, attempts=10, concurrency=concurrency, cache=cache_dir is not None,
+        cache_dir=cache_dir or Path(),
+    )  # fmt: skip
+    return make_judge(settings, TeacherSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1"))
+
+
+async def grade_all(judge: Judge, count: int, at_once: int) -> tuple[list[Verdict | JudgeError], float]:
+    """The verdicts or errors of cases 0..count-1, and the seconds that it took."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def grade(number: int) -> Verdict | JudgeError:
+        async with slots:
+            try:
+                return await judge.grade(case(number))
+            except JudgeError as error:
+                return error
+
+    started = time.perf_counter()
+    results = await asyncio.gather(*(grade(number) for number in range(count)))
+    return results, time.perf_counter() - started
+
+
+async def bare_loop(port: int, count: int, at_once: int) -> float:
+    """Seconds for `count` posts of prompts as long as ours, replies read as JSON."""
+    slots = asyncio.Semaphore(at_once)
+    filler = "x" * 2500
+    async with httpx.AsyncClient(timeout=10, limits=httpx.Limits(max_connections=at_once)) as client:
+
+        async def post(number: int) -> Any:
+            async with slots:
+                body = {"model": "m", "messages": [{"role": "user", "content": f"{filler} case {number}"}]}
+                response = await client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body)
+                return json.loads(response.json()["choices"][0]["message"]["content"])
+
+        started = time.perf_counter()
+        await asyncio.gather(*(post(number) for number in range(count)))
+        return time.perf_counter() - started
+
+
+def compare(results: list[Verdict | JudgeError]) -> tuple[int, int]:
+    """How many were lost (no verdict) and how many are not what the server gave."""
+    rubric = load_rubric(None)
+    lost = sum(isinstance(result, JudgeError) for result in results)
+    wrong = 0
+    for number, result in enumerate(results):
+        if isinstance(result, Verdict):
+            score, _ = rubric.score({name: grade["level"] for name, grade in grades_of(number).items()})
+            wrong += result.score != score
+    return lost, wrong
+
+
+async def measure(port: int, count: int, at_once: int, faults: float) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as server:
+        await server.post("/faults/0")
+        bare_s = await bare_loop(port, count, at_once)
+        plain, ours_s = await grade_all(judge_at(port, None, at_once), count, at_once)
+        await server.post(f"/faults/{faults}")
+        with tempfile.TemporaryDirectory() as folder:
+            judge = judge_at(port, Path(folder), at_once)
+            faulty, faulty_s = await grade_all(judge, count, 4 * at_once)
+            seen = (await server.get("/stats")).json()
+            again, again_s = await grade_all(judge_at(port, Path(folder), at_once), count, 4 * at_once)
+            after = (await server.get("/stats")).json()
+    spent = sum((v.usage for v in faulty if isinstance(v, Verdict)), Usage())
+    return {
+        "gradings": count,
+        "concurrency": at_once,
+        "bare_ms_a_call": 1000 * bare_s / count,
+        "ours_ms_a_call": 1000 * ours_s / count,
+        "ratio": ours_s / bare_s,
+        "plain_lost_wrong": compare(plain),
+        "faulty_seconds": faulty_s,
+        "faulty_lost_wrong": compare(faulty),
+        "faults": {name: seen[name] for name in ("429", "500", "hang", "cut", "prose")},
+        "requests": seen["requests"],
+        "requests_counted": spent.requests,
+        "most_at_once": seen["most_at_once"],
+        "second_pass_requests": after["requests"] - seen["requests"],
+        "second_pass_lost_wrong": compare(again),
+        "second_pass_ms_a_call": 1000 * again_s / count,
+    }
+
+
+def main() -> None:
+    """Run the comparison and print it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gradings", type=int, default=10_000)
+    parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("--faults", type=float, default=0.2)
+    arguments = parser.parse_args()
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("faulty_judge.py")), "--faults", "0"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        port = int(server.stdout.readline())  # type: ignore[union-attr]
+        time.sleep(1)
+        result = asyncio.run(measure(port, arguments.gradings, arguments.concurrency, arguments.faults))
+        print(json.dumps(result, indent=2))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Build the judge that the settings name."""
+
+from __future__ import annotations
+
+from sql_agent.config import JudgeSettings, TeacherSettings
+from sql_agent.errors import ConfigError
+from sql_agent.reward.calls import Endpoint, JudgeClient
+from sql_agent.reward.judge import GroupJudge, Judge
+from sql_agent.reward.pace import CallLimits
+
+JUDGE_NAMES = ("reference", "llm", "llm:MODEL", "reward-model", "relative")
+
+
+def make_judge(settings: JudgeSettings, teacher: TeacherSettings, *, processes: int = 1) -> Judge:
+    """The judge `settings.name`, behind the gates and, if asked for, rescaled.
+
+    Names joined by "+" make a panel. `processes` is how many such judges share the endpoint's limits. Raises
+    ConfigError on an unknown name or a missing or wrong setting.
+    """
+    return _Factory(settings, teacher, processes).judge()
+
+
+class _Factory:
+    def __init__(self, settings: JudgeSettings, teacher: TeacherSettings, processes: int) -> None:
+        self._settings = settings
+        self._teacher = teacher
+        limits = CallLimits(
+            concurrency=settings.concurrency,
+            requests_per_minute=settings.requests_per_minute,
+            tokens_per_minute=settings.tokens_per_minute,
+        )
+        self._limits = limits.share(processes)
+
+    # The judges are imported where they are made: most runs need only one of them.
+
+    def judge(self) -> Judge:
+        from sql_agent.reward.scale import Scale, ScaledJudge  # noqa: PLC0415
+
+        judge = self._gated(self._settings.name)
+        if self._settings.scale is None:
+            return judge
+        if isinstance(judge, GroupJudge):
+            raise ConfigError("judge.scale cannot rescale the judge relative", hint="leave one of them out")
+        return ScaledJudge(judge, Scale.load(self._settings.scale))
+
+    def _gated(self, name: str) -> Judge:
+        from sql_agent.reward.gates import GatedJudge  # noqa: PLC0415
+
+        if name == "relative":
+            return self._relative()
+        labels = name.split("+")
+        judge = self._member(name) if len(labels) == 1 else self._panel(labels)
+        return GatedJudge(judge, max_chars=self._settings.max_answer_chars)
+
+    def _panel(self, labels: list[str]) -> Judge:
+        from sql_agent.reward.panel import PanelJudge  # noqa: PLC0415
+
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"the panel {'+'.join(labels)} names a judge twice", hint="llm:MODEL tells models apart")
+        return PanelJudge([(label, self._member(label)) for label in labels], self._settings.combine)
+
+    def _member(self, name: str) -> Judge:
+        kind, _, model = name.partition(":")
+        if kind == "reference" and not model:
+            from sql_agent.reward.reference import ReferenceJudge  # noqa: PLC0415
+
+            return ReferenceJudge()
+        if kind == "llm":
+            from sql_agent.reward.llm import LlmJudge  # noqa: PLC0415
+            from sql_agent.reward.rubric import load_rubric  # noqa: PLC0415
+
+            return self._cached(LlmJudge(self._client(model or None), load_rubric(self._settings.rubric)))
+        if name == "reward-model":
+            return self._cached(self._reward_model())
+        raise ConfigError(
+            f"unknown judge {name!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
+        )
+
+    def _relative(self) -> Judge:
+        from sql_agent.reward.relative import RelativeJudge  # noqa: PLC0415
+
+        if "relative" in self._settings.absolute.split("+"):
+            raise ConfigError("judge.absolute=relative compares nothing", hint="name a judge of single answers")
+        return RelativeJudge(
+            self._client(None), self._gated(self._settings.absolute), max_chars=self._settings.max_answer_chars
+        )
+
+    def _client(self, model: str | None) -> JudgeClient:
+        model = model or self._teacher.model
+        if not model:
+            raise ConfigError(
+                f"the judge {self._settings.name} has no model",
+                hint="set TEACHER_MODEL, or use the judge 'reference'",
+            )
+        key = self._teacher.api_key
+        return JudgeClient(
+            Endpoint(model, self._teacher.base_url, key.get_secret_value() if key else None),
+            self._limits,
+            timeout_s=self._settings.timeout_s,
+            attempts=self._settings.attempts,
+            max_tokens=self._settings.max_tokens,
+            structure=self._settings.structure,
+        )
+
+    def _reward_model(self) -> Judge:
+        from sql_agent.reward.reward_model import RewardModelJudge  # noqa: PLC0415
+
+        if not self._teacher.reward_model_url:
+            raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
+        low, high = self._settings.reward_model_range
+        return RewardModelJudge(
+            self._teacher.reward_model_url,
+            self._limits,
+            timeout_s=self._settings.timeout_s,
+            attempts=self._settings.attempts,
+            low=low,
+            high=high,
+        )
+
+    def _cached(self, judge: Judge) -> Judge:
+        from sql_agent.reward.cache import CachedJudge  # noqa: PLC0415
+
+        return CachedJudge(judge, self._settings.cache_dir) if self._settings.cache else judge

@@ -1,0 +1,75 @@
+"""A judging model behind real HTTP that does what a script says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "sk-very-secret-key"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each request with the next of `script`: a text, a status code, or seconds to hang before `default`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script: list[str | int | float] = []
+        self.default: str | dict[str, Any] = ""
+        self.headers: dict[str, str] = {}
+        self.requests: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def prompt(self) -> str:
+        return str(self.requests[-1]["messages"][0]["content"])
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Server)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append(body)
+        self.server.times.append(time.monotonic())
+        step = self.server.script.pop(0) if self.server.script else self.server.default
+        if isinstance(step, float):
+            time.sleep(step)
+            step = self.server.default
+        status, payload = (step, {"error": {"message": f"no, {KEY}"}}) if isinstance(step, int) else (200, step)
+        data = json.dumps(completion(payload) if isinstance(payload, str) else payload).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def completion(text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
