@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 ROOT = Path(__file__).resolve().parents[1]
 BUNDLE = ROOT / "scripts" / "offline_bundle.sh"
@@ -87,3 +88,32 @@ def test_ray_is_not_touched_without_a_role() -> None:
     result = run("bash", ROOT / "scripts" / "restart_ray.sh")
     assert result.returncode == 2
     assert "Ray is not installed" in result.stderr or "on the first host" in result.stderr
+
+
+def test_an_export_merges_where_our_attention_is_known_and_leaves_a_model_that_needs_it_not(
+    tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    """verl is not here: a stand-in for its merger fails, as verl's does, unless our plugin is named to it."""
+    merger = tmp_path / "site" / "verl" / "model_merger"
+    merger.mkdir(parents=True)
+    (merger.parent / "__init__.py").touch()
+    (merger / "__init__.py").touch()
+    (merger / "__main__.py").write_text(
+        "import json, os, shutil, sys\n"
+        "from pathlib import Path\n"
+        "assert os.environ['VERL_USE_EXTERNAL_MODULES'] == 'sql_agent.backends.verl.plugin', 'unknown attention'\n"
+        "out = Path(sys.argv[sys.argv.index('--target_dir') + 1])\n"
+        f"shutil.copytree({str(tiny_model_folder)!r}, out)\n"
+        "config = json.loads((out / 'config.json').read_text()) | {'attn_implementation': 'torch_varlen'}\n"
+        "(out / 'config.json').write_text(json.dumps(config))\n"
+        "sys.exit(int(os.environ.get('FAIL', 0)))\n"
+    )
+    (tmp_path / "run" / "checkpoints" / "global_step_5" / "actor").mkdir(parents=True)
+    command = ("bash", ROOT / "scripts" / "export_checkpoint.sh", tmp_path / "run", tmp_path / "out")
+    failed = run(*command, PYTHONPATH=str(tmp_path / "site"), FAIL="1")
+    assert failed.returncode == 2
+    assert not (tmp_path / "out").exists(), "half an export is none, and the same command may be tried again"
+    result = run(*command, PYTHONPATH=str(tmp_path / "site"))
+    assert result.returncode == 0, result.stderr
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.config._attn_implementation == "sdpa"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from sql_agent.backends.serving.tokenizer import load_tokenizer
+from sql_agent.backends.verl.options import verl_environment
 from sql_agent.cli import exits_cleanly
 from sql_agent.errors import ConfigError, TrainingError
 
@@ -23,18 +27,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     shards = checkpoint_folder(arguments.run, arguments.step) / "actor"
     if arguments.out.exists():
         raise ConfigError(f"{arguments.out} exists already", hint="name a new folder")
+    partial = arguments.out.with_name(arguments.out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    command += ["--local_dir", str(shards), "--target_dir", str(arguments.out)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    command += ["--local_dir", str(shards), "--target_dir", str(partial)]
+    # verl's environment, because the checkpoint names our attention, which its processes must know.
+    result = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, env=os.environ | verl_environment()
+    )
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no message"])[-1]
         raise TrainingError(
             f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
         )
+    forget_attention(partial / "config.json")
     # With the template that the policy was trained with, should its own not know tools.
-    load_tokenizer(str(arguments.out)).save_pretrained(arguments.out)
+    load_tokenizer(str(partial)).save_pretrained(partial)
+    partial.rename(arguments.out)
     print(f"{arguments.out}: a Hugging Face folder; try it with sqlagent_test.py --model {arguments.out}")
     return 0
+
+
+def forget_attention(config: Path) -> None:
+    """Take out of a model's config.json how it was trained to attend: other programs do not know our kernel."""
+    values = json.loads(config.read_text(encoding="utf-8"))
+    values.pop("attn_implementation", None)
+    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
