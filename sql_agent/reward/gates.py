@@ -15,13 +15,14 @@ _RAW = re.compile(
 # is medicine ("pain score") and stays.
 _TO_THE_JUDGE = re.compile(
     r"\b(?:full|maximum|top|perfect) (?:marks?|score|credit|points?)\b|\b(?:10/10|100/100|five stars)\b"
-    r"|\b(?:dear|to the|as the|hello|attention) (?:judge|grader|evaluator|examiner|reviewer)\b"
+    r"|\b(?:judges?|graders?|evaluators?|examiners?|reviewers?|rubric|benchmark)\b|\breference (?:answers?|facts?)\b"
     r"|\b(?:ignore|disregard|forget) (?:all |any |the |your )*"
     r"(?:previous|above|prior|earlier|preceding|reference|rubric)\b"
     r"|\bscore ?(?:[:=]|of|is|should be|must be) ?(?:1(?:\.0)?|10|100)\b"
     r"|\b(?:grade|rate|score|mark) (?:this|it|me|my answer)\b"
     r"|\b(?:system|assistant|developer) ?(?:prompt|message|override|note)\b|<\|im_(?:start|end)\|>|\[/?inst\]"
-    r"|满分|打分|评委|评分者|评分员|评审|阅卷|给(?:我|本|这|该)[^。；，]{0,8}分"
+    r'|</?think|"score"'
+    r"|满分|打分|得分|参考答案|评委|评分者|评分员|评审|阅卷|给(?:我|本|这|该)[^。；，]{0,8}分"
     r"|忽略[^。；，]{0,10}(?:指令|要求|规则|标准|内容|参考)|系统(?:提示|指令|消息)"
 )
 
