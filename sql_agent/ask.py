@@ -20,7 +20,8 @@ from sql_agent.config import EndpointSettings, Settings, load_settings
 from sql_agent.data.files import load_questions
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import ConfigError, TrainingError
-from sql_agent.lit_agent import grade_question
+from sql_agent.grading import grade_question
+from sql_agent.imports import uncollected
 from sql_agent.locations import question_file
 from sql_agent.records import Question, RolloutRecord
 from sql_agent.sampling import spread
@@ -87,8 +88,9 @@ def _endpoint(settings: Settings, database: SqliteDatabase, console: Console) ->
         yield Endpoint(given.base_url, given.model, key, agent.val_temperature, agent.val_top_p)
         return
     # Only here, because asking another endpoint needs no torch.
-    from sql_agent.backends.local.session import serve_for_questions  # noqa: PLC0415
-    from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
+    with uncollected():
+        from sql_agent.backends.local.session import serve_for_questions  # noqa: PLC0415
+        from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
 
     service = serve_for_questions(settings, database, Ui(console))
     try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, cast
 
 import agentlightning as agl
-from openai import DefaultAsyncHttpxClient, OpenAIError
+from openai import DefaultAsyncHttpxClient
 
-from sql_agent.agent import AgentRun, Endpoint, run_agent, shared_client
+from sql_agent.agent import Endpoint, shared_client
 from sql_agent.config import Settings
 from sql_agent.database import SqliteDatabase
-from sql_agent.errors import JudgeError
-from sql_agent.records import Question, RolloutRecord, Usage
-from sql_agent.reward import Judge, JudgeCase, score
+from sql_agent.grading import grade_question
+from sql_agent.records import Question
+from sql_agent.reward import Judge
 from sql_agent.services import configured_database, configured_judge
 
 RESOURCE = "main_llm"
@@ -54,8 +54,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         )
         if self._database is None or self._judge is None or self._http is None:
             # Made in the runner process, not before the fork: a SQLite connection must not cross one.
-            self._database = configured_database(self._settings)
-            self._judge = configured_judge(self._settings)
+            self._database, self._judge = configured_database(self._settings), configured_judge(self._settings)
             self._http = shared_client()
         record = await grade_question(
             question, endpoint, self._database, self._judge, self._settings, http_client=self._http
@@ -64,47 +63,3 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         if record.reward:
             spans.append(agl.emit_reward(record.reward.total, propagate=False))
         return spans
-
-
-async def grade_question(
-    question: Question,
-    endpoint: Endpoint,
-    database: SqliteDatabase,
-    judge: Judge,
-    settings: Settings,
-    *,
-    http_client: DefaultAsyncHttpxClient | None = None,
-) -> RolloutRecord:
-    """Run the agent on `question` and grade it. A failed judge or endpoint gives a record with `dropped` set.
-
-    `http_client` lets many rollouts share their connections.
-    """
-    run = AgentRun("", "answered", (), 0, 0.0)
-    try:
-        run = await run_agent(
-            question.question,
-            lang=question.lang,
-            database=database,
-            endpoint=endpoint,
-            settings=settings.agent,
-            http_client=http_client,
-        )
-        reward, usage = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
-    except JudgeError as error:
-        record = _record(question, run, dropped=f"judge: {error}")
-        return record.model_copy(update={"judge_usage": error.usage or Usage()})
-    except OpenAIError as error:
-        return _record(question, run, dropped=f"infrastructure: {type(error).__name__}: {error}")
-    return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage})
-
-
-def _record(question: Question, run: AgentRun, *, dropped: str | None = None) -> RolloutRecord:
-    return RolloutRecord(
-        question=question,
-        answer=run.answer,
-        outcome=run.outcome,
-        calls=run.calls,
-        turns=run.turns,
-        seconds=run.seconds,
-        dropped=dropped,
-    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib.metadata import version
-from typing import Any
-
-import agentlightning as agl
-from openai import AsyncOpenAI, OpenAIError
+from typing import TYPE_CHECKING, Any
 
 from sql_agent.errors import PreflightError
+
+if TYPE_CHECKING:
+    import agentlightning as agl
 
 _OPENTELEMETRY_CAP = (1, 45)
 _CALL_TIMEOUT_S = 60.0
@@ -43,6 +43,8 @@ async def check_triplet(
 
 
 async def _call(url: str, model: str) -> None:
+    from openai import AsyncOpenAI, OpenAIError  # noqa: PLC0415  slow to import, and the checks above come first
+
     try:
         async with AsyncOpenAI(base_url=url, api_key="unused", timeout=_CALL_TIMEOUT_S, max_retries=0) as client:
             await client.chat.completions.create(

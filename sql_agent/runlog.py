@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sql_agent.config import Settings, public_dump
 from sql_agent.errors import ConfigError, ResumeError
-from sql_agent.rollouts import FinishedRollout
+
+if TYPE_CHECKING:
+    from sql_agent.rollouts import FinishedRollout
 
 # Where and how fast a run happens may change between two halves of it; what it computes may not.
 _MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",

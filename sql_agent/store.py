@@ -5,12 +5,27 @@ from __future__ import annotations
 import os
 import urllib.error
 import urllib.request
-
-import agentlightning as agl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sql_agent.errors import ConfigError
 
+if TYPE_CHECKING:
+    import agentlightning as agl
+
 _FALSE = {"0", "false", "no", "off"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which part of a run this process is, and where the store is.
+
+    `role` is "algorithm", "runner" or "both"; `store_address` is None unless a store is served elsewhere.
+    """
+
+    role: str
+    store_address: str | None
+    managed_store: bool
 
 
 def managed_store_from_environment(external_address: str | None) -> bool:
@@ -29,8 +44,8 @@ def managed_store_from_environment(external_address: str | None) -> bool:
     return True
 
 
-def connect_store(address: str) -> agl.LightningStoreClient:
-    """A client of the store at `address`. Raises ConfigError when none answers there."""
+def check_store(address: str) -> None:
+    """Raise ConfigError when no store answers at `address`."""
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"{address!r} is not an http address", hint="example: http://127.0.0.1:4747")
     url = address.rstrip("/") + "/v1/agl/health"
@@ -41,7 +56,6 @@ def connect_store(address: str) -> agl.LightningStoreClient:
         raise ConfigError(
             f"no store answers at {address}: {reason}", hint="start one in another terminal: agl store --port 4747"
         ) from None
-    return agl.LightningStoreClient(address.rstrip("/"))
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:

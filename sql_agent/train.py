@@ -1,49 +1,34 @@
-"""Put a run together: settings, checks, agent-lightning's Trainer, the algorithm, and the report."""
+"""The command that trains: settings, checks, the run itself, and the report."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import json
-import logging
-import multiprocessing
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the runners
-
-import agentlightning as agl
-
-from sql_agent.backends.local.algorithm import LocalGrpo
-from sql_agent.backends.verl.algorithm import VerlGrpo
 from sql_agent.cli import INTERRUPTED
 from sql_agent.config import Settings, load_settings
 from sql_agent.data.files import load_questions
 from sql_agent.errors import ConfigError
-from sql_agent.lit_agent import SqlLitAgent
+from sql_agent.imports import uncollected
 from sql_agent.locations import question_file
 from sql_agent.paths import VERL_DEFAULTS
 from sql_agent.preflight import check_opentelemetry
-from sql_agent.processes import die_with_parent_after_fork
-from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
 from sql_agent.report import write_report
 from sql_agent.reward.trust import check_trust
 from sql_agent.runlog import RunLog
-from sql_agent.runner import ConcurrentRunner
 from sql_agent.sampling import spread
 from sql_agent.services import configured_database, configured_judge
-from sql_agent.sockets import free_port
-from sql_agent.store import connect_store, managed_store_from_environment
-from sql_agent.triplets import CallTriplets
+from sql_agent.store import Place, check_store, managed_store_from_environment
 from sql_agent.ui import Ui
 
 _CI_STEPS = 20
-_SPAN_BYTES = 256 << 20
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -122,26 +107,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
     arguments = parse_arguments(argv)
     settings = settings_from(arguments)
-    _set_log_level(debug=arguments.debug)
-    role = os.environ.get("AGL_CURRENT_ROLE", "both")
-    managed = managed_store_from_environment(arguments.external_store_address)
+    store = arguments.external_store_address
+    place = Place(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
     train, val = check_before_start(settings)
+    if store:
+        check_store(store)
     warning = check_trust(configured_judge(settings), settings.judge)
-    store = connect_store(arguments.external_store_address) if arguments.external_store_address else None
-    ui = Ui()
-    die_with_parent_after_fork()
-    if role == "runner":
-        _trainer(settings, None, store, managed=managed, role=role).fit(SqlLitAgent(settings), train)
+    log = None
+    if place.role != "runner":
+        log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
+    # Only now, because agent-lightning takes seconds to import: what is wrong should be said before.
+    with uncollected():
+        from sql_agent import fit  # noqa: PLC0415
+
+    fit.set_log_level(debug=arguments.debug)
+    if log is None:
+        fit.run_runners(settings, place, train)
         return 0
-    log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
+    ui = Ui()
     if warning:
         ui.say(f"Warning: {warning}")
     ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
-    algorithm = (VerlGrpo if settings.backend == "verl" else LocalGrpo)(settings, log, ui, resume=arguments.resume)
-    log_file = log.folder / "proxy.log"
-    trainer = _trainer(settings, algorithm, store, managed=managed, role=role, log_file=log_file)
     try:
-        trainer.fit(SqlLitAgent(settings), train, val_dataset=val)
+        algorithm = fit.run_algorithm(settings, place, log, ui, train=train, val=val, resume=arguments.resume)
     finally:
         report = write_report(log.folder)
     if algorithm.error is not None:
@@ -174,37 +162,6 @@ def check_before_start(settings: Settings) -> tuple[list[Question], list[Questio
     return train, spread(val, settings.data.val_questions)
 
 
-def _trainer(
-    settings: Settings,
-    algorithm: LocalGrpo | VerlGrpo | None,
-    store: agl.LightningStore | None,
-    *,
-    managed: bool,
-    role: str,
-    log_file: Path = Path(os.devnull),
-) -> agl.Trainer:
-    multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
-    port = settings.runner.store_port or (free_port() if managed and role == "both" else None)
-    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, poll_s=settings.runner.poll_s)
-    return agl.Trainer(
-        algorithm=algorithm,
-        # The default store keeps spans until they fill 70 % of the memory.
-        store=store or agl.InMemoryLightningStore(thread_safe=True, eviction_memory_threshold=_SPAN_BYTES),
-        tracer=runner.tracer,
-        runner=runner,
-        adapter=CallTriplets(),
-        llm_proxy=LoggedProxy(log_file),
-        strategy=agl.ClientServerExecutionStrategy(
-            role=role,
-            server_host="127.0.0.1",
-            server_port=port,
-            n_runners=settings.runner.n_runners,
-            managed_store=managed,
-        ),
-        n_runners=settings.runner.n_runners,
-    )
-
-
 def _check_verl(settings: Settings) -> None:
     if not verl_is_installed():
         raise ConfigError(
@@ -223,13 +180,6 @@ def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
     ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
     ui.say(f"Report:   {report}")
     ui.say("For research on retrieval, not medical advice.")
-
-
-def _set_log_level(*, debug: bool) -> None:
-    agl.setup_logging("DEBUG" if debug else "ERROR")
-    if not debug:
-        # uvicorn sets its own level whenever a server starts; a filter is the one thing that it leaves alone.
-        logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

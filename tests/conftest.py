@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -9,6 +10,13 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+
+gc.disable()  # while all that the tests need is imported; sql_agent/imports.py says why
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +38,7 @@ def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pad_token="<|endoftext|>",
         additional_special_tokens=specials,
     )
+    torch.set_num_threads(1)  # a tiny model gains nothing from a second one
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(vocabulary),

@@ -51,6 +51,18 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], *, t
         time.sleep(0.1)
 
 
+def stop(process: subprocess.Popen[str], number: signal.Signals, run: Path) -> str:
+    """Send a signal once the process has trained two steps of its own; none of its family may outlive it."""
+    before = len(lines(run / "metrics.jsonl"))
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= before + 2, process)
+    family, ports = family_and_ports(process)
+    assert ports
+    process.send_signal(number)
+    output = finish(process, timeout=60)
+    assert_nothing_left(family, ports)
+    return output
+
+
 def assert_nothing_left(family: list[psutil.Process], ports: set[int]) -> None:
     _, alive = psutil.wait_procs(family, timeout=15)
     assert not alive, f"left behind: {[(p.pid, p.cmdline()) for p in alive]}"

@@ -17,7 +17,7 @@ from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config import load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError
-from sql_agent.lit_agent import grade_question
+from sql_agent.grading import grade_question
 from sql_agent.records import Question, RolloutRecord
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.reference import ReferenceJudge

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.paths import VERL_DEFAULTS
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout
-from tests.running import assert_nothing_left, family_and_ports, finish, lines, start, wait_for
+from tests.running import finish, lines, start, stop
 from tests.small_database import make_database
 
 SCRIPT = Path(__file__).with_name("train_with_fake_verl.py")
@@ -112,14 +111,18 @@ def test_transition_level_makes_every_turn_a_sequence_with_the_whole_reward(
             assert 0 not in part["response_mask"]
 
 
-def test_kill_9_then_resume_goes_on_after_the_last_checkpoint(arguments: list[str], tmp_path: Path) -> None:
+def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_checkpoint(
+    arguments: list[str], tmp_path: Path
+) -> None:
     run = tmp_path / "runs" / "r"
-    process = start([*arguments, "train.steps=40"], script=SCRIPT)
-    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
-    family, ports = family_and_ports(process)
-    process.kill()
-    process.communicate()
-    assert_nothing_left(family, ports)
+    process = start([*arguments, "train.steps=1000"], script=SCRIPT)
+    output = stop(process, signal.SIGINT, run)
+    assert process.returncode == 130, output
+    assert "--resume run_name=r" in output
+
+    process = start([*arguments, "train.steps=1000", "--resume"], script=SCRIPT)
+    stop(process, signal.SIGKILL, run)
+
     saved = int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text())
     process = start([*arguments, f"train.steps={saved + 2}", "--resume"], script=SCRIPT)
     output = finish(process)
@@ -128,17 +131,6 @@ def test_kill_9_then_resume_goes_on_after_the_last_checkpoint(arguments: list[st
     assert [s["step"] for s in lines(run / "metrics.jsonl")] == list(range(1, saved + 3))
     trained = [r["step"] for r in lines(run / "rollouts.jsonl") if r["mode"] == "train"]
     assert all(trained.count(step) == 6 for step in range(1, saved + 3)), "no rollout twice, none missing"
-
-
-def test_an_interrupt_ends_everything_and_says_how_to_go_on(arguments: list[str], tmp_path: Path) -> None:
-    process = start([*arguments, "train.steps=1000"], script=SCRIPT)
-    wait_for(lambda: len(lines(tmp_path / "runs" / "r" / "metrics.jsonl")) >= 1, process)
-    family, ports = family_and_ports(process)
-    os.kill(process.pid, signal.SIGINT)
-    output = finish(process)
-    assert process.returncode == 130, output
-    assert "--resume run_name=r" in output
-    assert_nothing_left(family, ports)
 
 
 def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str]) -> None:

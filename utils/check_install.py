@@ -101,9 +101,11 @@ def check_judge(*, online: bool) -> Check:
 
 
 def check_store() -> Check:
-    import agentlightning as agl
-
+    from sql_agent.imports import uncollected
     from sql_agent.sockets import free_port
+
+    with uncollected():
+        import agentlightning as agl
 
     async def round_trip() -> bool:
         server = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())

@@ -14,6 +14,7 @@ import agentlightning as agl
 from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.groups import rank_groups
+from sql_agent.imports import uncollected
 from sql_agent.lit_agent import RESOURCE
 from sql_agent.metrics import drop_reasons, summary
 from sql_agent.preflight import check_triplet
@@ -66,7 +67,8 @@ class LocalGrpo(StoppableAlgorithm):
             await proxy.stop()
 
     async def _open_session(self, train: Sequence[Question], sock: Any) -> Session | None:
-        from sql_agent.backends.local.session import Session  # noqa: PLC0415  imports torch, see the class
+        with uncollected():
+            from sql_agent.backends.local.session import Session  # noqa: PLC0415  imports torch, see the class
 
         # In a thread, so that the event loop stays free to hear a signal.
         session = await asyncio.to_thread(

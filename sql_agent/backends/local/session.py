@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+# Read when torch loads libgomp, whose threads wait for each other in a busy loop, by default for milliseconds. Where
+# another process wants the core, a backward pass took up to five times as long; on an idle machine it gains nothing.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from sql_agent.backends.local import checkpoint
 from sql_agent.backends.local.forward import bf16_in_hardware
@@ -16,10 +22,12 @@ from sql_agent.data.files import load_questions
 from sql_agent.database import SqliteDatabase
 from sql_agent.locations import question_file
 from sql_agent.records import Question
-from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
 from sql_agent.services import configured_database
 from sql_agent.ui import Ui
+
+if TYPE_CHECKING:
+    from sql_agent.rollouts import FinishedRollout  # agent-lightning takes seconds to import; asking needs none of it
 
 
 class Session:

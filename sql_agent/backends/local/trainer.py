@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,8 +13,10 @@ from sql_agent.backends.local.forward import token_logprobs
 from sql_agent.backends.local.grpo import clipped_loss, group_advantages, kl_penalty
 from sql_agent.backends.local.model import Policy
 from sql_agent.config import TrainSettings
-from sql_agent.rollouts import FinishedRollout
 from sql_agent.trajectory import TokenSequence
+
+if TYPE_CHECKING:
+    from sql_agent.rollouts import FinishedRollout  # agent-lightning takes seconds to import; asking needs none of it
 
 
 @dataclass(frozen=True)

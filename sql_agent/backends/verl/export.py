@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sql_agent.backends.serving.tokenizer import load_tokenizer
 from sql_agent.backends.verl.options import verl_environment
 from sql_agent.cli import exits_cleanly
 from sql_agent.errors import ConfigError, TrainingError
@@ -41,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
         )
     forget_attention(partial / "config.json")
+    from sql_agent.backends.serving.tokenizer import load_tokenizer  # noqa: PLC0415  slow to import
+
     # With the template that the policy was trained with, should its own not know tools.
     load_tokenizer(str(partial)).save_pretrained(partial)
     partial.rename(arguments.out)
