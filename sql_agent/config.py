@@ -93,7 +93,7 @@ class RunnerSettings(Section):
     concurrency: Positive = Field(32, description="rollouts at once in each runner process")
     n_proxies: Positive = Field(1, description="LLM proxy processes; the verl backend gains from several")
     store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 takes a free port")
-    poll_s: Seconds = 0.2
+    poll_s: Seconds = Field(0.2, description="how often a store that runs elsewhere is asked for rollouts")
     rollout_timeout_s: Seconds = 300.0
     span_deadline_s: Seconds = 10.0
 

@@ -14,9 +14,11 @@ from sql_agent.errors import TrainingError
 from sql_agent.groups import GroupTable
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, complete_spans, enqueue, read_rollout
+from sql_agent.run_store import tell_of_ends
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
+_TOLD_POLL_S = 2.0  # where the store tells; for an end that came before its rollout was waited for
 
 
 class RolloutLostError(TrainingError):
@@ -101,14 +103,18 @@ class RolloutDesk:
         return list(self._waiting)
 
     async def watch(self) -> None:
-        """Poll the store for all rollouts that are waited for; runs until cancelled."""
+        """Learn which rollouts ended, from the store or by polling it; runs until cancelled."""
+        poll_s = _TOLD_POLL_S if tell_of_ends(self._store, self._ended) else _POLL_S
         while True:
             if self._waiting:
                 for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
-                    future = self._waiting.pop(rollout.rollout_id, None)
-                    if future is not None and not future.done():
-                        future.set_result(rollout)
-            await asyncio.sleep(_POLL_S)
+                    self._ended(rollout)
+            await asyncio.sleep(poll_s)
+
+    def _ended(self, rollout: agl.Rollout) -> None:
+        future = self._waiting.pop(rollout.rollout_id, None)
+        if future is not None and not future.done():
+            future.set_result(rollout)
 
     async def _once(self, order: Order) -> FinishedRollout:
         (rollout_id,) = await enqueue(

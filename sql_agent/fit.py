@@ -12,15 +12,18 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litel
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the runners
 
 import agentlightning as agl
+import uvloop
 
 from sql_agent.backends.local.algorithm import LocalGrpo
 from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.backends.verl.algorithm import VerlGrpo
+from sql_agent.bell import Bell
 from sql_agent.config import Settings
 from sql_agent.lit_agent import SqlLitAgent
 from sql_agent.processes import die_with_parent_after_fork
 from sql_agent.proxy import LoggedProxy
 from sql_agent.records import Question
+from sql_agent.run_store import RunStore
 from sql_agent.runlog import RunLog
 from sql_agent.runner import ConcurrentRunner
 from sql_agent.sockets import free_port
@@ -65,14 +68,16 @@ def _trainer(
     settings: Settings, place: Place, algorithm: StoppableAlgorithm | None, *, log_file: Path = Path(os.devnull)
 ) -> agl.Trainer:
     die_with_parent_after_fork()
+    uvloop.install()  # for the store, the runners and the proxies alike, which are all forked from here
     multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
     port = settings.runner.store_port or (free_port() if place.managed_store and place.role == "both" else None)
-    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, poll_s=settings.runner.poll_s)
+    bell = Bell(settings.runner.n_runners)
+    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, poll_s=settings.runner.poll_s, bell=bell)
     if place.store_address:
         store = agl.LightningStoreClient(place.store_address.rstrip("/"))
     else:
         # The default store keeps spans until they fill 70 % of the memory.
-        store = agl.InMemoryLightningStore(thread_safe=True, eviction_memory_threshold=_SPAN_BYTES)
+        store = RunStore(bell, thread_safe=True, eviction_memory_threshold=_SPAN_BYTES)
     return agl.Trainer(
         algorithm=algorithm,
         store=store,

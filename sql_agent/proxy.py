@@ -11,7 +11,7 @@ from typing import Any
 import agentlightning as agl
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
-from sql_agent.telemetry import CallTelemetry
+from sql_agent.telemetry import CallTelemetry, RolloutPath
 
 
 def model_entry(name: str, api_base: str) -> dict[str, Any]:
@@ -35,6 +35,7 @@ class LoggedProxy(agl.LLMProxy):  # type: ignore[misc]
                 healthcheck_url="/health/liveliness",  # the default calls the model behind the proxy
                 startup_timeout=120.0,
             ),
+            middlewares=[RolloutPath],
             callbacks=["return_token_ids", CallTelemetry],
         )
         self._log_file = log_file

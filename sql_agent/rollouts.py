@@ -14,6 +14,7 @@ from sql_agent.records import Question, RolloutRecord
 from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns, turns_of
 
 _POLL_S = 0.1
+_SPAN_POLL_S = 0.01
 _OBJECT_SPAN = "agentlightning.object"
 
 
@@ -97,7 +98,7 @@ async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline
         missing = missing_spans([s.sequence_id for s in spans])
         if not missing or time.monotonic() > deadline:
             return spans, missing
-        await asyncio.sleep(_POLL_S / 2)
+        await asyncio.sleep(_SPAN_POLL_S)
 
 
 def missing_spans(sequence_ids: Sequence[int]) -> int:

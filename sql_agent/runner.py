@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import agentlightning as agl
 from agentlightning.tracer.dummy import DummyTracer
 
+from sql_agent.bell import Bell
+from sql_agent.spans import SpanSender, make_span
+
 _AT_ONCE = 4  # rollouts taken in one request: enough to fill up fast, few enough to leave some for other runners
+_SHARE_S = 0.005  # between two requests, for the same reasons
 
 
 class NoTracer(DummyTracer):  # type: ignore[misc]
@@ -28,16 +32,21 @@ class NoTracer(DummyTracer):  # type: ignore[misc]
 
 
 class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
-    """Runs up to `concurrency` rollouts at once; asks the store every `poll_s` seconds while there is room.
+    """Runs up to `concurrency` rollouts at once; asks the store when `bell` rings, else every `poll_s` seconds.
 
     A rollout spends nearly all its time waiting for the model, so a process of its own for each would only cost
     memory and start-up time.
     """
 
-    def __init__(self, *, concurrency: int, poll_s: float) -> None:
+    def __init__(self, *, concurrency: int, poll_s: float, bell: Bell) -> None:
         super().__init__(tracer=NoTracer(), poll_interval=poll_s)
         self._concurrency = concurrency
         self._poll_s = poll_s
+        self._bell = bell
+        self._sender = SpanSender()
+
+    def init_worker(self, worker_id: int, store: agl.LightningStore, **kwargs: Any) -> None:
+        super().init_worker(worker_id, _RunnerStore(store), **kwargs)
 
     async def iter(self, *, event: Any = None) -> None:
         """Take rollouts from the store until `event` is set, then cancel those still running."""
@@ -57,10 +66,46 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
             if stop_heartbeat is not None:
                 await stop_heartbeat()
 
+    async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
+        """Send the agent's spans in one request, which the base does in two for each; the store numbers them."""
+        spans = [
+            make_span(
+                span.name,
+                span.attributes,
+                rollout_id=rollout.rollout_id,
+                attempt_id=rollout.attempt.attempt_id,
+                seconds=(span.start_time, span.end_time),
+            )
+            for span in raw_result
+        ]
+        await self._sender.send(self.get_store().otlp_traces_endpoint(), spans)
+        return []
+
     async def _pause(self, running: set[asyncio.Task[Any]], *, poll: bool) -> set[asyncio.Task[Any]]:
-        """Sleep: for one poll when the queue was empty, or until a slot is free; returns the tasks that still run."""
+        """Sleep: until there is something to take, or a slot is free; returns the tasks that still run."""
         if len(running) < self._concurrency:
-            await asyncio.sleep(self._poll_s if poll else 0.0)
+            if poll:
+                await self._bell.wait(self.worker_id or 0, self._poll_s)
+            await asyncio.sleep(_SHARE_S)
         else:
             await asyncio.wait(running, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
         return {task for task in running if not task.done()}
+
+
+class _RunnerStore:
+    """The store, which is not asked for the same resources again: what an id stands for does not change."""
+
+    def __init__(self, store: agl.LightningStore) -> None:
+        self._store = store
+        self._resources: dict[str, agl.ResourcesUpdate] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get_resources_by_id(self, resources_id: str) -> agl.ResourcesUpdate | None:
+        if resources_id not in self._resources:
+            found = await self._store.get_resources_by_id(resources_id)
+            if found is None:
+                return None
+            self._resources[resources_id] = found
+        return self._resources[resources_id]

@@ -1,103 +1,99 @@
-"""What the LLM proxy sends to the store: the token ids of each call, in batches."""
+"""What the LLM proxy leaves in the store of each call: the token ids, under the rollout that the call belongs to."""
 
 from __future__ import annotations
 
+import json
 import logging
-import queue
-import threading
-import time
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from agentlightning.llm_proxy import LightningOpenTelemetry, LightningSpanExporter
-from litellm.integrations.opentelemetry import OpenTelemetry, OpenTelemetryConfig
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
+from agentlightning.llm_proxy import get_active_llm_proxy
+from litellm.integrations.custom_logger import CustomLogger
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sql_agent.spans import SpanSender, make_span
 
 logger = logging.getLogger(__name__)
 
 _CALL = "raw_gen_ai_request"
-_KEPT = frozenset(
-    f"llm.hosted_vllm.{name}"
-    for name in ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
-)
-_CHOICES = "llm.hosted_vllm.choices"  # where vLLM itself puts the response ids
-_WAIT_S = 0.03  # how long a batch waits for company: less than anyone notices, more than one call in a busy step
-_RETRIES = 3
+_PREFIX = "llm.hosted_vllm."
+_KEPT = ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
+_CHOICES = "choices"  # where vLLM itself puts the response ids
+_PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 
 
-class CallTelemetry(LightningOpenTelemetry):  # type: ignore[misc]
+class RolloutPath:
+    """Takes the rollout out of a call's path and numbers the call, as agent-lightning's own middleware does.
+
+    That one, and the one for streams, hand each request on through queues and tasks, at a third of the call's cost.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is not None:
+            rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"
+            number = await _store().get_next_span_sequence_id(rollout_id, attempt_id)
+            named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, "x-sequence-id": str(number)}
+            headers = [*scope["headers"], *((key.encode(), value.encode()) for key, value in named.items())]
+            scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        await self._app(scope, receive, send)
+
+
+class CallTelemetry(CustomLogger):  # type: ignore[misc]
     """litellm's callback that records calls, reduced to what a triplet is made of.
 
-    As it comes, each call leaves half a dozen spans that repeat its whole conversation, posted one call at a time from
-    the event loop that also serves the calls. Reading them back made the store the slowest part of a rollout.
+    agent-lightning's own leaves half a dozen spans of each call that repeat its whole conversation, posted one call at
+    a time from the event loop that also serves the calls: that cost more than the call itself.
     """
 
     def __init__(self) -> None:
-        exporter = LightningSpanExporter()
-        exporter._otlp_exporter = _CallSender()
-        OpenTelemetry.__init__(self, config=OpenTelemetryConfig(exporter=exporter))
+        super().__init__()
+        self._sender = SpanSender()
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
+        reply = json.loads(kwargs["original_response"])
+        kept = [name for name in _KEPT if name in reply]
+        if "response_token_ids" not in reply and _CHOICES in reply:
+            kept.append(_CHOICES)
+        attributes = {_PREFIX + name: _text(reply[name]) for name in kept}
+        headers = kwargs["litellm_params"]["proxy_server_request"]["headers"]
+        self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> None:
+        # The store must hear of it: it numbered the call, and a number that never arrives would pass for a lost span.
+        now = datetime.now().timestamp()
+        self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
+
+    def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
+        if "x-rollout-id" not in headers:
+            return  # a call that belongs to no rollout
+        span = make_span(
+            _CALL,
+            attributes,
+            rollout_id=headers["x-rollout-id"],
+            attempt_id=headers["x-attempt-id"],
+            sequence_id=int(headers["x-sequence-id"]),
+            seconds=(start, end),
+        )
+        self._sender.send(_store().otlp_traces_endpoint(), [span])
 
 
-class _CallSender:
-    """Stands in for agent-lightning's OTLP exporter: trims, queues, and sends from a thread of its own."""
-
-    def __init__(self) -> None:
-        self._endpoint = ""  # set by LightningSpanExporter before each export
-        self._queue: queue.Queue[tuple[str, ReadableSpan]] = queue.Queue()
-        self._thread: threading.Thread | None = None
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if self._thread is None:  # not in __init__: a thread would not survive the fork of the proxy
-            self._thread = threading.Thread(target=self._send_for_ever, daemon=True, name="call-telemetry")
-            self._thread.start()
-        # A call that failed has no such span. The store must hear of it all the same: it numbered the call, and a
-        # number that never arrives would pass for a lost span.
-        for span in [s for s in spans if s.name == _CALL] or spans[-1:]:
-            self._queue.put((self._endpoint, _trimmed(span)))
-        return SpanExportResult.SUCCESS
-
-    def shutdown(self) -> None:
-        """Nothing to close; the thread ends with the process."""
-
-    def _send_for_ever(self) -> None:
-        exporter = OTLPSpanExporter()
-        while True:
-            batch = [self._queue.get()]
-            time.sleep(_WAIT_S)
-            while not self._queue.empty():
-                batch.append(self._queue.get())
-            for endpoint in {address for address, _ in batch}:
-                self._send(exporter, endpoint, [span for address, span in batch if address == endpoint])
-
-    @staticmethod
-    def _send(exporter: Any, endpoint: str, spans: list[ReadableSpan]) -> None:
-        exporter._endpoint = endpoint
-        for attempt in range(_RETRIES):
-            try:
-                if exporter.export(spans) is SpanExportResult.SUCCESS:
-                    return
-            except Exception:  # whatever it was: the thread must live, and the rollouts are dropped as incomplete
-                logger.exception("could not send %d calls to %s", len(spans), endpoint)
-            time.sleep(0.2 * 2**attempt)
-        logger.error("gave up sending %d calls to %s", len(spans), endpoint)
+def _store() -> Any:
+    return get_active_llm_proxy().get_store()
 
 
-def _trimmed(span: ReadableSpan) -> ReadableSpan:
-    attributes = span.attributes or {}
-    kept = {key: value for key, value in attributes.items() if key in _KEPT}
-    if "llm.hosted_vllm.response_token_ids" not in kept and _CHOICES in attributes:
-        kept[_CHOICES] = attributes[_CHOICES]
-    return ReadableSpan(
-        name=span.name,
-        context=span.context,
-        parent=span.parent,
-        resource=span.resource,
-        attributes=kept,
-        kind=span.kind,
-        status=span.status,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -75,6 +75,7 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
             outputs = await roll_out(
                 session, gateway, chosen, step, copies=options["actor_rollout_ref"]["rollout"]["n"]
             )
+            await asyncio.sleep(0.5)  # the update; the metrics of the step before are read meanwhile
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
             if step % trainer["save_freq"] == 0:
                 folder.mkdir(exist_ok=True)  # noqa: ASYNC240

@@ -29,6 +29,7 @@ from sql_agent.preflight import check_triplet
 from sql_agent.processes import die_with_parent
 from sql_agent.proxy import LoggedProxy, model_entry
 from sql_agent.records import Question
+from sql_agent.run_store import without_request_log
 from sql_agent.runlog import RunLog
 from sql_agent.services import group_judge
 from sql_agent.store import cancel_stale_rollouts
@@ -83,6 +84,7 @@ class VerlGrpo(StoppableAlgorithm):
     async def _open_desk(self, addresses: list[str]) -> RolloutDesk:
         """Put the policy's endpoints behind the proxies and make sure that a call comes back as a triplet."""
         store = self.get_store()
+        without_request_log(store)
         await cancel_stale_rollouts(store)
         models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
         for index in range(self._settings.runner.n_proxies):

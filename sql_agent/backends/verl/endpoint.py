@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from typing import Any
 
@@ -53,6 +54,7 @@ class PolicyEndpoint:
         app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
         sock = socket.socket()
         sock.bind((ray.util.get_node_ip_address(), 0))
+        gc.freeze()  # else each full collection walks all of vLLM and torch
         self._server = ServerThread(app, sock)
         self._server.start()
 
