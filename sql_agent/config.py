@@ -82,6 +82,9 @@ class JudgeSettings(Section):
     cache: bool = Field(True, description="keep the verdicts of judges that are asked over a network")
     cache_dir: Path = VAR / "judge-cache"
     max_failed_share: Share = Field(0.05, description="of a step's rollouts; more stops the run")
+    evaluations_dir: Path = Field(
+        VAR / "judges", description="what `python -m sql_agent.reward evaluate` found, by judge"
+    )
     min_agreement: Share = Field(0.6, description="Spearman with labels below which no run starts")
     allow_weak: bool = Field(False, description="train with a judge below min_agreement all the same")
 

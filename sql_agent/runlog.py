@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Where and how fast a run happens may change between two halves of it; what it computes may not.
 _MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",
+               "judge.cache_dir", "judge.evaluations_dir",
                "run_name", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+_KEPT = tempfile.mkdtemp(prefix="sql-agent-tests-")  # what commands keep between runs is not to reach the checkout
+os.environ["SQL_AGENT_JUDGE__EVALUATIONS_DIR"] = os.environ["SQL_AGENT_JUDGE__CACHE_DIR"] = _KEPT
 
-import pytest
+import pytest  # noqa: E402
 
 gc.disable()  # while all that the tests need is imported; sql_agent/imports.py says why
 

@@ -247,8 +247,8 @@ def test_a_wrong_judge_is_said_at_once(settings: dict[str, Any], message: str) -
         make_judge(JudgeSettings(**settings), TeacherSettings(model="m", reward_model_url=None))
 
 
-def evaluation_of(made: Judge) -> Any:
-    labels, attacks = shipped("labels")[:60], shipped("attacks")[:5]
+def evaluation_of(made: Judge, answers: int = 60) -> Any:
+    labels, attacks = shipped("labels")[:answers], shipped("attacks")[:5]
     gradings = asyncio.run(grade_all(made, labels, attacks))
     return measure(gradings, judge=made.name, labels_file="l", attacks_file="a", max_failed_share=0.05)
 
@@ -261,15 +261,18 @@ def test_a_judge_that_was_never_evaluated_is_warned_of_and_a_bad_one_refused(tmp
             return Verdict(score=min(1.0, len(case.answer) % 7 / 7))
 
     weak = Length("length")
-    settings = JudgeSettings()
-    assert "never evaluated" in (check_trust(weak, settings, tmp_path) or "")
+    settings = JudgeSettings(evaluations_dir=tmp_path)
+    assert "never evaluated" in (check_trust(weak, settings) or "")
+    few = evaluation_of(weak, answers=10)
+    assert remember(weak, few, tmp_path) is None
+    assert "never evaluated" in (check_trust(weak, settings) or ""), "ten answers tell nothing"
     remember(weak, evaluation_of(weak), tmp_path)
     with pytest.raises(ConfigError, match="agrees too little"):
-        check_trust(weak, settings, tmp_path)
-    assert "weak" in (check_trust(weak, JudgeSettings(allow_weak=True), tmp_path) or "")
-    assert "never evaluated" in (check_trust(Length("length", 0.5), settings, tmp_path) or ""), "another fingerprint"
+        check_trust(weak, settings)
+    assert "weak" in (check_trust(weak, settings.model_copy(update={"allow_weak": True})) or "")
+    assert "never evaluated" in (check_trust(Length("length", 0.5), settings) or ""), "another fingerprint"
 
 
 def test_the_judge_that_we_ship_was_evaluated_as_it_is(tmp_path: Path) -> None:
     """Whoever changes the reference judge evaluates it anew: see docs/judge.md."""
-    assert check_trust(judge(), JudgeSettings(), tmp_path) is None
+    assert check_trust(judge(), JudgeSettings(evaluations_dir=tmp_path)) is None

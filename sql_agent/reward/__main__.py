@@ -27,7 +27,7 @@ from sql_agent.reward.evaluation import (
 )
 from sql_agent.reward.evaluation_page import write_page
 from sql_agent.reward.labelled import LabelledCase, load_labelled, shipped
-from sql_agent.reward.trust import remember
+from sql_agent.reward.trust import ENOUGH, remember
 from sql_agent.services import configured_judge
 from sql_agent.ui import Ui
 
@@ -72,7 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     write_numbers(folder, evaluation, gradings)
     page = write_page(folder, evaluation, gradings)
-    remember(judge, evaluation)
+    if remember(judge, evaluation, settings.judge.evaluations_dir) is None:
+        ui.say(
+            f"Fewer than {ENOUGH} answers were graded: training goes by an earlier evaluation of this judge, if any."
+        )
     show(evaluation, gradings, ui.console)
     ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
     if not evaluation.too_many_failed:

@@ -11,23 +11,24 @@ from pydantic import ValidationError
 
 from sql_agent.config import JudgeSettings
 from sql_agent.errors import ConfigError
-from sql_agent.paths import VAR
 from sql_agent.reward.evaluation import Evaluation
 from sql_agent.reward.judge import Judge
 
-_FOLDER = VAR / "judges"
+ENOUGH = 50  # labelled answers; fewer say little, and a first try with three must not stop a run
 _COMMAND = "python -m sql_agent.reward evaluate"
 
 
-def remember(judge: Judge, evaluation: Evaluation, folder: Path = _FOLDER) -> Path:
-    """Keep `evaluation` as the latest of `judge`; returns the file."""
+def remember(judge: Judge, evaluation: Evaluation, folder: Path) -> Path | None:
+    """Keep `evaluation` as the latest of `judge`; returns the file, or None where too few answers were graded."""
+    if evaluation.agreement.answers < ENOUGH:
+        return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _file_name(judge)
     path.write_text(evaluation.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return path
 
 
-def recall(judge: Judge, folder: Path = _FOLDER) -> Evaluation | None:
+def recall(judge: Judge, folder: Path) -> Evaluation | None:
     """The latest evaluation of `judge` here, else the one that we ship; None when there is neither."""
     for text in _kept(judge, folder):
         try:
@@ -37,13 +38,13 @@ def recall(judge: Judge, folder: Path = _FOLDER) -> Evaluation | None:
     return None
 
 
-def check_trust(judge: Judge, settings: JudgeSettings, folder: Path = _FOLDER) -> str | None:
+def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
     """What to warn of before `judge` is trained with; None when there is nothing.
 
     Raises ConfigError when its agreement with labels is below `settings.min_agreement` and `settings.allow_weak` is not
     set.
     """
-    evaluation = recall(judge, folder)
+    evaluation = recall(judge, settings.evaluations_dir)
     if evaluation is None:
         return f"The judge {judge.name} was never evaluated: run `{_COMMAND} judge.name={settings.name}` first."
     agreement = evaluation.agreement.measures["spearman"].value
