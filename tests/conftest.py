@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
 from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-_KEPT = tempfile.mkdtemp(prefix="sql-agent-tests-")  # what commands keep between runs is not to reach the checkout
-os.environ["SQL_AGENT_JUDGE__EVALUATIONS_DIR"] = os.environ["SQL_AGENT_JUDGE__CACHE_DIR"] = _KEPT
 
-import pytest  # noqa: E402
+import pytest
 
 gc.disable()  # while all that the tests need is imported; sql_agent/imports.py says why
 
@@ -20,6 +17,13 @@ gc.disable()  # while all that the tests need is imported; sql_agent/imports.py 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What commands keep between runs is to reach neither the checkout nor the next test."""
+    monkeypatch.setenv("SQL_AGENT_JUDGE__EVALUATIONS_DIR", str(tmp_path / "evaluations"))
+    monkeypatch.setenv("SQL_AGENT_JUDGE__CACHE_DIR", str(tmp_path / "judge-cache"))
 
 
 @pytest.fixture(scope="session")

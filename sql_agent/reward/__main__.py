@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     page = write_page(folder, evaluation, gradings)
     if remember(judge, evaluation, settings.judge.evaluations_dir) is None:
         ui.say(
-            f"Fewer than {ENOUGH} answers were graded: training goes by an earlier evaluation of this judge, if any."
+            f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation of this judge, if there is one."
         )
     show(evaluation, gradings, ui.console)
     ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)

@@ -19,8 +19,11 @@ _COMMAND = "python -m sql_agent.reward evaluate"
 
 
 def remember(judge: Judge, evaluation: Evaluation, folder: Path) -> Path | None:
-    """Keep `evaluation` as the latest of `judge`; returns the file, or None where too few answers were graded."""
-    if evaluation.agreement.answers < ENOUGH:
+    """Keep `evaluation` as the latest of `judge`; returns the file.
+
+    None where it says nothing of agreement: too few answers were graded, or all labels or all scores are the same.
+    """
+    if evaluation.agreement.answers < ENOUGH or evaluation.agreement.measures["spearman"].value is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _file_name(judge)
@@ -48,8 +51,10 @@ def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
     if evaluation is None:
         return f"The judge {judge.name} was never evaluated: run `{_COMMAND} judge.name={settings.name}` first."
     agreement = evaluation.agreement.measures["spearman"].value
-    told = "it has none" if agreement is None else f"Spearman {agreement:.2f}"
-    weak = agreement is None or agreement < settings.min_agreement
+    if agreement is None:
+        raise ValueError(f"an evaluation without agreement was kept for {judge.name}")
+    told = f"Spearman {agreement:.2f}"
+    weak = agreement < settings.min_agreement
     if weak and not settings.allow_weak:
         raise ConfigError(
             f"the judge {judge.name} agrees too little with labelled answers: {told}, evaluated {evaluation.date}; "
