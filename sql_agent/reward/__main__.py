@@ -73,9 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_numbers(folder, evaluation, gradings)
     page = write_page(folder, evaluation, gradings)
     if remember(judge, evaluation, settings.judge.evaluations_dir) is None:
-        ui.say(
-            f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation of this judge, if there is one."
-        )
+        ui.say(f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation, if there is one.")
     show(evaluation, gradings, ui.console)
     ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
     if not evaluation.too_many_failed:
