@@ -46,7 +46,7 @@ async def preflight(api_base: str, log_file: Path) -> agl.Triplet:
     await store.start()
     try:
         await proxy.start()
-        return await check_triplet(store, proxy.as_resource(), CallTriplets(), deadline_s=3.0)
+        return await check_triplet(store, proxy.as_resource(), CallTriplets(), deadline_s=1.0)
     finally:
         await proxy.stop()
         await store.stop()

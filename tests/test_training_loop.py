@@ -167,3 +167,9 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
     assert process.returncode == 2, output
     assert expected in output
     assert "Traceback" not in output
+
+
+def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import() -> None:
+    code = "import sys, sql_agent.train; print({'agentlightning', 'litellm', 'openai', 'torch'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "set()"

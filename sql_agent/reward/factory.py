@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sql_agent.config import JudgeSettings, TeacherSettings
 from sql_agent.errors import ConfigError
-from sql_agent.reward.calls import Endpoint, JudgeClient
 from sql_agent.reward.judge import GroupJudge, Judge
 from sql_agent.reward.pace import CallLimits
+
+if TYPE_CHECKING:
+    from sql_agent.reward.calls import JudgeClient
 
 JUDGE_NAMES = ("reference", "llm", "llm:MODEL", "reward-model", "relative")
 
@@ -86,6 +90,8 @@ class _Factory:
         )
 
     def _client(self, model: str | None) -> JudgeClient:
+        from sql_agent.reward.calls import Endpoint, JudgeClient  # noqa: PLC0415
+
         model = model or self._teacher.model
         if not model:
             raise ConfigError(
