@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from verl_runs import median, steps_of, through_lightning
 
 from sql_agent.agent import instructions
 from sql_agent.backends.verl.algorithm import typed
@@ -30,7 +30,6 @@ from sql_agent.services import configured_database
 
 HERE = Path(__file__).resolve().parent
 STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
-FIRST = 3  # the first two steps compile and fill caches
 
 
 def main() -> None:
@@ -55,29 +54,15 @@ def main() -> None:
     )
     arguments.out.mkdir(parents=True, exist_ok=True)
     peer = in_process(settings, arguments.out / "in-process")
-    ours = through_lightning(settings, arguments)
+    ours = through_lightning(
+        "lightning",
+        model=arguments.model,
+        train_file=arguments.train_file,
+        steps=arguments.steps,
+        out=arguments.out,
+        overrides=arguments.overrides,
+    )
     report(ours, peer, settings, arguments.out)
-
-
-def through_lightning(settings: Settings, arguments: argparse.Namespace) -> list[dict[str, float]]:
-    """The whole of train_sql_agent.py; returns verl's metrics of each step."""
-    command = [
-        sys.executable,
-        str(HERE.parent / "sql_agent" / "train_sql_agent.py"),
-        "--backend=verl",
-        f"--model={arguments.model}",
-        f"--train-file={arguments.train_file}",
-        f"--val-file={arguments.train_file.with_name('val.parquet')}",
-        f"runs_dir={arguments.out}",
-        "run_name=lightning",
-        "warmup.steps=0",
-        f"train.steps={arguments.steps}",
-        f"train.save_every={arguments.steps + 1}",
-        "data.val_questions=8",
-        *arguments.overrides,
-    ]
-    subprocess.run(command, check=True)
-    return steps_of(next((arguments.out / "lightning").glob("verl-*.jsonl")))
 
 
 def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
@@ -120,16 +105,8 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     return steps_of(metrics)
 
 
-def steps_of(path: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [entry["data"] for entry in lines if entry["step"] >= FIRST and "timing_s/step" in entry["data"]]
-
-
 def report(ours: list[dict[str, float]], peer: list[dict[str, float]], settings: Settings, out: Path) -> None:
     """Print medians and shares, and leave them as JSON."""
-
-    def median(steps: list[dict[str, float]], key: str) -> float:
-        return statistics.median(step.get(key, 0.0) for step in steps)
 
     rollouts = settings.train.questions_per_step * settings.train.group_size
     result: dict[str, Any] = {"rollouts_per_step": rollouts, "steps": len(ours), "seed": settings.seed}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from sql_agent.records import RolloutRecord, Usage
 from sql_agent.rollouts import FinishedRollout
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
+_SAME = 1e-6
 
 
 def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
@@ -49,12 +51,33 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     for name in names:
         values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
         result[f"judge/{name}"] = statistics.fmean(values)
-    return result
+    return result | accurate_by_kind(records)
+
+
+def accurate_by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
+    """Share of accurate answers for each kind of question, as `accurate/KIND`; nothing for questions without a kind."""
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for record in records:
+        if record.question.task_type and record.reward:
+            kinds[record.question.task_type].append(record.reward.of_the_answer >= ACCURATE)
+    return {f"accurate/{kind}": statistics.fmean(answers) for kind, answers in sorted(kinds.items())}
+
+
+def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Share of the groups whose rewards differ: GRPO learns from no others. Nothing when no group has two rollouts."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for rollout in rollouts:
+        if rollout.dropped is None and rollout.reward is not None:
+            groups[rollout.group].append(rollout.reward)
+    compared = [group for group in groups.values() if len(group) > 1]
+    if not compared:
+        return {}
+    return {"groups/informative": statistics.fmean(max(group) - min(group) > _SAME for group in compared)}
 
 
 def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """Funnel, rewards and the judge's cost of one set of rollouts, as every step and validation reports them."""
-    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts) | judge_cost(rollouts)
+    """Funnel, rewards, groups and the judge's cost of some rollouts, as every step and validation reports them."""
+    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts) | informative_groups(rollouts) | judge_cost(rollouts)
 
 
 def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:

@@ -44,6 +44,7 @@ _NO_CRITERIA = {
     f"judge/{name}"
     for name in ("failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw")
 }
+_GROUPS = {"groups/informative": ("groups whose rewards differ", "#0072B2")}
 _TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("update", "#E69F00")}
 
 
@@ -99,6 +100,8 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
     )
     drawn = {
         "Reward": reward,
+        "Accurate answers, validation": _curves(validations, _kinds(validations), "share of the questions"),
+        "What GRPO can compare": _curves(steps, _GROUPS, "share of the groups"),
         "Rollouts per step": _curves(steps, _FUNNEL, "rollouts"),
         "What the agent does": _curves(steps, _AGENT, "per rollout"),
         "What the judge sees": _curves(steps, _criteria(steps), "mean over the rollouts"),
@@ -117,6 +120,13 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
         )
         for title, figure in drawn.items()
     ]
+
+
+def _kinds(validations: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    prefix = "val/accurate/"
+    names = sorted({key for v in validations for key in v if key.startswith(prefix)})
+    found = {name: (name.removeprefix(prefix).replace("_", " "), _COLOURS[i % 7]) for i, name in enumerate(names)}
+    return found | {"val/agent/accurate": ("all", _COLOURS[-1])}
 
 
 def _criteria(steps: Sequence[Row]) -> dict[str, tuple[str, str]]:

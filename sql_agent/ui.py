@@ -40,6 +40,7 @@ class Ui:
             f"Step {step}/{steps}: reward {values.get('reward/mean', float('nan')):.3f} "
             f"(rule {values.get('reward/rule', 0):.3f}, judge {values.get('reward/judge', 0):.3f}), "
             f"{values['rollouts/kept']:.0f} of {values['rollouts/enqueued']:.0f} rollouts kept, "
+            f"rewards differ in {values.get('groups/informative', 0):.0%} of the groups, "
             f"gradient norm {values['update/grad_norm']:.2f}, "
             f"rollout {values['timing/rollout_s']:.1f} s, update {values['timing/update_s']:.1f} s"
         )

@@ -72,9 +72,10 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
             started = time.monotonic()
             size = data["train_batch_size"]
             chosen = [rows[(step * size + i) % len(rows)] for i in range(size)]
-            outputs = await roll_out(
-                session, gateway, chosen, step, copies=options["actor_rollout_ref"]["rollout"]["n"]
-            )
+            copies = options["actor_rollout_ref"]["rollout"]["n"]
+            outputs = await roll_out(session, gateway, chosen, step, copies=copies)
+            while trainer["v1"]["sampler"]["sampler_kwargs"]["informative_only"] and same_reward(outputs):
+                outputs = await roll_out(session, gateway, chosen, step, copies=copies)
             await asyncio.sleep(0.5)  # the update; the metrics of the step before are read meanwhile
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
             if step % trainer["save_freq"] == 0:
@@ -98,6 +99,10 @@ async def roll_out(
         for _ in range(copies)
     ]
     return await asyncio.gather(*(post(session, f"{gateway}/rollouts", order) for order in orders))
+
+
+def same_reward(outputs: list[Any]) -> bool:
+    return len({output["reward"] for output in outputs}) == 1
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: Any) -> Any:

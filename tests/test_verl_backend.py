@@ -149,6 +149,15 @@ def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arg
     assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
 
 
+def test_a_policy_that_always_answers_alike_ends_the_search_for_groups_that_differ(arguments: list[str]) -> None:
+    process = start([*arguments, "verl.dynamic_sampling=3"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 2, output
+    assert "step 1: after 18 rollouts still not 2 groups whose rewards differ (0.0% of the groups do)" in output
+    assert len(lines(Path(arguments[6].partition("=")[2]) / "r" / "rollouts.jsonl")) == 2 + 18, "they can be looked at"
+    assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
+
+
 def test_resuming_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     with pytest.raises(ResumeError, match="has no checkpoint yet"):
         last_checkpoint(tmp_path)
@@ -165,6 +174,7 @@ def options(*overrides: str) -> dict[str, Any]:
         (["train.questions_per_step=5", "train.minibatches=2"], "not a multiple"),
         (["verl.nnodes=2"], "other hosts cannot reach 127.0.0.1"),
         (["verl.trainer_mode=separate_async"], "two GPUs"),
+        (["verl.config.algorithm.filter_groups.enable=true"], "use verl.dynamic_sampling"),
     ],
 )
 def test_contradictions_are_refused_before_anything_starts(overrides: list[str], message: str) -> None:

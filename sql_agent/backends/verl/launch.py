@@ -62,7 +62,7 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     runtime = get_ppo_ray_runtime_env(config)
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
-    cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
+    cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
     ray.init(runtime_env=runtime, log_to_driver=True, **cluster)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sql_agent.config import Settings
 from sql_agent.desk import Mode, Order
 from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.metrics import drop_reasons, summary
+from sql_agent.metrics import drop_reasons, informative_groups, summary
 from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
 from sql_agent.stops import judge_stop
@@ -49,7 +49,17 @@ class Ledger:
 
     def enqueued(self, order: Order) -> None:
         self.last_event = time.monotonic()
-        self._entries[order.mode, order.step].enqueued += 1
+        entry = self._entries[order.mode, order.step]
+        entry.enqueued += 1
+        limit = self._settings.verl.dynamic_sampling
+        if (
+            self.failure is None
+            and limit
+            and order.mode == "train"
+            and entry.enqueued > limit * self._expected["train"]
+        ):
+            self._log.rollouts(order.step, order.mode, entry.finished, advantages(entry.finished))
+            self.failure = _nothing_differs(order.step, entry, self._settings)
 
     def finished(self, order: Order, rollout: FinishedRollout) -> None:
         self.last_event = time.monotonic()
@@ -90,6 +100,15 @@ class Ledger:
         return TrainingError(
             f"{where}: {lost} rollouts were lost, more than verl.max_failed_share allows: {reasons}", hint=hint
         )
+
+
+def _nothing_differs(step: int, entry: _Entry, settings: Settings) -> TrainingError:
+    share = informative_groups(entry.finished).get("groups/informative", 0.0)
+    return TrainingError(
+        f"step {step}: after {entry.enqueued - 1} rollouts still not {settings.train.questions_per_step} groups whose "
+        f"rewards differ ({share:.1%} of the groups do): there is nothing left that GRPO could compare",
+        hint="the last checkpoint is the result; going on takes harder questions or a higher agent.temperature",
+    )
 
 
 def advantages(rollouts: Sequence[FinishedRollout]) -> dict[str, float]:

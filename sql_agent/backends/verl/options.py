@@ -136,6 +136,10 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
             "sampler": {
                 "sync_refill_failed_groups": verl.trainer_mode == "sync",
                 "custom_sampler": {"path": f"pkg://{_HERE}.replay", "name": buffer},
+                "sampler_kwargs": {
+                    "informative_only": verl.dynamic_sampling > 0,
+                    "questions_per_step": train.questions_per_step,
+                },
             },
         },
     }
@@ -148,6 +152,10 @@ def _check(settings: Settings) -> None:
             f"train.questions_per_step={train.questions_per_step} is not a multiple of "
             f"train.minibatches={train.minibatches}",
             hint="make it one",
+        )
+    if verl.config.get("algorithm", {}).get("filter_groups"):
+        raise ConfigError(
+            "verl.config.algorithm.filter_groups has no effect here", hint="use verl.dynamic_sampling, for example =10"
         )
     if verl.nnodes > 1 and verl.host == "127.0.0.1":
         raise ConfigError(

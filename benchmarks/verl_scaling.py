@@ -1,0 +1,65 @@
+"""Throughput over GPUs and runner processes: python benchmarks/verl_scaling.py --model PATH --gpus 1 2 --runners 8 ...
+
+One short run of train_sql_agent.py for each pair; the questions, the model and the rollouts a step are the same in all.
+Prints the median step, its rollouts and its update, and rollouts a second against the first pair's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from verl_runs import median, through_lightning
+
+from sql_agent.config import load_settings
+from sql_agent.paths import VERL_DEFAULTS
+
+
+def main() -> None:
+    """Run every pair and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--train-file", type=Path, required=True)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1])
+    parser.add_argument("--runners", type=int, nargs="+", default=[8])
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=Path("runs/verl-scaling"))
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    arguments = parser.parse_intermixed_args()
+    train = load_settings(arguments.overrides, defaults=VERL_DEFAULTS).train
+    rollouts = train.questions_per_step * train.group_size
+    results = [
+        measured(gpus, runners, rollouts, arguments)
+        for gpus, runners in itertools.product(arguments.gpus, arguments.runners)
+    ]
+    print(f"{rollouts} rollouts a step, median of the steps from the third on")
+    for result in results:
+        print(
+            f"{result['gpus']} GPUs, {result['runners']} runners: step {result['step']:6.2f} s, "
+            f"rollouts {result['gen']:6.2f} s, update {result['update_actor']:6.2f} s, "
+            f"{result['rollouts_per_s']:6.1f} rollouts/s, "
+            f"{result['rollouts_per_s'] / results[0]['rollouts_per_s']:4.2f} times the first"
+        )
+    (arguments.out / "result.json").write_text(json.dumps(results, indent=2))
+
+
+def measured(gpus: int, runners: int, rollouts: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One run's seconds by stage and its rollouts a second."""
+    steps = through_lightning(
+        f"gpus{gpus}-runners{runners}",
+        model=arguments.model,
+        train_file=arguments.train_file,
+        steps=arguments.steps,
+        out=arguments.out,
+        overrides=[f"verl.n_gpus={gpus}", f"runner.n_runners={runners}", *arguments.overrides],
+    )
+    seconds = {name: median(steps, f"timing_s/{name}") for name in ("step", "gen", "update_actor", "update_weights")}
+    rate = rollouts / seconds["step"]
+    return {"gpus": gpus, "runners": runners, "steps": len(steps), **seconds, "rollouts_per_s": rate}
+
+
+if __name__ == "__main__":
+    main()
