@@ -29,10 +29,19 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
     OmegaConf.set_struct(config, False)
     config = OmegaConf.merge(config, options)
     OmegaConf.set_struct(config, True)
-    OmegaConf.set_struct(config.actor_rollout_ref.model.override_config, False)
+    _open(config)
     config = OmegaConf.merge(config, overrides)
     OmegaConf.set_struct(config, False)
     return config
+
+
+def _open(node: DictConfig) -> None:
+    """Let every dict that verl leaves empty take any key: they are passed on, to vLLM for example."""
+    for key in node:
+        if OmegaConf.is_dict(OmegaConf.select(node, str(key))):
+            child = node[key]
+            OmegaConf.set_struct(child, None if len(child) else False)
+            _open(child)
 
 
 def main(path: Path) -> int:
@@ -59,11 +68,16 @@ def main(path: Path) -> int:
 
 def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     """Join the cluster that RAY_ADDRESS names, or start one on this host."""
-    runtime = get_ppo_ray_runtime_env(config)
+    asked = OmegaConf.to_container(config.ray_kwargs.ray_init)
+    runtime = get_ppo_ray_runtime_env(config) | _set(asked.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
-    ray.init(runtime_env=runtime, log_to_driver=True, **cluster)
+    ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _set(asked)))
+
+
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 if __name__ == "__main__":
