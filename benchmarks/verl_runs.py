@@ -39,9 +39,10 @@ def through_lightning(
 
 
 def steps_of(path: Path) -> list[Step]:
-    """The lines of verl's metrics file that time a step, from the third step on."""
+    """The lines of verl's metrics file that time a step, from the third step on, without those that save."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [entry["data"] for entry in lines if entry["step"] >= FIRST and "timing_s/step" in entry["data"]]
+    timed = [e["data"] for e in lines if e["step"] >= FIRST and "timing_s/step" in e["data"]]
+    return [step for step in timed if "timing_s/save_checkpoint" not in step]
 
 
 def median(steps: Sequence[Step], key: str) -> float:

@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
         )
     forget_attention(partial / "config.json")
+    fold_adapter(partial)
     from sql_agent.backends.serving.tokenizer import load_tokenizer  # noqa: PLC0415  slow to import
 
     # With the template that the policy was trained with, should its own not know tools.
@@ -54,6 +55,18 @@ def forget_attention(config: Path) -> None:
     values = json.loads(config.read_text(encoding="utf-8"))
     values.pop("attn_implementation", None)
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def fold_adapter(folder: Path) -> None:
+    """Add to the weights what was learned with --lora-rank; verl's merger only puts it beside the untrained ones."""
+    adapter = folder / "lora_adapter"
+    if not adapter.exists():
+        return
+    from peft import PeftModel  # noqa: PLC0415  slow to import
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:

@@ -45,6 +45,8 @@ def verl_options(settings: Settings, *, model: str, run: Path, gateway: str, res
                 "path": model,
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
+                # vLLM gets the adapters added to the weights: verl finds no adapters to send on a single GPU
+                "lora": {"merge": verl.lora_rank > 0},
                 "enable_gradient_checkpointing": profile["checkpointing"],
                 "override_config": {"attn_implementation": packed_attention_name()},
             },
@@ -104,8 +106,6 @@ def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict
             "agent_loop_manager_class": f"{_HERE}.manager.LightningAgentLoopManager",
         },
     }
-    if verl.lora_rank:
-        options["load_format"] = "safetensors"  # the base weights are not sent again with every update
     if verl.trainer_mode == "separate_async":
         options |= {
             "nnodes": verl.nnodes,
