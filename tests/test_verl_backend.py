@@ -12,14 +12,17 @@ import agentlightning as agl
 import pytest
 
 from sql_agent.backends.verl.algorithm import last_checkpoint
-from sql_agent.backends.verl.ledger import advantages
+from sql_agent.backends.verl.ledger import Ledger, advantages
 from sql_agent.backends.verl.options import verl_options
 from sql_agent.backends.verl.stall import who_is_waited_for
 from sql_agent.config import load_settings
+from sql_agent.desk import Order
 from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.paths import VERL_DEFAULTS
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout
+from sql_agent.runlog import RunLog
+from sql_agent.ui import Ui
 from tests.running import finish, lines, start, stop
 from tests.small_database import make_database
 
@@ -207,6 +210,27 @@ def test_advantages_compare_within_a_group_and_leave_out_what_was_dropped() -> N
     assert result["b"] == -result["a"]
     assert result["d"] == 0.0
     assert "c" not in result
+
+
+def test_groups_under_way_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:
+    """As in the asynchronous trainer modes, where the next groups roll out while a step is trained."""
+    ledger = Ledger(load_settings(defaults=VERL_DEFAULTS), RunLog(tmp_path), Ui(), val_questions=1)
+    orders = [Order(QUESTION, "train", 1, group) for group in ("early", "early", "late", "late")]
+    ended = [FinishedRollout(f"r{i}", o.group, None, float(i % 2), (), (), None) for i, o in enumerate(orders)]
+    for order in orders:
+        ledger.enqueued(order)
+    for index in (0, 1, 2):
+        ledger.finished(orders[index], ended[index])
+    values = {"timing_s/gen": 1.0, "timing_s/update_actor": 1.0, "actor/grad_norm": 1.0}
+    ledger.close(1, values)
+    ledger.finished(orders[3], ended[3])
+    ledger.close(2, values)
+    assert [(r["step"], r["rollout_id"]) for r in lines(tmp_path / "rollouts.jsonl")] == [
+        (1, "r0"), (1, "r1"), (2, "r2"), (2, "r3"),
+    ]  # fmt: skip
+    first, second = lines(tmp_path / "metrics.jsonl")
+    assert first["rollouts/enqueued"] == second["rollouts/enqueued"] == 2
+    assert first["rollouts/failed"] == second["rollouts/failed"] == 0
 
 
 async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:

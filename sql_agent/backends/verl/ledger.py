@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,8 +24,23 @@ _UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights"
 
 @dataclass
 class _Entry:
-    enqueued: int = 0
+    groups: Counter[str] = field(default_factory=Counter)  # tries by group
     finished: list[FinishedRollout] = field(default_factory=list)
+
+    @property
+    def enqueued(self) -> int:
+        return self.groups.total()
+
+    def take_ended(self) -> _Entry:
+        """Move out the groups of which no try is under way."""
+        running = self.groups - Counter(r.group for r in self.finished)
+        ended = _Entry(
+            Counter({group: tries for group, tries in self.groups.items() if group not in running}),
+            [r for r in self.finished if r.group not in running],
+        )
+        self.groups = Counter({group: tries for group, tries in self.groups.items() if group in running})
+        self.finished = [r for r in self.finished if r.group in running]
+        return ended
 
 
 class Ledger:
@@ -50,7 +65,7 @@ class Ledger:
     def enqueued(self, order: Order) -> None:
         self.last_event = time.monotonic()
         entry = self._entries[order.mode, order.step]
-        entry.enqueued += 1
+        entry.groups[order.group] += 1
         limit = self._settings.verl.dynamic_sampling
         if (
             self.failure is None
@@ -69,19 +84,32 @@ class Ledger:
             self.failure = self._failure(order, entry)
 
     def close(self, step: int, values: Mapping[str, float]) -> None:
-        """Write what belongs to `step`, with verl's own metrics of it; both of training and of validation."""
+        """Write what ended up to `step`, with verl's own metrics of it; both of training and of validation.
+
+        In the asynchronous trainer modes groups are under way while a step ends; they belong to a later one.
+        """
         validated = self._entries.pop(("val", step), None)
         if validated is not None:
             measured = summary(validated.finished, enqueued=validated.enqueued)
             self._log.rollouts(step, "val", validated.finished)
             self._log.validation(step, measured, questions=self._expected["val"])
             self._ui.validation(step, measured, questions=self._expected["val"])
-        trained = self._entries.pop(("train", step), None)
-        if trained is not None:
+        trained = self._ended(step)
+        if trained.groups:
             self._log.rollouts(step, "train", trained.finished, advantages(trained.finished))
             measured = summary(trained.finished, enqueued=trained.enqueued) | step_metrics(values)
             self._log.metrics(step, measured)
             self._ui.step(step, self._settings.train.steps, measured)
+
+    def _ended(self, step: int) -> _Entry:
+        ended = _Entry()
+        for key in sorted(key for key in self._entries if key[0] == "train" and key[1] <= step):
+            taken = self._entries[key].take_ended()
+            ended.groups += taken.groups
+            ended.finished += taken.finished
+            if not self._entries[key].groups:
+                del self._entries[key]
+        return ended
 
     def _failure(self, order: Order, entry: _Entry) -> TrainingError | None:
         where = f"step {order.step} ({order.mode})"
