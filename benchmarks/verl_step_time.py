@@ -38,9 +38,11 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--train-file", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
     parser.add_argument("--out", type=Path, default=Path("runs/verl-step-time"))
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args()
+    overrides = [f"train.questions_per_step={arguments.questions}", *arguments.overrides]
     settings = load_settings(
         [
             "warmup.steps=0",
@@ -48,7 +50,7 @@ def main() -> None:
             f"train.steps={arguments.steps}",
             f"train.save_every={arguments.steps + 1}",
             f"data.train_file={arguments.train_file}",
-            *arguments.overrides,
+            *overrides,
         ],
         defaults=VERL_DEFAULTS,
     )
@@ -60,7 +62,7 @@ def main() -> None:
         train_file=arguments.train_file,
         steps=arguments.steps,
         out=arguments.out,
-        overrides=arguments.overrides,
+        overrides=overrides,
     )
     report(ours, peer, settings, arguments.out)
 

@@ -160,7 +160,7 @@ def _layout(unit: str) -> dict[str, Any]:
         "template": "plotly_white",
         "xaxis": {"title": "step", "rangemode": "tozero", "tickformat": "d"},
         "yaxis": {"title": unit, "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": 1.15},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
 
 

@@ -187,6 +187,7 @@ async def test_a_group_is_ranked_in_one_call_and_equal_answers_earn_the_same(ser
     assert values["judge/requests"] == 1
     assert values["judge/absolute"] == pytest.approx((0.5 + 0.3 + 0.5 + 0.0) / 4)
     assert values["agent/accurate"] == 0.0, "accuracy goes by the absolute score"
+    assert values["groups/informative"] == 1.0
 
 
 async def test_groups_are_ranked_by_themselves(server: Server) -> None:
@@ -202,6 +203,7 @@ async def test_where_all_answer_alike_nothing_is_asked(server: Server) -> None:
     ranked = await rank_groups(relative(server), [rollout("pain", 0), rollout("pain", 1)])
     assert server.requests == []
     assert [r.reward for r in ranked] == pytest.approx([0.6, 0.6])
+    assert summary(ranked, enqueued=2)["groups/informative"] == 0.0
 
 
 @pytest.mark.parametrize("reply", [ranking(a1=0.5), ranking(a1=0.5, a3=0.5), ranking(a1=0.5, a2=1.5), "no", 500])

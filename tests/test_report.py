@@ -41,7 +41,16 @@ def run(tmp_path: Path) -> Path:
     write(folder / "metrics.jsonl", [{"step": n, **step} for n in (1, 2)])
     write(
         folder / "validation.jsonl",
-        [{"step": n, "questions": 14, "val/reward/mean": v} for n, v in ((0, 0.25), (2, 0.5))],
+        [
+            {
+                "step": n,
+                "questions": 14,
+                "val/reward/mean": v,
+                "val/agent/accurate": v,
+                "val/accurate/keyword_search": v,
+            }
+            for n, v in ((0, 0.25), (2, 0.5))
+        ],
     )
     write(folder / "rollouts.jsonl", [rollout(2, 0.9), rollout(2, 0.1), rollout(2, 0.0, dropped="judge: time-out")])
     return folder
@@ -56,6 +65,7 @@ def test_the_page_says_what_changed_what_was_lost_and_what_was_asked(run: Path) 
     assert "0.250 → 0.500" in page
     assert "6 / 8" in page
     assert "judge: time-out" in page
+    assert "keyword search" in page, "accurate answers by kind of question"
     assert "SELECT form FROM drugs_info" in page
     assert "For research on retrieval, not medical advice." in page
     assert "<script src" not in page, "the page must work offline"

@@ -84,6 +84,7 @@ def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_pa
         assert step["update/grad_norm"] == 1.5 and "actor/lr" not in step, "a NaN is no number for a JSON file"
     assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 2]
     assert lines(run / "validation.jsonl")[0]["val/agent/accurate"] == 1.0
+    assert lines(run / "validation.jsonl")[0]["val/accurate/drug_field"] == 1.0
     assert len(lines(run / "rollouts.jsonl")) == 2 * 6 + 2 * 2
     assert (run / "report.html").exists()
 
