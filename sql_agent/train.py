@@ -21,6 +21,7 @@ from sql_agent.paths import VERL_DEFAULTS
 from sql_agent.preflight import check_opentelemetry
 from sql_agent.records import Question
 from sql_agent.report import write_report
+from sql_agent.reward import Judge
 from sql_agent.reward.trust import check_trust
 from sql_agent.runlog import RunLog
 from sql_agent.sampling import spread
@@ -109,10 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_from(arguments)
     store = arguments.external_store_address
     place = Place(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
-    train, val = check_before_start(settings)
+    train, val, judge = check_before_start(settings)
     if store:
         check_store(store)
-    warning = check_trust(configured_judge(settings), settings.judge)
+    warning = check_trust(judge, settings.judge)
     log = None
     if place.role != "runner":
         log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
@@ -141,16 +142,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def check_before_start(settings: Settings) -> tuple[list[Question], list[Question]]:
-    """Open everything once, so that a wrong path or key is said now; returns training and validation questions.
+def check_before_start(settings: Settings) -> tuple[list[Question], list[Question], Judge]:
+    """Open everything once, so that a wrong path or key is said now.
 
-    Raises a SqlAgentError for each thing that is missing or wrong.
+    Returns the questions to train and to validate on, and the judge. Raises a SqlAgentError for what is missing or
+    wrong.
     """
     check_opentelemetry()
     if settings.backend == "verl":
         _check_verl(settings)
     configured_database(settings).close()
-    configured_judge(settings)
+    judge = configured_judge(settings)
     train = load_questions(question_file(settings, "train"))
     val = load_questions(question_file(settings, "val"))
     shared = {q.question for q in train} & {q.question for q in val}
@@ -159,7 +161,7 @@ def check_before_start(settings: Settings) -> tuple[list[Question], list[Questio
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
             hint="validate on questions that training never sees",
         )
-    return train, spread(val, settings.data.val_questions)
+    return train, spread(val, settings.data.val_questions), judge
 
 
 def _check_verl(settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """Stands in for verl's trainer: the same options file, the same requests at the gateway, the same files, no GPU.
 
 Run as `python -m tests.fake_verl OPTIONS.json`. The policy is a script behind the real serving code: it queries, reads
-and answers. FAKE_VERL names a mishap to play: crash, silent (no rollouts, ever), lose (the policy goes away).
+and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, silent (no rollouts, ever), lose
+(the policy goes away).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class ScriptedEngine:
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Turn:
         if os.environ.get("FAKE_VERL") == "lose":
             raise RuntimeError("the policy is gone")
+        await asyncio.sleep(float(os.environ.get("FAKE_LATENCY_S", "0")))
         text = "capsule" if "<tool_response>" in self._tokenizer.decode(prompt_ids) else CALL
         ids = (*self._tokenizer(text, add_special_tokens=False)["input_ids"], self._end_id)
         return Turn(ids, "stop", tuple(-float(i) for i in ids), (0, 0))
@@ -76,6 +78,7 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
             outputs = await roll_out(session, gateway, chosen, step, copies=copies)
             while trainer["v1"]["sampler"]["sampler_kwargs"]["informative_only"] and same_reward(outputs):
                 outputs = await roll_out(session, gateway, chosen, step, copies=copies)
+            gen_s = time.monotonic() - started
             await asyncio.sleep(0.5)  # the update; the metrics of the step before are read meanwhile
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
             if step % trainer["save_freq"] == 0:
@@ -83,7 +86,7 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
                 saved.write_text(str(step))
             if step % trainer["test_freq"] == 0:
                 await roll_out(session, gateway, val, step, copies=1)
-            timing = {"timing_s/gen": time.monotonic() - started, "timing_s/update_actor": 0.25}
+            timing = {"timing_s/gen": gen_s, "timing_s/update_actor": 0.25}
             log(metrics, step, {"actor/grad_norm": 1.5, "actor/lr": float("nan"), **timing})
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from openai import OpenAIError
+from pydantic import BaseModel, ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from sql_agent.errors import JudgeError
@@ -16,12 +18,14 @@ from sql_agent.records import Usage
 from sql_agent.reward.pace import CallLimits, Gatekeeper
 
 T = TypeVar("T")
+Form = TypeVar("Form", bound=BaseModel)
 Messages = list[dict[str, str]]
 Structure = Literal["json_schema", "json_object", "none"]
 
 RETRIED_STATUS = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _JITTER = wait_random_exponential(multiplier=0.3, max=10)
 _LONGEST_WAIT_S = 60.0
+_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
 
 
@@ -34,6 +38,17 @@ class AgainError(Exception):
     def __init__(self, what: str, *, wait_s: float | None = None) -> None:
         super().__init__(what)
         self.wait_s = wait_s
+
+
+def read_reply(text: str, form: type[Form]) -> Form | None:
+    """The JSON object in a reply, perhaps with thoughts or prose around it; None when it is not of this form."""
+    match = _OBJECT.search(text.rpartition("</think>")[2])
+    if match is None:
+        return None
+    try:
+        return form.model_validate_json(match.group(0))
+    except ValidationError:
+        return None
 
 
 async def keep_trying(once: Callable[[], Awaitable[T]], attempts: int) -> T:

@@ -38,11 +38,11 @@ class _Factory:
     # The judges are imported where they are made: most runs need only one of them.
 
     def judge(self) -> Judge:
-        from sql_agent.reward.scale import Scale, ScaledJudge  # noqa: PLC0415
-
         judge = self._gated(self._settings.name)
         if self._settings.scale is None:
             return judge
+        from sql_agent.reward.scale import Scale, ScaledJudge  # noqa: PLC0415
+
         if isinstance(judge, GroupJudge):
             raise ConfigError("judge.scale cannot rescale the judge relative", hint="leave one of them out")
         return ScaledJudge(judge, Scale.load(self._settings.scale))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 
-from pydantic import ValidationError
-
-from sql_agent.reward.calls import JudgeClient
+from sql_agent.reward.calls import JudgeClient, read_reply
 from sql_agent.reward.fence import fill, prompt_text, rows_text
 from sql_agent.reward.judge import JudgeCase, Verdict
 from sql_agent.reward.rubric import Rubric
 from sql_agent.reward.text import plain_text
 
 _MAX_ROWS_CHARS = 4000
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
 
 Grades = dict[str, dict[str, str]]
@@ -62,11 +58,5 @@ class LlmJudge:
 
     def parse(self, text: str) -> Grades | None:
         """The grades in a reply, perhaps with prose around the JSON object; None when they are not all there."""
-        match = _OBJECT.search(text.rpartition("</think>")[2])
-        if match is None:
-            return None
-        try:
-            grades: Grades = self._reply.model_validate_json(match.group(0)).model_dump()
-        except ValidationError:
-            return None
-        return grades
+        reply = read_reply(text, self._reply)
+        return None if reply is None else reply.model_dump()

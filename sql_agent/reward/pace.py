@@ -67,7 +67,9 @@ class Gatekeeper:
     async def call(self, estimated_tokens: int) -> AsyncIterator[None]:
         """Wait for a turn, then hold a slot while inside."""
         loop = asyncio.get_running_loop()
-        async with self._slots.setdefault(loop, asyncio.Semaphore(self._concurrency)):
+        if loop not in self._slots:
+            self._slots[loop] = asyncio.Semaphore(self._concurrency)
+        async with self._slots[loop]:
             await self._requests.wait(1)
             await self._tokens.wait(estimated_tokens)
             yield

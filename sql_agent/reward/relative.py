@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sql_agent.records import Usage
-from sql_agent.reward.calls import JudgeClient
+from sql_agent.reward.calls import JudgeClient, read_reply
 from sql_agent.reward.fence import fill, prompt_text, rows_text
 from sql_agent.reward.gates import gate
 from sql_agent.reward.judge import Judge, JudgeCase, Verdict
 from sql_agent.reward.text import plain_text
 
 _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
 
@@ -111,14 +109,10 @@ class RelativeJudge:
 
 def parse_ranking(text: str, count: int) -> Ranking | None:
     """The ranking in a reply; None unless each of 1..`count` is there exactly once."""
-    match = _OBJECT.search(text.rpartition("</think>")[2])
-    if match is None:
+    ranking = read_reply(text, Ranking)
+    if ranking is None or sorted(p.answer for p in ranking.ranking) != list(range(1, count + 1)):
         return None
-    try:
-        ranking = Ranking.model_validate_json(match.group(0))
-    except ValidationError:
-        return None
-    return ranking if sorted(p.answer for p in ranking.ranking) == list(range(1, count + 1)) else None
+    return ranking
 
 
 def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:

@@ -49,7 +49,7 @@ class Criterion(Record):
 
 
 class Rubric(Record):
-    """All criteria. `model` is the shape of a reply: for each criterion a short reason, then a level."""
+    """All criteria. `reply_model()` is the shape of a reply: for each criterion a short reason, then a level."""
 
     criterion: Annotated[tuple[Criterion, ...], Field(min_length=1)]
 

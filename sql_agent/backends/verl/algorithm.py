@@ -94,12 +94,13 @@ class VerlGrpo(StoppableAlgorithm):
             self._proxies.append(proxy)
         with self._ui.status("Starting the LLM proxies"):
             await asyncio.gather(*(proxy.start() for proxy in self._proxies))
-        resources = []
-        for index in range(max(len(addresses), len(self._proxies))):
-            proxy = self._proxies[index % len(self._proxies)]
-            resource = proxy.as_resource(model=f"policy-{index % len(addresses)}")
-            await check_triplet(store, resource, self.get_adapter())
-            resources.append((await store.add_resources({RESOURCE: resource})).resources_id)
+        ways = [
+            self._proxies[index % len(self._proxies)].as_resource(model=f"policy-{index % len(addresses)}")
+            for index in range(max(len(addresses), len(self._proxies)))
+        ]
+        # All at once: a proxy's first call takes it seconds.
+        await asyncio.gather(*(check_triplet(store, way, self.get_adapter()) for way in ways))
+        resources = [(await store.add_resources({RESOURCE: way})).resources_id for way in ways]
         runner, verl = self._settings.runner, self._settings.verl
         judge = group_judge(self._settings)
         self._desk = RolloutDesk(
