@@ -7,4 +7,4 @@ make_environment "[dev]"
 ruff check .
 ruff format --check .
 mypy
-python -m pytest "$@"
+python -m pytest -n 2 --dist loadfile "$@"

@@ -76,8 +76,6 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
             chosen = [rows[(step * size + i) % len(rows)] for i in range(size)]
             copies = options["actor_rollout_ref"]["rollout"]["n"]
             outputs = await roll_out(session, gateway, chosen, step, copies=copies)
-            while trainer["v1"]["sampler"]["sampler_kwargs"]["informative_only"] and same_reward(outputs):
-                outputs = await roll_out(session, gateway, chosen, step, copies=copies)
             gen_s = time.monotonic() - started
             await asyncio.sleep(0.5)  # the update; the metrics of the step before are read meanwhile
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
@@ -102,10 +100,6 @@ async def roll_out(
         for _ in range(copies)
     ]
     return await asyncio.gather(*(post(session, f"{gateway}/rollouts", order) for order in orders))
-
-
-def same_reward(outputs: list[Any]) -> bool:
-    return len({output["reward"] for output in outputs}) == 1
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: Any) -> Any:
