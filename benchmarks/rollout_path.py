@@ -88,7 +88,8 @@ def start(runners: int, folder: Path, arguments: argparse.Namespace) -> subproce
         "train.save_every=1000", "data.val_questions=1",
     ]  # fmt: skip
     environment = os.environ | {"FAKE_LATENCY_S": str(arguments.latency)}
-    return subprocess.Popen([str(part) for part in command], env=environment, stdout=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([str(part) for part in command], env=environment, stdout=quiet, stderr=quiet)
 
 
 def wait_for_steps(metrics: Path, steps: int, process: subprocess.Popen[bytes]) -> None:

@@ -83,12 +83,17 @@ class SpanSender:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers={"Content-Type": "application/x-protobuf"})
         body = encode_spans(spans).SerializeToString()
+        cause = ""
         for attempt in range(_RETRIES):
             try:
                 async with self._session.post(endpoint, data=body) as response:
                     response.raise_for_status()
                     return None
             except (aiohttp.ClientError, TimeoutError) as error:
-                logger.warning("could not send %d spans to %s: %r", len(spans), endpoint, error)
+                # Not a warning: it is tried again, and when a run is stopped the store may be the first to go.
+                logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
+                cause = f"{type(error).__name__}: {error}"
             await asyncio.sleep(0.2 * 2**attempt)
-        return TrainingError(f"the store at {endpoint} did not take {len(spans)} spans", hint="is the store still up?")
+        return TrainingError(
+            f"the store at {endpoint} did not take {len(spans)} spans: {cause}", hint="is the store still up?"
+        )
