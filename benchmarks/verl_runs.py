@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -15,25 +16,35 @@ FIRST = 3  # the first two steps compile and fill caches
 Step = dict[str, float]
 
 
-def through_lightning(
-    name: str, *, model: str, train_file: Path, steps: int, out: Path, overrides: Sequence[str]
-) -> list[Step]:
-    """Train `steps` steps without a warm-up as run `name` under `out`; verl's metrics of each from the third on."""
-    command = [
-        sys.executable,
-        str(TRAIN),
-        "--backend=verl",
-        f"--model={model}",
-        f"--train-file={train_file}",
-        f"--val-file={train_file.with_name('val.parquet')}",
-        f"runs_dir={out}",
-        f"run_name={name}",
-        "warmup.steps=0",
-        f"train.steps={steps}",
-        f"train.save_every={steps + 1}",
+def arguments_parser(description: str | None, *, out: Path) -> argparse.ArgumentParser:
+    """What every such benchmark is told; parse with `parse_intermixed_args`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--train-file", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    return parser
+
+
+def dotted(arguments: argparse.Namespace, extra: Sequence[str] = ()) -> list[str]:
+    """The settings of a measured run as dotted overrides: no warm-up, no checkpoint before the end."""
+    return [
+        f"model={arguments.model}",
+        f"data.train_file={arguments.train_file}",
+        f"data.val_file={arguments.train_file.with_name('val.parquet')}",
         "data.val_questions=8",
-        *overrides,
+        "warmup.steps=0",
+        f"train.steps={arguments.steps}",
+        f"train.save_every={arguments.steps + 1}",
+        *extra,
+        *arguments.overrides,
     ]
+
+
+def through_lightning(name: str, out: Path, overrides: Sequence[str]) -> list[Step]:
+    """Train as run `name` under `out`; verl's metrics of each step from the third on."""
+    command = [sys.executable, str(TRAIN), "--backend=verl", f"runs_dir={out}", f"run_name={name}", *overrides]
     subprocess.run(command, check=True)
     return steps_of(next((out / name).glob("verl-*.jsonl")))
 

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from verl_runs import median, through_lightning
+from verl_runs import arguments_parser, dotted, median, through_lightning
 
 from sql_agent.config import load_settings
 from sql_agent.paths import VERL_DEFAULTS
@@ -20,14 +20,9 @@ from sql_agent.paths import VERL_DEFAULTS
 
 def main() -> None:
     """Run every pair and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--train-file", type=Path, required=True)
+    parser = arguments_parser(__doc__, out=Path("runs/verl-scaling"))
     parser.add_argument("--gpus", type=int, nargs="+", default=[1])
     parser.add_argument("--runners", type=int, nargs="+", default=[8])
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--out", type=Path, default=Path("runs/verl-scaling"))
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args()
     train = load_settings(arguments.overrides, defaults=VERL_DEFAULTS).train
     rollouts = train.questions_per_step * train.group_size
@@ -48,14 +43,8 @@ def main() -> None:
 
 def measured(gpus: int, runners: int, rollouts: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One run's seconds by stage and its rollouts a second."""
-    steps = through_lightning(
-        f"gpus{gpus}-runners{runners}",
-        model=arguments.model,
-        train_file=arguments.train_file,
-        steps=arguments.steps,
-        out=arguments.out,
-        overrides=[f"verl.n_gpus={gpus}", f"runner.n_runners={runners}", *arguments.overrides],
-    )
+    overrides = dotted(arguments, [f"verl.n_gpus={gpus}", f"runner.n_runners={runners}"])
+    steps = through_lightning(f"gpus{gpus}-runners{runners}", arguments.out, overrides)
     seconds = {name: median(steps, f"timing_s/{name}") for name in ("step", "gen", "update_actor", "update_weights")}
     rate = rollouts / seconds["step"]
     return {"gpus": gpus, "runners": runners, "steps": len(steps), **seconds, "rollouts_per_s": rate}

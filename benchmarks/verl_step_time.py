@@ -8,7 +8,6 @@ stage from the third step on, and the ratio of the two.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from verl_runs import median, steps_of, through_lightning
+from verl_runs import arguments_parser, dotted, median, steps_of, through_lightning
 
 from sql_agent.agent import instructions
 from sql_agent.backends.verl.algorithm import typed
@@ -34,36 +33,14 @@ STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
 def main() -> None:
     """Run both halves and print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--train-file", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=12)
+    parser = arguments_parser(__doc__, out=Path("runs/verl-step-time"))
     parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
-    parser.add_argument("--out", type=Path, default=Path("runs/verl-step-time"))
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args()
-    overrides = [f"train.questions_per_step={arguments.questions}", *arguments.overrides]
-    settings = load_settings(
-        [
-            "warmup.steps=0",
-            f"model={arguments.model}",
-            f"train.steps={arguments.steps}",
-            f"train.save_every={arguments.steps + 1}",
-            f"data.train_file={arguments.train_file}",
-            *overrides,
-        ],
-        defaults=VERL_DEFAULTS,
-    )
+    overrides = dotted(arguments, [f"train.questions_per_step={arguments.questions}"])
+    settings = load_settings(overrides, defaults=VERL_DEFAULTS)
     arguments.out.mkdir(parents=True, exist_ok=True)
     peer = in_process(settings, arguments.out / "in-process")
-    ours = through_lightning(
-        "lightning",
-        model=arguments.model,
-        train_file=arguments.train_file,
-        steps=arguments.steps,
-        out=arguments.out,
-        overrides=overrides,
-    )
+    ours = through_lightning("lightning", arguments.out, overrides)
     report(ours, peer, settings, arguments.out)
 
 

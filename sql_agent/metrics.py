@@ -44,7 +44,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/tool_calls": mean(lambda r: len(r.calls)),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
-        "agent/accurate": mean(lambda r: r.reward is not None and r.reward.of_the_answer >= ACCURATE),
+        "agent/accurate": mean(_accurate),
         "agent/answered": mean(lambda r: r.outcome == "answered"),
     }
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
@@ -59,17 +59,26 @@ def accurate_by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
     kinds: dict[str, list[bool]] = defaultdict(list)
     for record in records:
         if record.question.task_type and record.reward:
-            kinds[record.question.task_type].append(record.reward.of_the_answer >= ACCURATE)
+            kinds[record.question.task_type].append(_accurate(record))
     return {f"accurate/{kind}": statistics.fmean(answers) for kind, answers in sorted(kinds.items())}
+
+
+def _accurate(record: RolloutRecord) -> bool:
+    return record.reward is not None and record.reward.of_the_answer >= ACCURATE
+
+
+def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:
+    """Group → rollout id → reward, of the kept rollouts."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for rollout in rollouts:
+        if rollout.dropped is None and rollout.reward is not None:
+            groups[rollout.group][rollout.rollout_id] = rollout.reward
+    return groups
 
 
 def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     """Share of the groups whose rewards differ: GRPO learns from no others. Nothing when no group has two rollouts."""
-    groups: dict[str, list[float]] = defaultdict(list)
-    for rollout in rollouts:
-        if rollout.dropped is None and rollout.reward is not None:
-            groups[rollout.group].append(rollout.reward)
-    compared = [group for group in groups.values() if len(group) > 1]
+    compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
     if not compared:
         return {}
     return {"groups/informative": statistics.fmean(max(group) - min(group) > _SAME for group in compared)}

@@ -125,15 +125,20 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
 def _kinds(validations: Sequence[Row]) -> dict[str, tuple[str, str]]:
     prefix = "val/accurate/"
     names = sorted({key for v in validations for key in v if key.startswith(prefix)})
-    found = {name: (name.removeprefix(prefix).replace("_", " "), _COLOURS[i % 7]) for i, name in enumerate(names)}
-    return found | {"val/agent/accurate": ("all", _COLOURS[-1])}
+    *colours, last = _COLOURS
+    labels = {name: name.removeprefix(prefix).replace("_", " ") for name in names}
+    return _coloured(labels, colours) | {"val/agent/accurate": ("all", last)}
 
 
 def _criteria(steps: Sequence[Row]) -> dict[str, tuple[str, str]]:
     """The judge's criteria of this run; a panel's are those of the panel, its members' own are in metrics.jsonl."""
     found = {key for step in steps for key in step if key.startswith("judge/") and "." not in key}
     names = sorted(found - _NO_CRITERIA)
-    return {name: (name.removeprefix("judge/"), _COLOURS[i % len(_COLOURS)]) for i, name in enumerate(names)}
+    return _coloured({name: name.removeprefix("judge/") for name in names}, _COLOURS)
+
+
+def _coloured(labels: dict[str, str], colours: Sequence[str]) -> dict[str, tuple[str, str]]:
+    return {name: (label, colours[i % len(colours)]) for i, (name, label) in enumerate(labels.items())}
 
 
 def _curves(steps: Sequence[Row], names: dict[str, tuple[str, str]], unit: str) -> go.Figure:

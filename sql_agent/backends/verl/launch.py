@@ -38,10 +38,12 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
 def _open(node: DictConfig) -> None:
     """Let every dict that verl leaves empty take any key: they are passed on, to vLLM for example."""
     for key in node:
-        if OmegaConf.is_dict(OmegaConf.select(node, str(key))):
-            child = node[key]
-            OmegaConf.set_struct(child, None if len(child) else False)
-            _open(child)
+        child = OmegaConf.select(node, str(key))
+        if OmegaConf.is_dict(child):
+            if child:
+                _open(child)
+            else:
+                OmegaConf.set_struct(child, False)
 
 
 def main(path: Path) -> int:

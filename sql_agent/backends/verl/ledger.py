@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sql_agent.config import Settings
 from sql_agent.desk import Mode, Order
 from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.metrics import drop_reasons, informative_groups, summary
+from sql_agent.metrics import drop_reasons, informative_groups, rewards_by_group, summary
 from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
 from sql_agent.stops import judge_stop
@@ -38,7 +38,7 @@ class _Entry:
             Counter({group: tries for group, tries in self.groups.items() if group not in running}),
             [r for r in self.finished if r.group not in running],
         )
-        self.groups = Counter({group: tries for group, tries in self.groups.items() if group in running})
+        self.groups -= ended.groups
         self.finished = [r for r in self.finished if r.group in running]
         return ended
 
@@ -144,16 +144,11 @@ def advantages(rollouts: Sequence[FinishedRollout]) -> dict[str, float]:
 
     GRPO's outcome advantage (Shao et al. 2024, arXiv:2402.03300, 4.1.2) as verl computes it, for the kept rollouts.
     """
-    groups: dict[str, list[tuple[str, float]]] = defaultdict(list)
-    for rollout in rollouts:
-        if rollout.dropped is None and rollout.reward is not None:
-            groups[rollout.group].append((rollout.rollout_id, rollout.reward))
     result: dict[str, float] = {}
-    for members in groups.values():
-        values = [reward for _, reward in members]
-        mean = statistics.fmean(values)
-        spread = statistics.stdev(values) if len(values) > 1 else 1.0
-        result |= {rollout_id: (reward - mean) / (spread + _EPSILON) for rollout_id, reward in members}
+    for group in rewards_by_group(rollouts).values():
+        mean = statistics.fmean(group.values())
+        spread = statistics.stdev(group.values()) if len(group) > 1 else 1.0
+        result |= {rollout_id: (reward - mean) / (spread + _EPSILON) for rollout_id, reward in group.items()}
     return result
 
 
