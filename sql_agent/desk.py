@@ -14,7 +14,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.groups import GroupTable
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, complete_spans, enqueue, read_rollout
-from sql_agent.run_store import tell_of_ends
+from sql_agent.run_store import tell_of_ends, was_read
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
@@ -134,6 +134,7 @@ class RolloutDesk:
             await self._store.update_rollout(rollout_id, status="cancelled")
             raise
         spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
+        await was_read(self._store, rollout_id)
         return read_rollout(rollout, order.group, spans, missing, adapter=self._adapter)
 
     def _resource(self, order: Order) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -12,6 +15,8 @@ from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Sampling, Turn
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+
+_CLIENTS = "verl.workers.rollout.llm_server"  # what `serve` is given is of a class from there
 
 
 class ReplicaEngine:
@@ -46,9 +51,16 @@ class ReplicaEngine:
 
 @ray.remote(num_cpus=0)  # it mostly waits; a whole core reserved for it would starve others
 class PolicyEndpoint:
-    """Serves the policy from this actor's host; it renders and parses the conversations of the rollouts it is given."""
+    """Serves the policy from this actor's host; it renders and parses the conversations of the rollouts it is given.
 
-    def __init__(self, client: Any, model: str, max_context: int) -> None:
+    It is made before there is a policy, so that its imports run beside those of verl and vLLM.
+    """
+
+    def __init__(self) -> None:
+        importlib.import_module(_CLIENTS)
+
+    def serve(self, client: Any, model: str, max_context: int) -> str:
+        """Begin to serve what `client` reaches; returns the address, ending in /v1."""
         tokenizer = load_tokenizer(model)
         stops = stop_ids(tokenizer, generation_config(model))
         app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
@@ -57,7 +69,25 @@ class PolicyEndpoint:
         gc.freeze()  # else each full collection walks all of vLLM and torch
         self._server = ServerThread(app, sock)
         self._server.start()
-
-    def base_url(self) -> str:
-        """Where it answers, ending in /v1."""
         return self._server.base_url
+
+
+@contextmanager
+def endpoint_actors(count: int) -> Iterator[None]:
+    """Start the actors of `count` endpoints; `find_endpoints` of the same Ray job has them until the context ends."""
+    # Held, because a Ray actor ends with the last handle to it.
+    actors = [PolicyEndpoint.options(name=_name(index)).remote() for index in range(count)]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def find_endpoints(count: int) -> list[Any]:
+    """Handles to the actors of the job's endpoints. Raises ValueError when there are fewer than `count`."""
+    return [ray.get_actor(_name(index)) for index in range(count)]
+
+
+def _name(index: int) -> str:
+    return f"policy-endpoint-{index}"

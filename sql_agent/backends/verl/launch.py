@@ -21,6 +21,8 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
+from sql_agent.backends.verl.endpoint import endpoint_actors
+
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
     """verl's defaults, ours over them, the user's over all. Raises OmegaConfBaseException for a key verl lacks."""
@@ -62,7 +64,8 @@ def main(path: Path) -> int:
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=here, soft=False)
         # On this host, because it writes the metrics file that the main process reads.
         runner = TaskRunnerV1.options(scheduling_strategy=strategy).remote()
-        ray.get(runner.run.remote(config))
+        with endpoint_actors(config.sql_agent.endpoints):
+            ray.get(runner.run.remote(config))
     finally:
         ray.shutdown()
     return 0

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import aiohttp
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils.ray_utils import auto_await
 
-from sql_agent.backends.verl.endpoint import PolicyEndpoint
+from sql_agent.backends.verl.endpoint import find_endpoints
 
 
 class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     """verl's manager of agent loops, behind an LLM proxy that reaches all vLLM replicas.
 
-    Before the first rollout it starts the endpoints and registers them; the answer comes when the proxy serves them
-    and one call through it came back as a triplet.
+    Before the first rollout it has the endpoints serve the replicas and registers them; the answer comes when the
+    proxy reaches them and one call through it came back as a triplet.
     """
 
     @classmethod
@@ -24,15 +25,9 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)
         await instance._init_agent_loop_workers()
-        rollout = config.actor_rollout_ref.rollout
-        # Kept on the instance: a Ray actor ends with the last handle to it.
-        instance.endpoints = [
-            PolicyEndpoint.remote(  # type: ignore[attr-defined]
-                client, config.actor_rollout_ref.model.path, rollout.max_model_len
-            )
-            for _ in range(config.sql_agent.endpoints)
-        ]
-        addresses = [await endpoint.base_url.remote() for endpoint in instance.endpoints]
+        policy = client, config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout.max_model_len
+        endpoints = find_endpoints(config.sql_agent.endpoints)
+        addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
         await _announce(config.sql_agent.gateway, addresses)
         return instance
 
