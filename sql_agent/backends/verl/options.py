@@ -78,6 +78,7 @@ def verl_environment() -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
+        "RAY_task_events_max_num_task_in_gcs": "10000",  # 3 KB each; Ray's own 100,000 fill in a quarter of an hour
     }
 
 
