@@ -4,16 +4,26 @@
 #   on each other host:  scripts/restart_ray.sh worker HEAD_ADDRESS[:PORT]
 # Then, on the first host: RAY_ADDRESS=auto python sql_agent/train_sql_agent.py --nnodes N verl.host=HEAD_ADDRESS ...
 # Environment variables are inherited by everything that Ray starts: set HF_HOME and the like before.
+# Only who has the head's token gets in: copy its ~/.ray/auth_token to the other hosts first.
 set -euo pipefail
-usage() { sed -n '2,6p' "$0" | cut -c3- >&2; exit 2; }
-command -v ray >/dev/null || { echo "error: Ray is not installed here" >&2; echo "  next: uv sync --extra gpu" >&2; exit 2; }
+usage() { sed -n '2,7p' "$0" | cut -c3- >&2; exit 2; }
+refuse() { echo "error: $1" >&2; echo "  next: $2" >&2; exit 2; }
+taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+command -v ray >/dev/null || refuse "Ray is not installed here" "uv sync --extra gpu"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=sql_agent.backends.verl.plugin
+export RAY_AUTH_MODE=token
 export RAY_task_events_max_num_task_in_gcs=10000  # 3 KB each; Ray's own 100,000 fill in a quarter of an hour
 case "${1:-}" in
-  head)   ray stop; ray start --head --port "${2:-6379}" --disable-usage-stats ;;
+  head)   port=${2:-6379}
+          ray stop >/dev/null
+          ! taken "$port" || refuse "port $port of this host is taken" "scripts/restart_ray.sh head ANOTHER_PORT"
+          ray get-auth-token --generate >/dev/null
+          ray start --head --port "$port" --include-dashboard false --disable-usage-stats ;;
   worker) [ -n "${2:-}" ] || usage
           case "$2" in *:*) address=$2 ;; *) address=$2:6379 ;; esac
-          ray stop; ray start --address "$address" --disable-usage-stats ;;
+          ray get-auth-token >/dev/null 2>&1 || refuse "this host has no token" "copy ~/.ray/auth_token from the head"
+          ray stop >/dev/null
+          ray start --address "$address" --disable-usage-stats ;;
   *)      usage ;;
 esac

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -92,6 +93,35 @@ def test_ray_is_not_touched_without_a_role() -> None:
     result = run("bash", ROOT / "scripts" / "restart_ray.sh")
     assert result.returncode == 2
     assert "Ray is not installed" in result.stderr or "on the first host" in result.stderr
+
+
+def with_ray_that(answers: str, folder: Path) -> dict[str, str]:
+    """A PATH with a `ray` in it that writes down its arguments and then does what `answers` says."""
+    program = folder / "bin" / "ray"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> "{folder}/asked"\n{answers}\n')
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_ray_does_not_start_on_a_port_that_another_program_has(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        script = ROOT / "scripts" / "restart_ray.sh"
+        result = run("bash", script, "head", port, **with_ray_that("exit 0", tmp_path))
+    assert result.returncode == 2
+    assert f"port {port} of this host is taken" in result.stderr
+    assert "start" not in (tmp_path / "asked").read_text()
+
+
+def test_a_host_without_the_clusters_token_is_told_so_and_keeps_its_ray(tmp_path: Path) -> None:
+    environment = with_ray_that('[ "$1" != get-auth-token ]', tmp_path)
+    result = run("bash", ROOT / "scripts" / "restart_ray.sh", "worker", "10.0.0.1", **environment)
+    assert result.returncode == 2
+    assert "auth_token" in result.stderr
+    assert (tmp_path / "asked").read_text().split() == ["get-auth-token"]
 
 
 @pytest.fixture
