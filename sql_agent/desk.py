@@ -133,7 +133,11 @@ class RolloutDesk:
             self._waiting.pop(rollout_id, None)
             await self._store.update_rollout(rollout_id, status="cancelled")
             raise
-        spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
+        try:
+            spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
+        except Exception as error:  # in whichever way a store fails, this rollout is lost and not the run
+            reason = f"infrastructure: its spans could not be read: {type(error).__name__}: {error}"
+            return FinishedRollout(rollout_id, order.group, None, None, (), (), reason)
         await was_read(self._store, rollout_id)
         return read_rollout(rollout, order.group, spans, missing, adapter=self._adapter)
 

@@ -11,6 +11,7 @@ from typing import Any
 import agentlightning as agl
 
 from sql_agent.records import Question, RolloutRecord
+from sql_agent.run_store import read_spans
 from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns, turns_of
 
 _POLL_S = 0.1
@@ -94,7 +95,7 @@ async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline
     """
     deadline = time.monotonic() + deadline_s
     while True:
-        spans = sorted(await store.query_spans(rollout_id, "latest"), key=lambda s: s.sequence_id)
+        spans = sorted(await read_spans(store, rollout_id), key=lambda s: s.sequence_id)
         missing = missing_spans([s.sequence_id for s in spans])
         if not missing or time.monotonic() > deadline:
             return spans, missing

@@ -12,6 +12,7 @@ from typing import Any
 import agentlightning as agl
 
 from sql_agent.bell import Bell
+from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,15 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
         stored: Sequence[agl.Span] = await super().add_many_spans([s for s in spans if s.rollout_id in known])
         return stored
 
+    async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
+        """The spans of a rollout's only attempt. `query_spans` reads without a lock what another thread may add to."""
+        if rollout_id in self._evicted_rollout_span_sets:
+            raise TrainingError(f"the spans of rollout {rollout_id} had to make room before they were read")
+        async with self.collections.atomic(mode="rw", labels=["spans"]) as collections:
+            found = await collections.spans.query(filter={"rollout_id": {"exact": rollout_id}})
+        spans: Sequence[agl.Span] = found.items
+        return spans
+
     async def _forget(self, rollout_id: str) -> None:
         mine = {"rollout_id": {"exact": rollout_id}}
         labels = ["rollouts", "attempts", "spans", "span_sequence_ids"]
@@ -81,6 +91,13 @@ def tell_of_ends(store: Any, listener: OnEnd) -> bool:
     loop = asyncio.get_running_loop()
     own.on_end = lambda rollout: loop.call_soon_threadsafe(partial(listener, rollout))
     return True
+
+
+async def read_spans(store: Any, rollout_id: str) -> Sequence[agl.Span]:
+    """The spans of a rollout's latest attempt, in any order."""
+    own = _own(store)
+    spans: Sequence[agl.Span] = await (own.spans_of(rollout_id) if own else store.query_spans(rollout_id, "latest"))
+    return spans
 
 
 async def was_read(store: Any, rollout_id: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+
 import agentlightning as agl
 import pytest
 from agentlightning.store.client_server import LightningStoreServer
 
 from sql_agent import run_store
 from sql_agent.bell import Bell
-from sql_agent.run_store import RunStore, was_read
+from sql_agent.run_store import RunStore, read_spans, was_read
 
 
 @pytest.fixture
@@ -75,3 +79,27 @@ async def test_a_rollout_that_was_not_read_is_never_forgotten(store: RunStore) -
     for _ in range(10):
         await run_one(store)
     assert await store.get_rollout_by_id(unread.rollout_id) is not None
+
+
+async def test_spans_can_be_read_while_another_thread_adds_to_them(store: RunStore) -> None:
+    await store.enqueue_rollout(input={"question": "?"})
+    attempt = await store.dequeue_rollout(worker_id="w")
+    assert attempt is not None
+    added = 800
+
+    def add() -> None:
+        for index in range(added):
+            asyncio.run(store.add_many_spans([span_of(attempt, str(index))]))
+
+    server = LightningStoreServer(store, "127.0.0.1", 0)
+    writer = threading.Thread(target=add)
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        writer.start()
+        while writer.is_alive():
+            await read_spans(server, attempt.rollout_id)
+    finally:
+        writer.join()
+        sys.setswitchinterval(often)
+    assert len(await read_spans(server, attempt.rollout_id)) == added

@@ -33,9 +33,9 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
         }
         url = f"{self.config.sql_agent.gateway}/rollouts"
         async with _session().post(url, json=order) as response:
-            body = await response.json()
             if response.status != 200:
-                raise RuntimeError(f"{response.status} from {url}: {body.get('detail')}")
+                raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
+            body = await response.json()
         return [_output(part, body) for part in body["sequences"]]
 
 
