@@ -13,6 +13,7 @@ import agentlightning as agl
 from sql_agent.records import Question, RolloutRecord
 from sql_agent.run_store import read_spans
 from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns, turns_of
+from sql_agent.triplets import final_reward
 
 _POLL_S = 0.1
 _SPAN_POLL_S = 0.01
@@ -134,7 +135,7 @@ def read_rollout(
     turns = turns_of(adapter.adapt(spans))
     record = _record(spans)
     # The adapter gives the reward to the last triplet only; the final reward belongs to the whole rollout.
-    reward = agl.find_final_reward(spans)
+    reward = final_reward(spans)
     return FinishedRollout(
         rollout_id=rollout.rollout_id,
         group=group,

@@ -43,7 +43,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
         """Store `spans`, without those of forgotten rollouts: one such span would cost all the others."""
-        known = {span.rollout_id for span in spans if await self.get_rollout_by_id(span.rollout_id) is not None}
+        known = self._start_time_by_rollout
         late = [span for span in spans if span.rollout_id not in known]
         if late:
             logger.info("%d spans came too late, the first for rollout %s", len(late), late[0].rollout_id)
