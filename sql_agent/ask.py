@@ -18,6 +18,7 @@ from rich.table import Table
 from sql_agent.agent import Endpoint
 from sql_agent.config import EndpointSettings, Settings, load_settings
 from sql_agent.data.files import load_questions
+from sql_agent.data.making import ensure_sample
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.grading import grade_question
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = {key: value for key in ("model", "lang") if (value := getattr(arguments, key))}
     settings = load_settings(arguments.overrides, flags=flags)
     console = Console(highlight=False)
+    ensure_sample(settings, Ui(console).say)
     database = configured_database(settings)
     questions = spread(load_questions(arguments.file or question_file(settings, "val")), arguments.questions)
     with _endpoint(settings, database, console) as endpoint:

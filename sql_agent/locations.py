@@ -1,4 +1,4 @@
-"""Where the files of a run are when the user named none: the sample of the chosen language."""
+"""Where the files of a run are when the user named none: the sample of the chosen language, and questions by name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def database_path(settings: Settings) -> Path:
 
 
 def questions_folder(settings: Settings) -> Path:
-    """Where `python -m sql_agent.data questions` puts the questions of the sample by default."""
-    return VAR / f"questions_sample_{settings.lang}"
+    """Where `python -m sql_agent.data questions` puts the questions about that database by default."""
+    return VAR / f"questions_{database_path(settings).stem}"
 
 
 def question_file(settings: Settings, split: str) -> Path:
-    """The question file of a split ("train" or "val"): the configured one, else the sample's.
+    """The question file of a split ("train" or "val"): the configured one, else the one made for the database.
 
     Raises ConfigError when it does not exist.
     """
@@ -29,7 +29,6 @@ def question_file(settings: Settings, split: str) -> Path:
     if not path.exists():
         raise ConfigError(
             f"no {split} questions at {path}",
-            hint=f"give --{split}-file, or run `python -m sql_agent.data build --lang {settings.lang}` and "
-            f"`python -m sql_agent.data questions --db {database_path(settings)}`",
+            hint=f"give --{split}-file, or run `python -m sql_agent.data questions --db {database_path(settings)}`",
         )
     return path

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from sql_agent.cli import INTERRUPTED
 from sql_agent.config import Settings, load_settings
 from sql_agent.data.files import load_questions
+from sql_agent.data.making import ensure_sample
 from sql_agent.errors import ConfigError
 from sql_agent.imports import uncollected
 from sql_agent.locations import question_file
@@ -110,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_from(arguments)
     store = arguments.external_store_address
     place = Place(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
+    ui = Ui()
+    ensure_sample(settings, ui.say)
     train, val, judge = check_before_start(settings)
     if store:
         check_store(store)
@@ -125,7 +128,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if log is None:
         fit.run_runners(settings, place, train)
         return 0
-    ui = Ui()
     if warning:
         ui.say(f"Warning: {warning}")
     ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")

@@ -9,17 +9,20 @@ import sqlite3
 import string
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import get_args
 
 import pytest
 
+from sql_agent import locations
+from sql_agent.config import load_settings
 from sql_agent.data.__main__ import main
 from sql_agent.data.build import build_database
 from sql_agent.data.demonstrations import demonstration
 from sql_agent.data.files import load_questions
+from sql_agent.data.making import ensure_sample
 from sql_agent.data.questions import count_by_type, make_questions
 from sql_agent.data.questions.catalog import Catalog, read_catalog
 from sql_agent.data.questions.related import relations
@@ -28,7 +31,7 @@ from sql_agent.data.splits import SHARES
 from sql_agent.data.verify import verify
 from sql_agent.data.wording import HELD_OUT, Wording, wording
 from sql_agent.database import Limits, open_database
-from sql_agent.errors import DatabaseFileError, DataError
+from sql_agent.errors import ConfigError, DatabaseFileError, DataError
 from sql_agent.records import Lang, QueryCall, Question, TaskType
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.reference import grade
@@ -290,6 +293,44 @@ def test_a_missing_database_ends_with_a_message_and_code_2(tmp_path: Path) -> No
     assert done.returncode == 2
     assert "no database at" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Has a run with these settings make what it lacks, in an empty project; returns what the user hears."""
+    monkeypatch.setattr(locations, "VAR", tmp_path)
+
+    def ensure(*overrides: str) -> list[str]:
+        said: list[str] = []
+        ensure_sample(load_settings(overrides), said.append)
+        return said
+
+    return ensure
+
+
+def test_a_run_without_a_database_of_its_own_makes_the_sample_once(heard: Callable[..., list[str]]) -> None:
+    said = heard("lang=zh")
+    assert "77 drugs" in said[0] and "questions about it" in said[1]
+    settings = load_settings(["lang=zh"])
+    with open_database(locations.database_path(settings)) as database:
+        assert database.query("SELECT COUNT(*) FROM drugs_info").records == ((77,),)
+    assert {q.lang for q in load_questions(locations.question_file(settings, "train"))} == {"zh"}
+    assert heard("lang=zh") == [], "what is there stays as it is"
+
+
+def test_only_what_a_run_uses_is_made(heard: Callable[..., list[str]], tmp_path: Path) -> None:
+    own = tmp_path / "own.parquet"
+    assert len(heard(f"data.train_file={own}", f"data.val_file={own}")) == 1, "the database alone"
+    assert heard(f"database.path={tmp_path / 'mine.db'}") == []
+
+
+def test_questions_about_another_database_are_never_taken_for_those_of_the_users(
+    heard: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    heard()
+    with pytest.raises(ConfigError, match=r"no train questions at .*questions_mine") as error:
+        locations.question_file(load_settings([f"database.path={tmp_path / 'mine.db'}"]), "train")
+    assert "questions --db" in (error.value.hint or "")
 
 
 def test_a_real_noisy_database(real: Path) -> None:

@@ -13,12 +13,9 @@ from rich.table import Table
 
 from sql_agent.cli import exits_cleanly
 from sql_agent.data.build import build_database
-from sql_agent.data.files import write_jsonl, write_parquet
-from sql_agent.data.questions import count_by_type, make_questions
-from sql_agent.data.questions.catalog import read_catalog
+from sql_agent.data.making import make_question_files
+from sql_agent.data.questions import count_by_type
 from sql_agent.data.sample import load_sample
-from sql_agent.data.verify import verify
-from sql_agent.errors import DataError
 from sql_agent.paths import VAR
 from sql_agent.records import Lang, Question, TaskType
 
@@ -40,31 +37,13 @@ def _build(lang: Lang, path: Path, console: Console) -> None:
 
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:
-    catalog = read_catalog(arguments.db, arguments.lang)
-    made = make_questions(catalog, seed=arguments.seed, per_type=arguments.per_type)
-    verify((question for questions in made.values() for question in questions), catalog, arguments.db)
     folder = arguments.out or VAR / f"questions_{arguments.db.stem}"
-    _write(made, folder)
+    made = make_question_files(arguments.db, folder, arguments.lang, seed=arguments.seed, per_type=arguments.per_type)
     console.print(_table(made))
     console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
     for split, questions in made.items():
         if missing := set(get_args(TaskType)) - set(count_by_type(questions)):
             console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
-
-
-def _write(made: Mapping[str, Sequence[Question]], folder: Path) -> None:
-    if not any(made.values()):
-        raise DataError("the database gives no question at all", hint="check that its fields are filled")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split, questions in made.items():
-            write_parquet(folder / f"{split}.parquet", questions)
-        write_jsonl(
-            folder / "qa_dataset.jsonl",
-            ((question, {"split": split}) for split, questions in made.items() for question in questions),
-        )
-    except OSError as error:
-        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error
 
 
 def _table(made: Mapping[str, Sequence[Question]]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,17 @@ def load_questions(path: str | Path) -> list[Question]:
 
 
 def write_parquet(path: Path, questions: Sequence[Question]) -> None:
-    """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs."""
+    """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
+
+    The file is there once it is whole.
+    """
     rows = [question.model_dump(mode="json") for question in questions]
-    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), path)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
