@@ -101,6 +101,12 @@ class RunLog:
                 kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
                 _replace(path, "".join(f"{line}\n" for line in kept))
 
+    def last_step(self) -> int:
+        """The last step that metrics.jsonl has; 0 when it has none."""
+        path = self.folder / "metrics.jsonl"
+        lines = _whole_lines(path) if path.exists() else []
+        return int(json.loads(lines[-1])["step"]) if lines else 0
+
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as sink:
             for item in objects:

@@ -11,7 +11,7 @@ from typing import Any
 import agentlightning as agl
 import pytest
 
-from sql_agent.backends.verl.algorithm import last_checkpoint
+from sql_agent.backends.verl.algorithm import last_checkpoint, take_up
 from sql_agent.backends.verl.ledger import Ledger, advantages
 from sql_agent.backends.verl.options import verl_options
 from sql_agent.backends.verl.stall import who_is_waited_for
@@ -135,6 +135,18 @@ def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_
     assert [s["step"] for s in lines(run / "metrics.jsonl")] == list(range(1, saved + 3))
     trained = [r["step"] for r in lines(run / "rollouts.jsonl") if r["mode"] == "train"]
     assert all(trained.count(step) == 6 for step in range(1, saved + 3)), "no rollout twice, none missing"
+
+
+@pytest.mark.parametrize(("logged", "missing"), [(3, False), (2, True)])
+def test_a_kill_between_checkpoint_and_log_is_told_on_resuming(tmp_path: Path, logged: int, missing: bool) -> None:
+    log = RunLog(tmp_path)
+    for step in range(1, logged + 1):
+        log.metrics(step, {"reward/mean": 0.5})
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+    told = take_up(log)
+    assert told.startswith("Resuming after step 3")
+    assert ("missing in metrics.jsonl" in told) is missing
 
 
 def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str]) -> None:

@@ -60,9 +60,7 @@ class VerlGrpo(StoppableAlgorithm):
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         self._ledger = Ledger(self._settings, self._log, self._ui, val_questions=len(val))
         if self._resume:
-            step = last_checkpoint(self._log.folder)
-            self._log.forget_after(step)
-            self._ui.say(f"Resuming after step {step}")
+            self._ui.say(take_up(self._log))
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
         model = await self._warmed_model()
@@ -219,6 +217,18 @@ class VerlGrpo(StoppableAlgorithm):
                 entry = json.loads(line)
                 self._ledger.close(entry["step"], entry["data"])
         return position
+
+
+def take_up(log: RunLog) -> str:
+    """Bring a run's files back to its last checkpoint; returns what to tell the user. Raises ResumeError."""
+    step = last_checkpoint(log.folder)
+    log.forget_after(step)
+    if log.last_step() == step:
+        return f"Resuming after step {step}"
+    return (
+        f"Resuming after step {step}. What it learned is in the checkpoint, but the run ended before its lines were "
+        "written: they are missing in metrics.jsonl and rollouts.jsonl"
+    )
 
 
 def last_checkpoint(run: Path) -> int:

@@ -95,7 +95,7 @@ class Ledger:
             self._log.validation(step, measured, questions=self._expected["val"])
             self._ui.validation(step, measured, questions=self._expected["val"])
         trained = self._ended(step)
-        if trained.groups:
+        if step > 0:  # 0 is the validation before training
             self._log.rollouts(step, "train", trained.finished, advantages(trained.finished))
             measured = summary(trained.finished, enqueued=trained.enqueued) | step_metrics(values)
             self._log.metrics(step, measured)
