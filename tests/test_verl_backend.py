@@ -12,7 +12,7 @@ import agentlightning as agl
 import pytest
 
 from sql_agent.backends.verl.algorithm import last_checkpoint, take_up
-from sql_agent.backends.verl.ledger import Ledger, advantages
+from sql_agent.backends.verl.ledger import Ledger
 from sql_agent.backends.verl.options import verl_options
 from sql_agent.backends.verl.stall import who_is_waited_for
 from sql_agent.config import load_settings
@@ -201,19 +201,6 @@ def test_a_smaller_gpu_gets_smaller_batches() -> None:
         for size in ("24", "40", "80")
     ]
     assert tokens == sorted(tokens) and tokens[0] < tokens[-1]
-
-
-def test_advantages_compare_within_a_group_and_leave_out_what_was_dropped() -> None:
-    def rollout(name: str, group: str, reward: float | None, dropped: str | None = None) -> FinishedRollout:
-        return FinishedRollout(name, group, None, reward, (), (), dropped)
-
-    result = advantages(
-        [rollout("a", "g", 1.0), rollout("b", "g", 0.0), rollout("c", "g", None, "judge: x"), rollout("d", "h", 0.4)]
-    )
-    assert result["a"] == pytest.approx(0.7071, abs=1e-3)
-    assert result["b"] == -result["a"]
-    assert result["d"] == 0.0
-    assert "c" not in result
 
 
 def test_groups_under_way_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:

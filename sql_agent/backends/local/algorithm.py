@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import agentlightning as agl
 
+from sql_agent.advantages import group_advantages
 from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.groups import rank_groups
@@ -130,7 +131,7 @@ class LocalGrpo(StoppableAlgorithm):
                 rollouts = await rank_groups(self._group_judge, rollouts)
         values = summary(rollouts, enqueued=enqueued)
         kept = [r for r in rollouts if r.dropped is None]
-        advantages = session.trainer.advantages(kept)
+        advantages = group_advantages(kept)
         self._log.rollouts(step, "train", rollouts, advantages)
         self._check(rollouts, enqueued, step)
         started = time.monotonic()

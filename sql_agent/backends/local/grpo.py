@@ -1,26 +1,8 @@
-"""The GRPO objective as pure functions of tensors and rewards."""
+"""The GRPO objective as pure functions of tensors."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
-
 import torch
-
-_EPSILON = 1e-4
-
-
-def group_advantages(rewards: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Advantage of each rollout within its group: (r - mean) / (std + 1e-4) (Shao et al. 2024, arXiv:2402.03300, §4.1).
-
-    `rewards` maps a group (one question) to its rollouts' rewards. A group of one has nothing to be compared with
-    and gets 0.
-    """
-    result = {}
-    for group, values in rewards.items():
-        mean, spread = statistics.fmean(values), statistics.pstdev(values)
-        result[group] = [(value - mean) / (spread + _EPSILON) for value in values]
-    return result
 
 
 def clipped_loss(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sql_agent.backends.local.forward import token_logprobs
-from sql_agent.backends.local.grpo import clipped_loss, group_advantages, kl_penalty
+from sql_agent.backends.local.grpo import clipped_loss, kl_penalty
 from sql_agent.backends.local.model import Policy
 from sql_agent.config import TrainSettings
 from sql_agent.trajectory import TokenSequence
@@ -34,14 +34,6 @@ class GrpoTrainer:
         self._bf16 = bf16
         self.optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
         self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.kl_coef > 0 else None
-
-    def advantages(self, kept: Sequence[FinishedRollout]) -> dict[str, float]:
-        """Rollout id → group-normalised advantage, the same for every token that the rollout sampled."""
-        groups: dict[str, list[FinishedRollout]] = {}
-        for rollout in kept:
-            groups.setdefault(rollout.group, []).append(rollout)
-        values = group_advantages({g: [r.reward or 0.0 for r in members] for g, members in groups.items()})
-        return {r.rollout_id: a for g, members in groups.items() for r, a in zip(members, values[g], strict=True)}
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
         """Move the policy; returns `update/...` metrics. Groups without a difference in reward teach nothing.

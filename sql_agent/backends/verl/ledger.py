@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sql_agent.advantages import group_advantages
 from sql_agent.config import Settings
 from sql_agent.desk import Mode, Order
 from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.metrics import drop_reasons, informative_groups, rewards_by_group, summary
+from sql_agent.metrics import drop_reasons, informative_groups, summary
 from sql_agent.rollouts import FinishedRollout
 from sql_agent.runlog import RunLog
 from sql_agent.stops import judge_stop
 from sql_agent.ui import Ui
 
-_EPSILON = 1e-6  # as in verl's GRPO
 _UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
@@ -73,7 +72,7 @@ class Ledger:
             and order.mode == "train"
             and entry.enqueued > limit * self._expected["train"]
         ):
-            self._log.rollouts(order.step, order.mode, entry.finished, advantages(entry.finished))
+            self._log.rollouts(order.step, order.mode, entry.finished, group_advantages(entry.finished))
             self.failure = _nothing_differs(order.step, entry, self._settings)
 
     def finished(self, order: Order, rollout: FinishedRollout) -> None:
@@ -96,7 +95,7 @@ class Ledger:
             self._ui.validation(step, measured, questions=self._expected["val"])
         trained = self._ended(step)
         if step > 0:  # 0 is the validation before training
-            self._log.rollouts(step, "train", trained.finished, advantages(trained.finished))
+            self._log.rollouts(step, "train", trained.finished, group_advantages(trained.finished))
             measured = summary(trained.finished, enqueued=trained.enqueued) | step_metrics(values)
             self._log.metrics(step, measured)
             self._ui.step(step, self._settings.train.steps, measured)
@@ -137,19 +136,6 @@ def _nothing_differs(step: int, entry: _Entry, settings: Settings) -> TrainingEr
         f"rewards differ ({share:.1%} of the groups do): there is nothing left that GRPO could compare",
         hint="the last checkpoint is the result; going on takes harder questions or a higher agent.temperature",
     )
-
-
-def advantages(rollouts: Sequence[FinishedRollout]) -> dict[str, float]:
-    """Rollout id → (reward - mean of its group) / (standard deviation of its group + 1e-6).
-
-    GRPO's outcome advantage (Shao et al. 2024, arXiv:2402.03300, 4.1.2) as verl computes it, for the kept rollouts.
-    """
-    result: dict[str, float] = {}
-    for group in rewards_by_group(rollouts).values():
-        mean = statistics.fmean(group.values())
-        spread = statistics.stdev(group.values()) if len(group) > 1 else 1.0
-        result |= {rollout_id: (reward - mean) / (spread + _EPSILON) for rollout_id, reward in group.items()}
-    return result
 
 
 def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
