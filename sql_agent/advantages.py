@@ -15,7 +15,8 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     """Rollout id → (reward - mean of its group) / (standard deviation of its group + 1e-6), for the kept rollouts.
 
     The outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample's deviation, as verl computes
-    it. A group of one has nothing to be compared with and gets 0.
+    it. A group of one has nothing to be compared with and gets 0; verl, where a group can only shrink so far when all
+    retries were lost, takes its reward.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():
