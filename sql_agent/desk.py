@@ -14,7 +14,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.groups import GroupTable
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, complete_spans, enqueue, read_rollout
-from sql_agent.run_store import tell_of_ends, was_read
+from sql_agent.run_store import tell_of_ends
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
@@ -138,7 +138,6 @@ class RolloutDesk:
         except Exception as error:  # in whichever way a store fails, this rollout is lost and not the run
             reason = f"infrastructure: its spans could not be read: {type(error).__name__}: {error}"
             return FinishedRollout(rollout_id, order.group, None, None, (), (), reason)
-        await was_read(self._store, rollout_id)
         return read_rollout(rollout, order.group, spans, missing, adapter=self._adapter)
 
     def _resource(self, order: Order) -> str:

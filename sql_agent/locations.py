@@ -7,16 +7,22 @@ from pathlib import Path
 from sql_agent.config import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.paths import VAR
+from sql_agent.records import Lang
 
 
 def database_path(settings: Settings) -> Path:
     """The SQLite file to query: `database.path`, else the sample of `lang`."""
-    return settings.database.path or VAR / f"sample_{settings.lang}.db"
+    return settings.database.path or sample_path(settings.lang)
 
 
-def questions_folder(settings: Settings) -> Path:
-    """Where `python -m sql_agent.data questions` puts the questions about that database by default."""
-    return VAR / f"questions_{database_path(settings).stem}"
+def sample_path(lang: Lang) -> Path:
+    """Where the sample of a language is kept."""
+    return VAR / f"sample_{lang}.db"
+
+
+def questions_folder(database: Path) -> Path:
+    """Where the questions about a database are kept unless the user says where."""
+    return VAR / f"questions_{database.stem}"
 
 
 def question_file(settings: Settings, split: str) -> Path:
@@ -25,7 +31,7 @@ def question_file(settings: Settings, split: str) -> Path:
     Raises ConfigError when it does not exist.
     """
     given = {"train": settings.data.train_file, "val": settings.data.val_file}[split]
-    path = given or questions_folder(settings) / f"{split}.parquet"
+    path = given or questions_folder(database_path(settings)) / f"{split}.parquet"
     if not path.exists():
         raise ConfigError(
             f"no {split} questions at {path}",

@@ -11,7 +11,7 @@ from typing import Any
 import agentlightning as agl
 
 from sql_agent.records import Question, RolloutRecord
-from sql_agent.run_store import read_spans
+from sql_agent.run_store import read_spans, was_read
 from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns, turns_of
 from sql_agent.triplets import final_reward
 
@@ -92,13 +92,15 @@ async def wait_finished(
 async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
     """The spans of a rollout's latest attempt and how many are still missing when the deadline has passed.
 
-    A rollout can be marked as succeeded before its last span is stored; sequence ids 1..max tell.
+    A rollout can be marked as succeeded before its last span is stored; sequence ids 1..max tell. The store is told
+    that the rollout was read, so that it may forget it.
     """
     deadline = time.monotonic() + deadline_s
     while True:
         spans = sorted(await read_spans(store, rollout_id), key=lambda s: s.sequence_id)
         missing = missing_spans([s.sequence_id for s in spans])
         if not missing or time.monotonic() > deadline:
+            await was_read(store, rollout_id)
             return spans, missing
         await asyncio.sleep(_SPAN_POLL_S)
 

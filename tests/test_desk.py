@@ -43,9 +43,7 @@ async def end_whatever_is_queued(store: agl.LightningStore) -> None:
 
 async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
     store, counts = UnreadableStore(), Counts()
-    desk = RolloutDesk(
-        store, None, ["r"], retries=2, timeout_s=10.0, span_deadline_s=0.1, listener=counts
-    )  # fmt: skip
+    desk = RolloutDesk(store, None, ["r"], retries=2, timeout_s=10.0, span_deadline_s=0.1, listener=counts)
     helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(desk.watch())]
     try:
         with pytest.raises(RolloutLostError, match="the store hung up"):

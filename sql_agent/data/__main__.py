@@ -16,7 +16,7 @@ from sql_agent.data.build import build_database
 from sql_agent.data.making import make_question_files
 from sql_agent.data.questions import count_by_type
 from sql_agent.data.sample import load_sample
-from sql_agent.paths import VAR
+from sql_agent.locations import questions_folder, sample_path
 from sql_agent.records import Lang, Question, TaskType
 
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     console = Console(highlight=False)
     if arguments.command == "build":
-        _build(arguments.lang, arguments.out or VAR / f"sample_{arguments.lang}.db", console)
+        _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
     else:
         _questions(arguments, console)
     return 0
@@ -37,7 +37,7 @@ def _build(lang: Lang, path: Path, console: Console) -> None:
 
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:
-    folder = arguments.out or VAR / f"questions_{arguments.db.stem}"
+    folder = arguments.out or questions_folder(arguments.db)
     made = make_question_files(arguments.db, folder, arguments.lang, seed=arguments.seed, per_type=arguments.per_type)
     console.print(_table(made))
     console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)

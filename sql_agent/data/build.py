@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from sql_agent.data.files import appearing_whole
 from sql_agent.data.sample import SampleRecord
 from sql_agent.database.schema import MEDICAL_TABLES, create_table_sql
 from sql_agent.errors import DataError
@@ -19,14 +19,10 @@ def build_database(records: Iterable[SampleRecord], lang: Lang, path: Path) -> d
     Ids count from 1 in the order of `records`. Returns the number of rows by table. Raises DataError when the file
     cannot be written.
     """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with appearing_whole(path) as unfinished:
             counts = _write(records, lang, unfinished)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
     except (OSError, sqlite3.Error) as error:
         raise DataError(f"cannot write {path}: {error}", hint="choose another file with --out") from error
     return counts

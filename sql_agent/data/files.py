@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,25 @@ def load_questions(path: str | Path) -> list[Question]:
     return questions
 
 
+@contextmanager
+def appearing_whole(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to, which takes its place when the context ends without an error."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def write_parquet(path: Path, questions: Sequence[Question]) -> None:
     """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
 
     The file is there once it is whole.
     """
     rows = [question.model_dump(mode="json") for question in questions]
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with appearing_whole(path) as unfinished:
         pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:

@@ -29,7 +29,7 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
         counts = build_database(load_sample(), settings.lang, path)
         say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
     given = {"train": settings.data.train_file, "val": settings.data.val_file}
-    folder = questions_folder(settings)
+    folder = questions_folder(path)
     if any(file is None and not (folder / f"{split}.parquet").exists() for split, file in given.items()):
         made = make_question_files(path, folder, settings.lang)
         say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")

@@ -22,7 +22,6 @@ from sql_agent.preflight import check_triplet
 from sql_agent.proxy import model_entry
 from sql_agent.records import Question
 from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
-from sql_agent.run_store import was_read
 from sql_agent.sampling import questions_of_step
 from sql_agent.services import group_judge
 from sql_agent.sockets import bind_local
@@ -202,8 +201,6 @@ class LocalGrpo(StoppableAlgorithm):
             )
         try:
             finished = await collect(store, self.get_adapter(), ended, groups, span_deadline_s=runner.span_deadline_s)
-            for rollout in ended:
-                await was_read(store, rollout.rollout_id)
             yield finished, len(groups)
         finally:
             for rollout_id in groups.keys() - {r.rollout_id for r in ended}:
