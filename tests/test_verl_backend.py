@@ -13,7 +13,7 @@ import pytest
 
 from sql_agent.backends.verl.algorithm import last_checkpoint, take_up
 from sql_agent.backends.verl.ledger import Ledger
-from sql_agent.backends.verl.options import verl_options
+from sql_agent.backends.verl.options import verl_environment, verl_options
 from sql_agent.backends.verl.stall import who_is_waited_for
 from sql_agent.config import load_settings
 from sql_agent.desk import Order
@@ -156,6 +156,13 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
     assert "CUDA out of memory" in output and "verl.log" in output and "Traceback" not in output
 
 
+def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
+    process = start([*arguments, "train.steps=1", "verl.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert "verl is still starting" in output and "Capturing CUDA graphs: 40%" in output
+
+
 def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:
     process = start([*arguments, "verl.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
     output = finish(process)
@@ -193,6 +200,21 @@ def test_training_and_validation_sample_as_the_agent_settings_say() -> None:
     rollout = options("agent.temperature=0.7", "agent.val_temperature=0.2")["actor_rollout_ref"]["rollout"]
     assert rollout["temperature"] == 0.7
     assert rollout["val_kwargs"] == {"temperature": 0.2, "top_p": 1.0, "do_sample": True}
+
+
+def test_a_cluster_of_restart_ray_is_joined_with_its_token_and_no_ray_here_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert "RAY_AUTH_MODE" not in verl_environment(), "a cluster without a token"
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    assert verl_environment()["RAY_AUTH_MODE"] == "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "k8s")
+    assert verl_environment()["RAY_AUTH_MODE"] == "k8s"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert "RAY_AUTH_MODE" not in verl_environment(), "verl starts a Ray of its own"
 
 
 def test_a_smaller_gpu_gets_smaller_batches() -> None:

@@ -70,7 +70,10 @@ def verl_options(settings: Settings, *, model: str, run: Path, gateway: str, res
 def verl_environment() -> dict[str, str]:
     """Environment variables that every process of verl must have."""
     package_root = str(Path(__file__).resolve().parents[3])
-    return {
+    # A cluster of restart_ray.sh answers nobody without its token; one that has none does not mind being shown it.
+    token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
+    authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
+    return authentication | {
         "PYTHONPATH": os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")])),
         "VERL_USE_EXTERNAL_MODULES": f"{_HERE}.plugin",
         "TOKENIZERS_PARALLELISM": "false",
