@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 
@@ -22,6 +22,14 @@ class Ui:
 
     def status(self, text: str) -> AbstractContextManager[Any]:
         return self.console.status(text)
+
+    @contextmanager
+    def clock(self, text: str) -> Iterator[None]:
+        """The seconds that something of unknown length has taken; nothing where the output is not a terminal."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            bar.add_task(text, total=None)
+            yield
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:

@@ -1,8 +1,8 @@
 """Stands in for verl's trainer: the same options file, the same requests at the gateway, the same files, no GPU.
 
 Run as `python -m tests.fake_verl OPTIONS.json`. The policy is a script behind the real serving code: it queries, reads
-and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, silent (no rollouts, ever), lose
-(the policy goes away).
+and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, slow (its start takes
+seconds), lose (the policy goes away).
 """
 
 from __future__ import annotations
@@ -92,8 +92,6 @@ async def roll_out(
     session: aiohttp.ClientSession, gateway: str, rows: list[dict[str, Any]], step: int, *, copies: int
 ) -> list[Any]:
     """All sessions of a step at once, as verl's agent loops ask for them; a lost one raises."""
-    if os.environ.get("FAKE_VERL") == "silent":
-        await asyncio.sleep(3600)
     orders = [
         {"question": row["question"], "mode": row["mode"], "step": step, "group": f"{step}-{index}"}
         for index, row in enumerate(rows)
@@ -119,4 +117,7 @@ if __name__ == "__main__":
     if os.environ.get("FAKE_VERL") == "crash":
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
         sys.exit(1)
+    if os.environ.get("FAKE_VERL") == "slow":
+        print("Capturing CUDA graphs: 40%", flush=True)
+        time.sleep(4)
     asyncio.run(train(given["options"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

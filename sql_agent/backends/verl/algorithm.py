@@ -56,8 +56,10 @@ class VerlGrpo(StoppableAlgorithm):
         self._desk: RolloutDesk | None = None
         self._watch: asyncio.Task[None] | None = None
         self._ledger: Ledger
+        self._opened: asyncio.Event
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        self._opened = asyncio.Event()
         self._ledger = Ledger(self._settings, self._log, self._ui, val_questions=len(val))
         if self._resume:
             self._ui.say(take_up(self._log))
@@ -90,8 +92,7 @@ class VerlGrpo(StoppableAlgorithm):
             proxy.set_store(store)
             proxy.update_model_list(models)
             self._proxies.append(proxy)
-        with self._ui.status("Starting the LLM proxies"):
-            await asyncio.gather(*(proxy.start() for proxy in self._proxies))
+        await asyncio.gather(*(proxy.start() for proxy in self._proxies))
         ways = [
             self._proxies[index % len(self._proxies)].as_resource(model=f"policy-{index % len(addresses)}")
             for index in range(max(len(addresses), len(self._proxies)))
@@ -112,6 +113,7 @@ class VerlGrpo(StoppableAlgorithm):
             table=GroupTable(judge, self._settings.train.group_size) if judge else None,
         )
         self._watch = asyncio.create_task(self._desk.watch())
+        self._opened.set()
         self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")
         return self._desk
 
@@ -177,10 +179,16 @@ class VerlGrpo(StoppableAlgorithm):
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
         with (run / "verl.log").open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
+        starting = asyncio.create_task(self._show_start())
         try:
             await self._follow(process, metrics)
         finally:
+            starting.cancel()
             await _end(process)
+
+    async def _show_start(self) -> None:
+        with self._ui.clock("Starting verl: Ray, the trainer, vLLM, the LLM proxies"):
+            await self._opened.wait()
 
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
         """Close each step as verl reports it, until verl ends, a signal comes, or the ledger gives up."""
@@ -195,15 +203,22 @@ class VerlGrpo(StoppableAlgorithm):
             if ended:
                 break
             quiet = time.monotonic() - max(self._ledger.last_event, said_at)
-            if self._desk is not None and self._desk.waiting and quiet > self._settings.verl.stall_s:
+            if quiet > self._settings.verl.stall_s and (stall := await self._stall()):
                 said_at = time.monotonic()
-                self._ui.say(await who_is_waited_for(self.get_store(), self._desk.waiting))
+                self._ui.say(stall)
             await asyncio.sleep(_LOOK_S)
         if process.returncode:
             raise TrainingError(
                 f"verl ended with exit code {process.returncode}: {last_error(self._log.folder / 'verl.log')}",
                 hint=f"see {self._log.folder / 'verl.log'}; after mending the cause, --resume",
             )
+
+    async def _stall(self) -> str | None:
+        """Who is waited for, in a line; None while verl trains and nobody is."""
+        if self._desk is None:
+            log = self._log.folder / "verl.log"
+            return f"verl is still starting: minutes on a cold host. The last line of {log}: {last_line(log)}"
+        return await who_is_waited_for(self.get_store(), self._desk.waiting) if self._desk.waiting else None
 
     def _read_metrics(self, path: Path, position: int) -> int:
         if not path.exists():
@@ -243,9 +258,17 @@ def last_checkpoint(run: Path) -> int:
 
 def last_error(log: Path) -> str:
     """The last line of verl's output that looks like the cause of its end."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]]
-    causes = [line for line in lines if "Error" in line or line.startswith("error:")]
-    return (causes or lines or ["it printed nothing"])[-1][-500:]
+    causes = [line for line in _tail(log) if "Error" in line or line.startswith("error:")]
+    return causes[-1][-500:] if causes else last_line(log)
+
+
+def last_line(log: Path) -> str:
+    """The last line of verl's output."""
+    return next((line[-500:] for line in reversed(_tail(log)) if line), "it printed nothing")
+
+
+def _tail(log: Path) -> list[str]:
+    return [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]]
 
 
 def typed(value: Any) -> Any:
