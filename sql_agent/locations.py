@@ -35,6 +35,6 @@ def question_file(settings: Settings, split: str) -> Path:
     if not path.exists():
         raise ConfigError(
             f"no {split} questions at {path}",
-            hint=f"give --{split}-file, or run `python -m sql_agent.data questions --db {database_path(settings)}`",
+            hint=f"give data.{split}_file=PATH, or run `python -m sql_agent.data questions --db {database_path(settings)}`",
         )
     return path

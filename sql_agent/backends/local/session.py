@@ -127,6 +127,7 @@ def _warmed(
             settings=settings.warmup,
             local=settings.local,
             seed=settings.seed,
+            micro_batch=settings.train.micro_batch,
             bf16=bf16,
             stopped=stopped,
             progress=ui.warmup,

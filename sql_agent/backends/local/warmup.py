@@ -35,6 +35,7 @@ def warmed_policy(
     settings: WarmupSettings,
     local: LocalSettings,
     seed: int,
+    micro_batch: int,
     bf16: bool,
     device: str = "cpu",
     stopped: Callable[[], bool] = lambda: False,
@@ -42,8 +43,9 @@ def warmed_policy(
 ) -> Policy:
     """The policy `source` after the warm-up on `device`, from the cache when the same one was done before.
 
-    `stopped` is asked after each step; when it says yes, the policy comes back as it is and nothing is cached.
-    `progress` is called with step, steps and loss in nats. Raises DataError when no question has SQL to learn from.
+    `micro_batch` examples go through the model at a time. `stopped` is asked after each step; when it says yes, the
+    policy comes back as it is and nothing is cached. `progress` is called with step, steps and loss in nats. Raises
+    DataError when no question has SQL to learn from.
     """
     policy = load_policy(source, cache_dir=local.cache_dir)
     if settings.steps == 0:
@@ -60,24 +62,36 @@ def warmed_policy(
         return load_policy(str(folder), cache_dir=local.cache_dir)
     torch.manual_seed(seed)
     policy.model.to(device)
+    if device != "cpu":
+        policy.model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers a head and layer
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
     policy.model.train()
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * _schedule(step, len(batches))
-        values, mask = token_logprobs(policy.model, batch, bf16=bf16)
-        loss = -values.sum() / mask.sum()
-        loss.backward()
+        loss = _add_gradient(policy.model, batch, micro_batch=micro_batch, bf16=bf16)
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        progress(step + 1, len(batches), float(loss))
+        progress(step + 1, len(batches), loss)
         if stopped():
             return policy
     policy.model.eval()
     policy.save(folder)
     policy.source = str(folder)
     return policy
+
+
+def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
+    """Add the gradient of the mean loss over the sampled tokens of `batch`; returns that loss in nats a token."""
+    tokens = sum(s.sampled for s in batch)
+    total = 0.0
+    for start in range(0, len(batch), micro_batch):
+        values, _ = token_logprobs(model, batch[start : start + micro_batch], bf16=bf16)
+        loss = -values.sum() / tokens
+        loss.backward()
+        total += loss.item()
+    return total
 
 
 def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy) -> TokenSequence:

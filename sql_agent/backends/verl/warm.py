@@ -35,6 +35,7 @@ def main(run: Path) -> int:
                 settings=settings.warmup,
                 local=settings.local,
                 seed=settings.seed,
+                micro_batch=settings.train.micro_batch,
                 bf16=cuda,
                 device="cuda" if cuda else "cpu",
                 progress=_print_progress,
