@@ -31,10 +31,11 @@ def question_file(settings: Settings, split: str) -> Path:
     Raises ConfigError when it does not exist.
     """
     given = {"train": settings.data.train_file, "val": settings.data.val_file}[split]
-    path = given or questions_folder(database_path(settings)) / f"{split}.parquet"
+    database = database_path(settings)
+    path = given or questions_folder(database) / f"{split}.parquet"
     if not path.exists():
         raise ConfigError(
             f"no {split} questions at {path}",
-            hint=f"give data.{split}_file=PATH, or run `python -m sql_agent.data questions --db {database_path(settings)}`",
+            hint=f"give data.{split}_file=PATH, or run `python -m sql_agent.data questions --db {database}`",
         )
     return path
