@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from sql_agent.cli import exits_cleanly
 from sql_agent.errors import DataError
+from sql_agent.files import appearing_whole
 
 _SHOWN = 12  # rollouts in full; rollouts.jsonl has them all
 _HEIGHT = 320
@@ -72,9 +73,8 @@ def write_report(run_dir: Path) -> Path:
         total=len(rollouts),
     )
     target = run_dir / "report.html"
-    partial = run_dir / "report.html.partial"
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(target)
+    with appearing_whole(target) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
     return target
 
 

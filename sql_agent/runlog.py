@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sql_agent.config import Settings, public_dump
 from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.files import appearing_whole
 
 if TYPE_CHECKING:
     from sql_agent.rollouts import FinishedRollout
@@ -30,8 +31,7 @@ class RunLog:
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
         """A new folder for this run. Raises ConfigError when one of that name already holds a run."""
-        name = settings.run_name or datetime.now(tz=UTC).strftime("%Y%m%d-%H%M%S")
-        log = cls(settings.runs_dir / name)
+        log = cls(settings.runs_dir / settings.run_name if settings.run_name else _new_folder(settings.runs_dir))
         if (log.folder / "config.json").exists():
             raise ConfigError(
                 f"{log.folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
@@ -134,11 +134,24 @@ def _whole_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
+def _new_folder(runs: Path) -> Path:
+    """A folder named after this second that no other run has, also one that is started at the same time."""
+    name = datetime.now(tz=UTC).strftime("%Y%m%d-%H%M%S")
+    folder, others = runs / name, 0
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            others += 1
+            folder = runs / f"{name}-{others + 1}"
+        else:
+            return folder
+
+
 def _write_json(path: Path, value: Any) -> None:
     _replace(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    with appearing_whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")

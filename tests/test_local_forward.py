@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from sql_agent.backends.local.forward import common_prefix, token_logprobs
 from sql_agent.backends.local.model import Policy, load_policy
 from sql_agent.backends.local.sampler import Request, Sampler
-from sql_agent.backends.local.warmup import warmed_policy
-from sql_agent.config import LocalSettings, WarmupSettings
-from sql_agent.database import SqliteDatabase
-from sql_agent.records import Question
 from sql_agent.trajectory import TokenSequence
-from tests.small_database import make_database
 
 PREFIX = tuple(range(10, 110))
 
@@ -61,33 +56,6 @@ def test_shared_prompt_gives_the_logprobs_and_gradients_of_separate_rows(
     apart = gradient(torch.stack([one_by_one(policy, s).sum() for s in batch]).sum())
     policy.model.zero_grad()
     torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-3)
-
-
-def test_the_warm_up_learns_the_same_in_smaller_portions(tiny_model_folder: Path, tmp_path: Path) -> None:
-    """So that a smaller GPU needs only a smaller train.micro_batch."""
-    questions = [
-        Question(
-            id=f"q{number}",
-            question="Which form" + " exactly" * number + "?",
-            answer="capsule",
-            sql=f"SELECT form FROM drugs_info WHERE med_name = 'Drug {number}'",
-        )
-        for number in range(1, 7)
-    ]
-
-    def learned(micro_batch: int) -> tuple[list[float], torch.Tensor]:
-        losses: list[float] = []
-        with SqliteDatabase(make_database(tmp_path / f"{micro_batch}.db")) as database:
-            warm = warmed_policy(
-                str(tiny_model_folder), questions, database, settings=WarmupSettings(steps=3, batch=4, lr=1e-3),
-                local=LocalSettings(cache_dir=tmp_path / str(micro_batch)), seed=0, micro_batch=micro_batch, bf16=False,
-                progress=lambda step, steps, loss: losses.append(loss),
-            )  # fmt: skip
-        return losses, warm.model.model.layers[1].mlp.up_proj.weight.detach()
-
-    (whole, weights), (parts, same_weights) = learned(4), learned(3)
-    assert whole == pytest.approx(parts, rel=1e-4) and whole[-1] < whole[0]
-    torch.testing.assert_close(weights, same_weights, atol=2e-4, rtol=1e-3)
 
 
 @torch.inference_mode()

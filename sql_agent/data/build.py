@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from sql_agent.data.files import appearing_whole
 from sql_agent.data.sample import SampleRecord
 from sql_agent.database.schema import MEDICAL_TABLES, create_table_sql
 from sql_agent.errors import DataError
+from sql_agent.files import appearing_whole
 from sql_agent.records import Lang
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from sql_agent.errors import DataError
+from sql_agent.files import appearing_whole
 from sql_agent.records import Question
 
 REQUIRED = ("id", "question", "answer")
@@ -46,17 +45,6 @@ def load_questions(path: str | Path) -> list[Question]:
     if not questions:
         raise DataError(f"{path} holds no question", hint=f"each row needs {', '.join(REQUIRED)}")
     return questions
-
-
-@contextmanager
-def appearing_whole(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place when the context ends without an error."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        yield unfinished
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def write_parquet(path: Path, questions: Sequence[Question]) -> None:

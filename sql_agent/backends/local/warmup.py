@@ -6,10 +6,13 @@ import hashlib
 import json
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from sql_agent.agent import instructions
 from sql_agent.backends.local.forward import token_logprobs
@@ -25,6 +28,7 @@ from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns
 
 logger = logging.getLogger(__name__)
 _FORMAT = 2  # raise when the examples are made differently, so that old caches are not taken for new ones
+_LOOK_S = 0.2
 
 
 def warmed_policy(
@@ -38,11 +42,14 @@ def warmed_policy(
     micro_batch: int,
     bf16: bool,
     device: str = "cpu",
+    lora_rank: int = 0,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> Policy:
     """The policy `source` after the warm-up on `device`, from the cache when the same one was done before.
 
+    With a `lora_rank` only adapters learn, which are then added to the weights: what they need beside the weights is
+    small, where all weights need 12 bytes each for gradient and optimizer.
     `micro_batch` examples go through the model at a time. `stopped` is asked after each step; when it says yes, the
     policy comes back as it is and nothing is cached. `progress` is called with step, steps and loss in nats. Raises
     DataError when no question has SQL to learn from.
@@ -56,30 +63,58 @@ def warmed_policy(
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
     examples = [example(q, database, encoder, policy) for q in _choose(taught, settings, seed)]
     batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
-    folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, batches)}"
-    if (folder / "config.json").exists():
-        logger.info("warm-up taken from %s", folder)
-        return load_policy(str(folder), cache_dir=local.cache_dir)
-    torch.manual_seed(seed)
-    policy.model.to(device)
-    if device != "cpu":
-        policy.model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers a head and layer
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
-    policy.model.train()
-    for step, batch in enumerate(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.lr * _schedule(step, len(batches))
-        loss = _add_gradient(policy.model, batch, micro_batch=micro_batch, bf16=bf16)
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        progress(step + 1, len(batches), loss)
-        if stopped():
+    folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, lora_rank, batches)}"
+    with _held(folder, stopped) as held:
+        if not held:
             return policy
-    policy.model.eval()
-    policy.save(folder)
+        if (folder / "config.json").exists():
+            logger.info("warm-up taken from %s", folder)
+            return load_policy(str(folder), cache_dir=local.cache_dir)
+        torch.manual_seed(seed)
+        trained = _prepared(policy.model, device, lora_rank)
+        parameters = [p for p in trained.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=0.0)
+        for step, batch in enumerate(batches):
+            for group in optimizer.param_groups:
+                group["lr"] = settings.lr * _schedule(step, len(batches))
+            loss = _add_gradient(policy.model, batch, micro_batch=micro_batch, bf16=bf16)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            progress(step + 1, len(batches), loss)
+            if stopped():
+                return policy
+        policy.model = (trained.merge_and_unload() if lora_rank else trained).eval()
+        policy.save(folder)
     policy.source = str(folder)
     return policy
+
+
+@contextmanager
+def _held(folder: Path, stopped: Callable[[], bool]) -> Iterator[bool]:
+    """Hold `folder` against other processes, which may be making the same; False when `stopped` said yes first."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{folder}.lock")
+    while not (lock.is_locked or stopped()):
+        with suppress(Timeout):
+            lock.acquire(timeout=_LOOK_S)
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+def _prepared(model: Any, device: str, lora_rank: int) -> Any:
+    """`model` on `device`, ready to train; wrapped so that only adapters learn when `lora_rank` is more than 0."""
+    model.to(device)
+    if device != "cpu":
+        model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers a head and layer
+    if lora_rank:
+        from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
+
+        adapters = LoraConfig(r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(model, adapters)
+    return model.train()
 
 
 def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
@@ -151,8 +186,10 @@ def _schedule(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
 
 
-def _fingerprint(policy: Policy, settings: WarmupSettings, batches: Sequence[Sequence[TokenSequence]]) -> str:
-    digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()}".encode())
+def _fingerprint(
+    policy: Policy, settings: WarmupSettings, lora_rank: int, batches: Sequence[Sequence[TokenSequence]]
+) -> str:
+    digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()} {lora_rank}".encode())
     digest.update(_weights_identity(policy))
     for batch in batches:
         for s in batch:

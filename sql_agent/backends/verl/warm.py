@@ -37,6 +37,7 @@ def main(run: Path) -> int:
                 seed=settings.seed,
                 micro_batch=settings.train.micro_batch,
                 bf16=cuda,
+                lora_rank=settings.verl.lora_rank,
                 device="cuda" if cuda else "cpu",
                 progress=_print_progress,
             )

@@ -1,0 +1,92 @@
+"""The supervised start, on a model so small that it only shows the mechanics."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+from sql_agent.backends.local.model import Policy, load_policy
+from sql_agent.backends.local.warmup import warmed_policy
+from sql_agent.config import LocalSettings, WarmupSettings
+from sql_agent.database import SqliteDatabase
+from sql_agent.records import Question
+from tests.small_database import make_database
+
+QUESTIONS = [
+    Question(
+        id=f"q{number}",
+        question="Which form" + " exactly" * number + "?",
+        answer="capsule",
+        sql=f"SELECT form FROM drugs_info WHERE med_name = 'Drug {number}'",
+    )
+    for number in range(1, 7)
+]
+
+
+class WarmUp:
+    """Warm-ups of one model in one cache; `losses` are those of all its steps."""
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.model = model
+        self.folder = folder
+        self.losses: list[float] = []
+
+    def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
+        folder = self.folder / cache
+        folder.mkdir(exist_ok=True)
+        database = make_database(folder / "medical.db") if not (folder / "medical.db").exists() else None
+        with SqliteDatabase(database or folder / "medical.db") as opened:
+            return warmed_policy(
+                str(self.model), QUESTIONS, opened, settings=WarmupSettings(steps=3, batch=4, lr=1e-3),
+                local=LocalSettings(cache_dir=folder), seed=0, micro_batch=micro_batch, bf16=False,
+                progress=lambda step, steps, loss: self.losses.append(loss), **options,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def warm_up(tiny_model_folder: Path, tmp_path: Path) -> WarmUp:
+    return WarmUp(tiny_model_folder, tmp_path)
+
+
+def test_smaller_portions_learn_the_same(warm_up: WarmUp) -> None:
+    """So that a smaller GPU needs only a smaller train.micro_batch."""
+    whole, parts = warm_up(cache="a", micro_batch=4), warm_up(cache="b", micro_batch=3)
+    assert warm_up.losses[:3] == pytest.approx(warm_up.losses[3:], rel=1e-4)
+    assert warm_up.losses[2] < warm_up.losses[0]
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+
+
+def test_a_warm_up_that_another_run_is_at_is_waited_for_and_taken(warm_up: WarmUp) -> None:
+    made = Path(warm_up().source)
+    away = made.rename(made.with_name("not yet"))
+    with ThreadPoolExecutor() as threads:
+        with FileLock(f"{made}.lock"):  # as the other run holds it
+            stopped = warm_up(stopped=lambda: True)
+            waiting = threads.submit(warm_up)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1)
+            away.rename(made)
+        assert waiting.result().source == str(made)
+    assert stopped.source == str(warm_up.model), "an interrupt is not kept waiting"
+    assert len(warm_up.losses) == 3, "only the first one took its three steps"
+
+
+def test_with_a_lora_rank_only_adapters_learn_and_the_weights_carry_them(warm_up: WarmUp) -> None:
+    warm = warm_up(lora_rank=2)
+    assert warm_up.losses[-1] < warm_up.losses[0]
+    before, saved = (load_policy(p, cache_dir=warm_up.folder) for p in (str(warm_up.model), warm.source))
+    learned = dict(saved.model.named_parameters())
+    assert learned.keys() == dict(before.model.named_parameters()).keys(), "an ordinary Hugging Face folder"
+    for name, weight in before.model.named_parameters():
+        change = learned[name].detach() - weight.detach()
+        if "_proj" in name:
+            assert 1 <= torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name
+        else:
+            assert not change.any(), name
+    assert warm_up(lora_rank=0).source != warm.source, "another warm-up"
