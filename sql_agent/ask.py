@@ -112,7 +112,7 @@ def show(record: RolloutRecord, console: Console) -> None:
                 f"error   {escape(call.answer.error.kind)}: {escape(call.answer.error.message)}", soft_wrap=True
             )
     console.print(
-        f"Answer  {escape(record.answer) or '(none)'}  [{record.outcome}, {record.turns} turns]", soft_wrap=True
+        f"Answer  {escape(record.answer) or '(none)'}  ({record.outcome}, {record.turns} turns)", soft_wrap=True
     )
     console.print(f"Wanted  {escape(record.question.answer)}", soft_wrap=True)
     if record.reward is None:

@@ -7,8 +7,17 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 
 class Ui:
@@ -18,7 +27,7 @@ class Ui:
         self.console = console or Console(highlight=False)
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
+        self.console.print(Text(text), soft_wrap=True)  # as it is: a path or a log line may hold square brackets
 
     def status(self, text: str) -> AbstractContextManager[Any]:
         return self.console.status(text)
@@ -27,7 +36,7 @@ class Ui:
     def clock(self, text: str) -> Iterator[None]:
         """The seconds that something of unknown length has taken; nothing where the output is not a terminal."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with self._bar(*columns) as bar:
             bar.add_task(text, total=None)
             yield
 
@@ -35,9 +44,18 @@ class Ui:
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar over `total` rollouts; yields a function that takes how many are done."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with self._bar(*columns) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
+
+    @contextmanager
+    def _bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
+        bar = Progress(*columns, console=self.console, transient=True)
+        if not self.console.is_interactive:  # started, it would only leave an empty line
+            yield bar
+            return
+        with bar:
+            yield bar
 
     def warmup(self, step: int, steps: int, loss: float) -> None:
         if step in (1, steps) or step % 5 == 0:

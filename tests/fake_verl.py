@@ -118,6 +118,6 @@ if __name__ == "__main__":
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
         sys.exit(1)
     if os.environ.get("FAKE_VERL") == "slow":
-        print("Capturing CUDA graphs: 40%", flush=True)
+        print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)
         time.sleep(4)
     asyncio.run(train(given["options"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

@@ -65,5 +65,12 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
                f"database.path={run / 's.db'}"]  # fmt: skip
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
-    for part in ("What is the dosage form of Omeprazole?", "Answer", "Wanted  capsule", "Reward", "not medical advice"):
+    for part in (
+        "What is the dosage form of Omeprazole?",
+        "Answer",
+        " turns)",
+        "Wanted  capsule",
+        "Reward",
+        "not medical advice",
+    ):
         assert part in result.stdout

@@ -160,7 +160,8 @@ def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
     process = start([*arguments, "train.steps=1", "verl.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
     output = finish(process)
     assert process.returncode == 0, output
-    assert "verl is still starting" in output and "Capturing CUDA graphs: 40%" in output
+    assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
+    assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
 
 
 def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:

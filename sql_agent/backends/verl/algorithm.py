@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from sql_agent.backends.stoppable import StoppableAlgorithm
 from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.backends.verl.gateway import Gateway
@@ -263,12 +265,13 @@ def last_error(log: Path) -> str:
 
 
 def last_line(log: Path) -> str:
-    """The last line of verl's output."""
+    """The last line of verl's output, without its colours."""
     return next((line[-500:] for line in reversed(_tail(log)) if line), "it printed nothing")
 
 
 def _tail(log: Path) -> list[str]:
-    return [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]]
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]
+    return [Text.from_ansi(line).plain.strip() for line in lines]
 
 
 def typed(value: Any) -> Any:
