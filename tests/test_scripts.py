@@ -89,10 +89,11 @@ def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
     assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "[20]" in result.stderr
 
 
-def test_ray_is_not_touched_without_a_role() -> None:
-    result = run("bash", ROOT / "scripts" / "restart_ray.sh")
+def test_ray_is_not_touched_without_a_role(tmp_path: Path) -> None:
+    result = run("bash", ROOT / "scripts" / "restart_ray.sh", **with_ray_that("exit 0", tmp_path))
     assert result.returncode == 2
-    assert "Ray is not installed" in result.stderr or "on the first host" in result.stderr
+    assert "on the first host" in result.stderr
+    assert not (tmp_path / "asked").exists()
 
 
 def with_ray_that(answers: str, folder: Path) -> dict[str, str]:
@@ -122,6 +123,16 @@ def test_a_host_without_the_clusters_token_is_told_so_and_keeps_its_ray(tmp_path
     assert result.returncode == 2
     assert "auth_token" in result.stderr
     assert (tmp_path / "asked").read_text().split() == ["get-auth-token"]
+
+
+def test_a_head_that_has_started_says_how_others_join_and_how_to_train(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    result = run("bash", ROOT / "scripts" / "restart_ray.sh", "head", port, **with_ray_that("exit 0", tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert f"restart_ray.sh worker HEAD_ADDRESS:{port}" in result.stdout
+    assert "RAY_ADDRESS=auto" in result.stdout and "--nnodes N verl.host=HEAD_ADDRESS" in result.stdout
 
 
 @pytest.fixture
