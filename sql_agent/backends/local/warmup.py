@@ -64,30 +64,28 @@ def warmed_policy(
     examples = [example(q, database, encoder, policy) for q in _choose(taught, settings, seed)]
     batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
     folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, lora_rank, batches)}"
-    with _held(folder, stopped) as held:
-        if not held:
-            return policy
-        if (folder / "config.json").exists():
-            logger.info("warm-up taken from %s", folder)
-            return load_policy(str(folder), cache_dir=local.cache_dir)
-        torch.manual_seed(seed)
-        trained = _prepared(policy.model, device, lora_rank)
-        parameters = [p for p in trained.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=0.0)
-        for step, batch in enumerate(batches):
-            for group in optimizer.param_groups:
-                group["lr"] = settings.lr * _schedule(step, len(batches))
-            loss = _add_gradient(policy.model, batch, micro_batch=micro_batch, bf16=bf16)
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            progress(step + 1, len(batches), loss)
-            if stopped():
+    if not _is_whole(folder):
+        with _held(folder, stopped) as held:
+            if not held:
                 return policy
-        policy.model = (trained.merge_and_unload() if lora_rank else trained).eval()
-        policy.save(folder)
-    policy.source = str(folder)
-    return policy
+            if not _is_whole(folder):
+                torch.manual_seed(seed)
+                learner = _prepared(policy.model, device, lora_rank)
+                losses = _imitate(policy.model, learner, batches, settings.lr, micro_batch=micro_batch, bf16=bf16)
+                for step, loss in enumerate(losses):
+                    progress(step + 1, len(batches), loss)
+                    if stopped():
+                        return policy
+                policy.model = (learner.merge_and_unload() if lora_rank else learner).eval()
+                policy.save(folder)
+                policy.source = str(folder)
+                return policy
+    logger.info("warm-up taken from %s", folder)
+    return load_policy(str(folder), cache_dir=local.cache_dir)
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / "config.json").exists()
 
 
 @contextmanager
@@ -115,6 +113,22 @@ def _prepared(model: Any, device: str, lora_rank: int) -> Any:
         adapters = LoraConfig(r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, adapters)
     return model.train()
+
+
+def _imitate(
+    model: Any, learner: Any, batches: Sequence[Sequence[TokenSequence]], lr: float, *, micro_batch: int, bf16: bool
+) -> Iterator[float]:
+    """One optimizer step of `learner`, which wraps `model` or is it, over each of `batches`; yields its loss."""
+    parameters = [p for p in learner.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+    for step, batch in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = lr * _schedule(step, len(batches))
+        loss = _add_gradient(model, batch, micro_batch=micro_batch, bf16=bf16)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
 
 
 def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
