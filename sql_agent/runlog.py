@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sql_agent.config import Settings, public_dump
 from sql_agent.errors import ConfigError, ResumeError
-from sql_agent.files import appearing_whole
+from sql_agent.files import appearing_whole, timed_folder
 
 if TYPE_CHECKING:
     from sql_agent.rollouts import FinishedRollout
@@ -31,7 +30,7 @@ class RunLog:
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
         """A new folder for this run. Raises ConfigError when one of that name already holds a run."""
-        log = cls(settings.runs_dir / settings.run_name if settings.run_name else _new_folder(settings.runs_dir))
+        log = cls(settings.runs_dir / settings.run_name if settings.run_name else timed_folder(settings.runs_dir))
         if (log.folder / "config.json").exists():
             raise ConfigError(
                 f"{log.folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
@@ -132,20 +131,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _whole_lines(path: Path) -> list[str]:
     """The lines that end in a newline: a kill in the middle of a write leaves a last one that does not."""
     return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def _new_folder(runs: Path) -> Path:
-    """A folder named after this second that no other run has, also one that is started at the same time."""
-    name = datetime.now(tz=UTC).strftime("%Y%m%d-%H%M%S")
-    folder, others = runs / name, 0
-    while True:
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            others += 1
-            folder = runs / f"{name}-{others + 1}"
-        else:
-            return folder
 
 
 def _write_json(path: Path, value: Any) -> None:

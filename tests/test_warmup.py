@@ -34,16 +34,14 @@ class WarmUp:
     def __init__(self, model: Path, folder: Path) -> None:
         self.model = model
         self.folder = folder
+        self.database = make_database(folder / "medical.db")
         self.losses: list[float] = []
 
     def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
-        folder = self.folder / cache
-        folder.mkdir(exist_ok=True)
-        database = make_database(folder / "medical.db") if not (folder / "medical.db").exists() else None
-        with SqliteDatabase(database or folder / "medical.db") as opened:
+        with SqliteDatabase(self.database) as database:
             return warmed_policy(
-                str(self.model), QUESTIONS, opened, settings=WarmupSettings(steps=3, batch=4, lr=1e-3),
-                local=LocalSettings(cache_dir=folder), seed=0, micro_batch=micro_batch, bf16=False,
+                str(self.model), QUESTIONS, database, settings=WarmupSettings(steps=3, batch=4, lr=1e-3),
+                local=LocalSettings(cache_dir=self.folder / cache), seed=0, micro_batch=micro_batch, bf16=False,
                 progress=lambda step, steps, loss: self.losses.append(loss), **options,
             )  # fmt: skip
 

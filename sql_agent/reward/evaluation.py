@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.files import timed_folder
 from sql_agent.records import Record
 from sql_agent.reward.agreement import MEASURES, Estimate, Values, estimate
 from sql_agent.reward.judge import Judge, Verdict
@@ -197,13 +198,14 @@ def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
     Raises ConfigError when it cannot be made or already holds an evaluation.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", judge).strip("-.") or "unnamed"
-    folder = out or runs_dir / f"judge-{safe}-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
-    if (folder / RESULT_FILE).exists():
-        raise ConfigError(f"{folder} already holds an evaluation", hint="choose another folder with --out")
     try:
+        folder = out or timed_folder(runs_dir, f"judge-{safe}-")
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}", hint="choose another --out") from None
+        where = out or runs_dir
+        raise ConfigError(f"cannot make the folder {where}: {error.strerror}", hint="choose another --out") from None
+    if (folder / RESULT_FILE).exists():
+        raise ConfigError(f"{folder} already holds an evaluation", hint="choose another folder with --out")
     return folder
 
 

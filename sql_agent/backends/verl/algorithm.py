@@ -58,10 +58,9 @@ class VerlGrpo(StoppableAlgorithm):
         self._desk: RolloutDesk | None = None
         self._watch: asyncio.Task[None] | None = None
         self._ledger: Ledger
-        self._opened: asyncio.Event
+        self._starting = contextlib.ExitStack()  # what is shown until the desk is open
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        self._opened = asyncio.Event()
         self._ledger = Ledger(self._settings, self._log, self._ui, val_questions=len(val))
         if self._resume:
             self._ui.say(take_up(self._log))
@@ -115,7 +114,7 @@ class VerlGrpo(StoppableAlgorithm):
             table=GroupTable(judge, self._settings.train.group_size) if judge else None,
         )
         self._watch = asyncio.create_task(self._desk.watch())
-        self._opened.set()
+        self._starting.close()
         self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")
         return self._desk
 
@@ -181,16 +180,12 @@ class VerlGrpo(StoppableAlgorithm):
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
         with (run / "verl.log").open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
-        starting = asyncio.create_task(self._show_start())
         try:
-            await self._follow(process, metrics)
+            with self._starting:
+                self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the LLM proxies"))
+                await self._follow(process, metrics)
         finally:
-            starting.cancel()
             await _end(process)
-
-    async def _show_start(self) -> None:
-        with self._ui.clock("Starting verl: Ray, the trainer, vLLM, the LLM proxies"):
-            await self._opened.wait()
 
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
         """Close each step as verl reports it, until verl ends, a signal comes, or the ledger gives up."""
