@@ -20,12 +20,12 @@ from typing import Any
 import httpx
 from faulty_judge import grades_of
 
-from sql_agent.config import JudgeSettings, TeacherSettings
+from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.errors import JudgeError
-from sql_agent.records import QueryAnswer, QueryCall, Question, Usage
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge
-from sql_agent.reward.rubric import load_rubric
+from sql_agent.reward.judges.rubric import load_rubric
+from sql_agent.schemas import QueryAnswer, QueryCall, Question, Usage
 
 _ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, medical=True)
 

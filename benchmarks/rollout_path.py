@@ -1,9 +1,8 @@
 """What a rollout costs around the model, without a GPU: python benchmarks/rollout_path.py --model FOLDER --runners 1 4
 
-The verl backend with the tests' stand-in for verl: store, gateway, desk, proxies, runners, agent, tool and judge are
-the real ones, the policy is a script that answers after `--latency` seconds. For each number of runner processes it
-prints rollouts a second, against the first number's, and the processor time of a rollout by part. FOLDER gives the
-tokenizer.
+The verl backend with the tests' stand-in for verl: store, scheduler, proxies, runners, agent, tool and judge are the
+real ones, the policy is a script that answers after `--latency` seconds. For each number of runner processes it prints
+rollouts a second, against the first number's, and the processor time of a rollout by part. FOLDER gives the tokenizer.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sql_agent.records import Question  # noqa: E402
-from tests.small_database import make_database  # noqa: E402
+from sql_agent.schemas import Question  # noqa: E402
+from tests.support.small_database import make_database  # noqa: E402
 
 FIRST = 2  # steps before this one are not counted
 PARTS = ("store and desk", "proxies", "runners", "endpoints")
@@ -82,7 +81,7 @@ def start(runners: int, folder: Path, arguments: argparse.Namespace) -> subproce
     command: list[Any] = [
         sys.executable, ROOT / "tests" / "train_with_fake_verl.py", "--backend=verl", f"--model={arguments.model}",
         f"--train-file={folder / 'train.jsonl'}", f"--val-file={folder / 'val.jsonl'}",
-        f"database.path={folder / 'medical.db'}", f"runs_dir={folder / 'runs'}", "run_name=bench", "warmup.steps=0",
+        f"database.path={folder / 'medical.db'}", f"runs_dir={folder / 'runs'}", "run_name=bench", "sft.steps=0",
         f"runner.n_runners={runners}", f"runner.n_proxies={arguments.proxies}", "verl.gpu_memory_gb=80",
         f"train.questions_per_step={arguments.rollouts // 8}", f"train.steps={arguments.steps + 5}",
         "train.save_every=1000", "data.val_questions=1",

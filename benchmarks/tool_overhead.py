@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+from sql_agent.agent.tools import QueryTool
 from sql_agent.database import Limits, SqliteDatabase, open_database
-from sql_agent.tools import QueryTool
 
 # What a trained model sends: look-ups by name or id, keyword searches, comparisons, counts, joins, WITH.
 TEMPLATES = {

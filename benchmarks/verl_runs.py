@@ -28,13 +28,13 @@ def arguments_parser(description: str | None, *, out: Path) -> argparse.Argument
 
 
 def dotted(arguments: argparse.Namespace, extra: Sequence[str] = ()) -> list[str]:
-    """The settings of a measured run as dotted overrides: no warm-up, no checkpoint before the end."""
+    """The settings of a measured run as dotted overrides: no supervised fine-tuning, no checkpoint before the end."""
     return [
         f"model={arguments.model}",
         f"data.train_file={arguments.train_file}",
         f"data.val_file={arguments.train_file.with_name('val.parquet')}",
         "data.val_questions=8",
-        "warmup.steps=0",
+        "sft.steps=0",
         f"train.steps={arguments.steps}",
         f"train.save_every={arguments.steps + 1}",
         *extra,

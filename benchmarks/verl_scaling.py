@@ -14,8 +14,8 @@ from typing import Any
 
 from verl_runs import arguments_parser, dotted, median, through_lightning
 
-from sql_agent.config import load_settings
-from sql_agent.paths import VERL_DEFAULTS
+from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.config.settings import load_settings
 
 
 def main() -> None:

@@ -18,14 +18,14 @@ from typing import Any
 import pandas as pd
 from verl_runs import arguments_parser, dotted, median, steps_of, through_lightning
 
-from sql_agent.agent import instructions
+from sql_agent.agent.agent import instructions
 from sql_agent.backends.verl.algorithm import typed
+from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
-from sql_agent.backends.verl.options import verl_environment, verl_options
-from sql_agent.config import Settings, load_settings
-from sql_agent.data.files import load_questions
-from sql_agent.paths import VERL_DEFAULTS
-from sql_agent.services import configured_database
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.question_files import load_questions
+from sql_agent.database.factory import database_from_settings
 
 HERE = Path(__file__).resolve().parent
 STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
@@ -48,7 +48,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     """The same trainer with verl's tool agent loop; returns its metrics of each step."""
     folder.mkdir(parents=True, exist_ok=True)
     questions = load_questions(settings.data.train_file)
-    with configured_database(settings) as database:
+    with database_from_settings(settings) as database:
         system = instructions(settings.lang, database.schema.columns)
     for name in ("train", "val"):
         path = folder / "data" / f"{name}.parquet"
@@ -56,7 +56,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
         frame = pd.read_parquet(path)
         frame["prompt"] = [[{"role": "system", "content": system}, *messages] for messages in frame["prompt"]]
         frame.to_parquet(path)
-    options = verl_options(settings, model=settings.model, run=folder.resolve(), gateway="", resume=False)
+    options = verl_options(settings, model=settings.model, run=folder.resolve(), rollout_server="", resume=False)
     rollout = options["actor_rollout_ref"]["rollout"]
     rollout["agent"] = {"default_agent_loop": "tool_agent", "num_workers": 8}  # verl's default; here they do the work
     rollout["multi_turn"] = {

@@ -9,12 +9,12 @@ from typing import Any
 
 from verl.tools.function_tool import function_tool
 
-from sql_agent.backends.local.warmup import tool_schema
+from sql_agent.agent.tools import QueryTool
+from sql_agent.backends.policy.sft import tool_schema
 from sql_agent.database import Limits, SqliteDatabase, open_database
-from sql_agent.records import Question
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.reference import grade
-from sql_agent.tools import QueryTool
+from sql_agent.reward.judges.reference.judge import grade
+from sql_agent.schemas import Question
 
 
 @cache

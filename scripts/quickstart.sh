@@ -9,8 +9,8 @@ echo "1/4  Environment (.venv)"
 make_environment ""
 echo "     $((SECONDS - started)) s"
 echo "2/4  Sample database and questions (var/)"
-python -m sql_agent.data build --lang en
-python -m sql_agent.data questions --db var/sample_en.db
+python -m sql_agent data build --lang en
+python -m sql_agent data questions --db var/sample_en.db
 echo "3/4  Warm-up on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
 python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 "$@"

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sql_agent.records import Usage
+    from sql_agent.schemas import Usage
 
 
 class SqlAgentError(Exception):

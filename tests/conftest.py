@@ -11,7 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 
-gc.disable()  # while all that the tests need is imported; sql_agent/imports.py says why
+gc.disable()  # while all that the tests need is imported; sql_agent/system/imports.py says why
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sql_agent.database.schema import MEDICAL_TABLES, REQUIRED_COLUMNS, Schema, fold
 from sql_agent.errors import DatabaseFileError
 
-BUILD_HINT = "run: python -m sql_agent.data build --lang en"
+BUILD_HINT = "run: sql-agent data build --lang en"
 
 # No function can be interrupted halfway, so no value may grow to where one call takes long (0.02 s at this size).
 MAX_VALUE_BYTES = 100_000

@@ -19,7 +19,7 @@ from sql_agent.database.schema import MEDICAL_TABLES, Schema, fold
 from sql_agent.database.truncation import column_name, fit
 from sql_agent.database.watchdog import Watchdog
 from sql_agent.errors import QueryError
-from sql_agent.records import QueryAnswer, QueryFailure
+from sql_agent.schemas import QueryAnswer, QueryFailure
 
 
 class SqliteDatabase:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from sql_agent.database.limits import Limits
-from sql_agent.records import Cell
+from sql_agent.schemas import Cell
 
 CUT = "…"
 MAX_COLUMN_NAME = 64

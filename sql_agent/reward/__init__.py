@@ -1,7 +1,7 @@
 """The reward of a rollout: a rule for having queried, and a judge for having answered."""
 
 from sql_agent.reward.hybrid import score
-from sql_agent.reward.judge import GroupJudge, Judge, JudgeCase, Verdict
+from sql_agent.reward.judges.base import GroupJudge, Judge, JudgeCase, Verdict
 from sql_agent.reward.rule import RULE_REWARD, rule_reward
 
 __all__ = ["RULE_REWARD", "GroupJudge", "Judge", "JudgeCase", "Verdict", "rule_reward", "score"]

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sql_agent.config import JudgeSettings, TeacherSettings
+from sql_agent.config.settings import JudgeSettings, Settings, TeacherSettings
 from sql_agent.errors import ConfigError
-from sql_agent.reward.judge import GroupJudge, Judge
-from sql_agent.reward.pace import CallLimits
+from sql_agent.reward.judges.base import GroupJudge, Judge
+from sql_agent.reward.judges.rate_limit import CallLimits
 
 if TYPE_CHECKING:
-    from sql_agent.reward.calls import JudgeClient
+    from sql_agent.reward.judges.client import JudgeClient
 
-JUDGE_NAMES = ("reference", "llm", "llm:MODEL", "reward-model", "relative")
+JUDGE_NAMES = ("reference", "llm", "llm:MODEL", "reward-model", "ranking")
+
+
+def judge_from_settings(settings: Settings, *, alone: bool = False) -> Judge:
+    """The judge of `settings`, its endpoint from the environment. Raises ConfigError if that is incomplete.
+
+    The limits of its endpoint are for a whole run, of which each runner, and with the judge `ranking` the algorithm
+    too, gets its part; `alone` gives all of them to this one.
+    """
+    processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
+    return make_judge(settings.judge, TeacherSettings(), processes=processes)
+
+
+def group_judge_from_settings(settings: Settings) -> GroupJudge | None:
+    """The judge of `settings` if it compares the rollouts of a group, which the algorithm then has to do."""
+    judge = judge_from_settings(settings)
+    return judge if isinstance(judge, GroupJudge) else None
 
 
 def make_judge(settings: JudgeSettings, teacher: TeacherSettings, *, processes: int = 1) -> Judge:
-    """The judge `settings.name`, behind the gates and, if asked for, rescaled.
+    """The judge `settings.name`, behind the prefilter and, if asked for, rescaled.
 
     Names joined by "+" make a panel. `processes` is how many such judges share the endpoint's limits. Raises
     ConfigError on an unknown name or a missing or wrong setting.
@@ -38,26 +54,26 @@ class _Factory:
     # The judges are imported where they are made: most runs need only one of them.
 
     def judge(self) -> Judge:
-        judge = self._gated(self._settings.name)
+        judge = self._prefiltered(self._settings.name)
         if self._settings.scale is None:
             return judge
-        from sql_agent.reward.scale import Scale, ScaledJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.rescaling import Scale, ScaledJudge  # noqa: PLC0415
 
         if isinstance(judge, GroupJudge):
-            raise ConfigError("judge.scale cannot rescale the judge relative", hint="leave one of them out")
+            raise ConfigError("judge.scale cannot rescale the judge ranking", hint="leave one of them out")
         return ScaledJudge(judge, Scale.load(self._settings.scale))
 
-    def _gated(self, name: str) -> Judge:
-        from sql_agent.reward.gates import GatedJudge  # noqa: PLC0415
+    def _prefiltered(self, name: str) -> Judge:
+        from sql_agent.reward.judges.prefilter import PrefilteredJudge  # noqa: PLC0415
 
-        if name == "relative":
-            return self._relative()
+        if name == "ranking":
+            return self._ranking()
         labels = name.split("+")
         judge = self._member(name) if len(labels) == 1 else self._panel(labels)
-        return GatedJudge(judge, max_chars=self._settings.max_answer_chars)
+        return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
 
     def _panel(self, labels: list[str]) -> Judge:
-        from sql_agent.reward.panel import PanelJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.panel import PanelJudge  # noqa: PLC0415
 
         if len(set(labels)) < len(labels):
             raise ConfigError(f"the panel {'+'.join(labels)} names a judge twice", hint="llm:MODEL tells models apart")
@@ -66,12 +82,12 @@ class _Factory:
     def _member(self, name: str) -> Judge:
         kind, _, model = name.partition(":")
         if kind == "reference" and not model:
-            from sql_agent.reward.reference import ReferenceJudge  # noqa: PLC0415
+            from sql_agent.reward.judges.reference.judge import ReferenceJudge  # noqa: PLC0415
 
             return ReferenceJudge()
         if kind == "llm":
-            from sql_agent.reward.llm import LlmJudge  # noqa: PLC0415
-            from sql_agent.reward.rubric import load_rubric  # noqa: PLC0415
+            from sql_agent.reward.judges.llm import LlmJudge  # noqa: PLC0415
+            from sql_agent.reward.judges.rubric import load_rubric  # noqa: PLC0415
 
             return self._cached(LlmJudge(self._client(model or None), load_rubric(self._settings.rubric)))
         if name == "reward-model":
@@ -80,17 +96,17 @@ class _Factory:
             f"unknown judge {name!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
         )
 
-    def _relative(self) -> Judge:
-        from sql_agent.reward.relative import RelativeJudge  # noqa: PLC0415
+    def _ranking(self) -> Judge:
+        from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
 
-        if "relative" in self._settings.absolute.split("+"):
-            raise ConfigError("judge.absolute=relative compares nothing", hint="name a judge of single answers")
-        return RelativeJudge(
-            self._client(None), self._gated(self._settings.absolute), max_chars=self._settings.max_answer_chars
+        if "ranking" in self._settings.absolute.split("+"):
+            raise ConfigError("judge.absolute=ranking compares nothing", hint="name a judge of single answers")
+        return RankingJudge(
+            self._client(None), self._prefiltered(self._settings.absolute), max_chars=self._settings.max_answer_chars
         )
 
     def _client(self, model: str | None) -> JudgeClient:
-        from sql_agent.reward.calls import Endpoint, JudgeClient  # noqa: PLC0415
+        from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint  # noqa: PLC0415
 
         model = model or self._teacher.model
         if not model:
@@ -100,7 +116,7 @@ class _Factory:
             )
         key = self._teacher.api_key
         return JudgeClient(
-            Endpoint(model, self._teacher.base_url, key.get_secret_value() if key else None),
+            JudgeEndpoint(model, self._teacher.base_url, key.get_secret_value() if key else None),
             self._limits,
             timeout_s=self._settings.timeout_s,
             attempts=self._settings.attempts,
@@ -109,7 +125,7 @@ class _Factory:
         )
 
     def _reward_model(self) -> Judge:
-        from sql_agent.reward.reward_model import RewardModelJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415
 
         if not self._teacher.reward_model_url:
             raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
@@ -124,6 +140,6 @@ class _Factory:
         )
 
     def _cached(self, judge: Judge) -> Judge:
-        from sql_agent.reward.cache import CachedJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.cache import CachedJudge  # noqa: PLC0415
 
         return CachedJudge(judge, self._settings.cache_dir) if self._settings.cache else judge

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sql_agent.records import RewardParts, Usage
-from sql_agent.reward.judge import Judge, JudgeCase, Verdict
+from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.rule import rule_reward
+from sql_agent.schemas import RewardParts, Usage
 
 
 async def score(case: JudgeCase, judge: Judge) -> tuple[RewardParts, Usage]:

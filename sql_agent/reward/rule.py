@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sql_agent.records import QueryCall
+from sql_agent.schemas import QueryCall
 
 RULE_REWARD = 0.1
 

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 import agentlightning as agl
 
-from sql_agent.advantages import group_advantages
-from sql_agent.backends.stoppable import StoppableAlgorithm
+from sql_agent.agl.lit_agent import RESOURCE
+from sql_agent.agl.llm_proxy import model_entry
+from sql_agent.agl.preflight import check_triplet
+from sql_agent.agl.run_role import cancel_stale_rollouts
+from sql_agent.backends.algorithm import TrainingAlgorithm
+from sql_agent.backends.judge_failures import check_judge_failures
 from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.groups import rank_groups
-from sql_agent.imports import uncollected
-from sql_agent.lit_agent import RESOURCE
-from sql_agent.metrics import drop_reasons, summary
-from sql_agent.preflight import check_triplet
-from sql_agent.proxy import model_entry
-from sql_agent.records import Question
-from sql_agent.rollouts import FinishedRollout, collect, enqueue, wait_finished
-from sql_agent.sampling import questions_of_step
-from sql_agent.services import group_judge
-from sql_agent.sockets import bind_local
-from sql_agent.stops import judge_stop
-from sql_agent.store import cancel_stale_rollouts
+from sql_agent.reward.factory import group_judge_from_settings
+from sql_agent.rl.advantages import group_advantages
+from sql_agent.rl.batching import batch_for_step
+from sql_agent.rl.group_ranking import rank_groups
+from sql_agent.rl.metrics import drop_reasons, summary
+from sql_agent.rl.rollouts import FinishedRollout, collect, enqueue, wait_finished
+from sql_agent.schemas import Question
+from sql_agent.system.imports import without_gc
+from sql_agent.system.sockets import bind_local
 
 if TYPE_CHECKING:
-    from sql_agent.backends.local.session import Session
+    from sql_agent.backends.local.policy_trainer import PolicyTrainer
 
 logger = logging.getLogger(__name__)
 _SERVED_AS = "policy"
 
 
-class LocalGrpo(StoppableAlgorithm):
+class LocalGrpo(TrainingAlgorithm):
     """The algorithm of backend `local`.
 
     Torch is imported inside `run`, after agent-lightning has forked its runners: a process that has already
@@ -45,7 +45,7 @@ class LocalGrpo(StoppableAlgorithm):
     stopping = "Stopping after saving what was done; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        self._group_judge = group_judge(self._settings)
+        self._group_judge = group_judge_from_settings(self._settings)
         sock = bind_local()
         proxy = self.get_llm_proxy()
         if proxy is None:
@@ -56,24 +56,24 @@ class LocalGrpo(StoppableAlgorithm):
         with self._ui.status("Starting the LLM proxy"):
             await proxy.start()
         try:
-            session = await self._open_session(train, sock)
-            if session is None:
+            trainer = await self._open_trainer(train, sock)
+            if trainer is None:
                 return
             try:
-                await self._train(session, proxy, train, val)
+                await self._train(trainer, proxy, train, val)
             finally:
-                session.close()
+                trainer.close()
         finally:
             sock.close()
             await proxy.stop()
 
-    async def _open_session(self, train: Sequence[Question], sock: Any) -> Session | None:
-        with uncollected():
-            from sql_agent.backends.local.session import Session  # noqa: PLC0415  imports torch, see the class
+    async def _open_trainer(self, train: Sequence[Question], sock: Any) -> PolicyTrainer | None:
+        with without_gc():
+            from sql_agent.backends.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see the class
 
         # In a thread, so that the event loop stays free to hear a signal.
-        session = await asyncio.to_thread(
-            Session.open,
+        trainer = await asyncio.to_thread(
+            PolicyTrainer.open,
             self._settings,
             self._log,
             train,
@@ -83,12 +83,12 @@ class LocalGrpo(StoppableAlgorithm):
             stopped=self._stop.is_set,
         )
         if self._stop.is_set():
-            session.close()
+            trainer.close()
             return None
-        return session
+        return trainer
 
     async def _train(
-        self, session: Session, proxy: agl.LLMProxy, train: Sequence[Question], val: Sequence[Question]
+        self, trainer: PolicyTrainer, proxy: agl.LLMProxy, train: Sequence[Question], val: Sequence[Question]
     ) -> None:
         store = self.get_store()
         triplet = await check_triplet(store, proxy.as_resource(), self.get_adapter())
@@ -98,26 +98,26 @@ class LocalGrpo(StoppableAlgorithm):
         )
         await cancel_stale_rollouts(store)
         resources = await store.add_resources({RESOURCE: proxy.as_resource()})
-        if session.step == 0:
+        if trainer.step == 0:
             await self._validate(store, resources.resources_id, 0, val)
         steps = self._settings.train.steps
-        while session.step < steps and not self._stop.is_set():
-            if not await self._step(session, store, resources.resources_id, train):
+        while trainer.step < steps and not self._stop.is_set():
+            if not await self._step(trainer, store, resources.resources_id, train):
                 break
-            if session.step % self._settings.train.save_every == 0 and session.step < steps:
-                await asyncio.to_thread(session.save)
-        if session.step > session.saved:
+            if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
+                await asyncio.to_thread(trainer.save)
+        if trainer.step > trainer.saved:
             with self._ui.status("Saving"):
-                await asyncio.to_thread(session.save)
+                await asyncio.to_thread(trainer.save)
         if not self._stop.is_set():
-            await self._validate(store, resources.resources_id, session.step, val)
+            await self._validate(store, resources.resources_id, trainer.step, val)
 
     async def _step(
-        self, session: Session, store: agl.LightningStore, resources_id: str, train: Sequence[Question]
+        self, trainer: PolicyTrainer, store: agl.LightningStore, resources_id: str, train: Sequence[Question]
     ) -> bool:
         """One GRPO step; False when a signal came before its rollouts were in, so that nothing was changed."""
-        settings, step = self._settings.train, session.step + 1
-        questions = questions_of_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
+        settings, step = self._settings.train, trainer.step + 1
+        questions = batch_for_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
         started = time.monotonic()
         async with self._rollouts(
             store, questions, "train", resources_id, copies=settings.group_size, title=f"Step {step}/{settings.steps}"
@@ -135,7 +135,7 @@ class LocalGrpo(StoppableAlgorithm):
         self._check(rollouts, enqueued, step)
         started = time.monotonic()
         with self._ui.status(f"Step {step}/{settings.steps}: update"):
-            values |= await asyncio.to_thread(session.update, kept, advantages)
+            values |= await asyncio.to_thread(trainer.update, kept, advantages)
         values |= {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
         self._log.metrics(step, values)
         self._ui.step(step, settings.steps, values)
@@ -155,7 +155,7 @@ class LocalGrpo(StoppableAlgorithm):
             raise TrainingError(
                 f"step {step}: every rollout was dropped: {reasons}", hint="mend the cause, then --resume"
             )
-        judged = judge_stop(self._settings, rollouts, expected=enqueued, where=f"step {step}")
+        judged = check_judge_failures(self._settings, rollouts, expected=enqueued, where=f"step {step}")
         if judged is not None:
             raise judged
 

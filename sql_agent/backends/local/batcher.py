@@ -6,9 +6,9 @@ import queue
 import threading
 from concurrent.futures import Future
 
-from sql_agent.backends.local.sampler import Request, Sampled, Sampler
+from sql_agent.backends.local.sampler import Generation, Request, Sampler
 
-_Job = tuple[Request, "Future[Sampled]"]
+_Job = tuple[Request, "Future[Generation]"]
 
 
 class Batcher:
@@ -23,14 +23,14 @@ class Batcher:
         self._max_batch = max_batch
         self._window_s = window_s
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
-        self._futures: dict[int, Future[Sampled]] = {}
+        self._futures: dict[int, Future[Generation]] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="policy-batcher")
         self._thread.start()
 
-    def submit(self, request: Request) -> Future[Sampled]:
+    def submit(self, request: Request) -> Future[Generation]:
         """Queue one request; the future holds its sampled turn, or the exception that sampling raised."""
-        future: Future[Sampled] = Future()
+        future: Future[Generation] = Future()
         self._jobs.put((request, future))
         return future
 

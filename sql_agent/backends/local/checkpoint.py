@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from sql_agent.backends.local.model import Policy
+from sql_agent.backends.policy.model import Policy
 from sql_agent.errors import ResumeError
 
 

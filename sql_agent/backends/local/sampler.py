@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional
 
-from sql_agent.backends.local.forward import common_prefix, expand, prefix_cache
-from sql_agent.backends.local.model import Policy
+from sql_agent.backends.policy.forward import common_prefix, expand, prefix_cache
+from sql_agent.backends.policy.model import Policy
 
 _GREEDY = 1e-5
 _MIN_SHARED = 64  # tokens; a prefix worth keeping is a system prompt, not a coincidence
@@ -29,7 +29,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class Generation:
     """The ids of one sampled turn, its end token included, and why it ended."""
 
     token_ids: tuple[int, ...]
@@ -81,7 +81,7 @@ class Sampler:
         self._rows = _joined(self._rows, fresh) if self._rows else fresh
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def step(self) -> list[tuple[Request, Sampled]]:
+    def step(self) -> list[tuple[Request, Generation]]:
         """Sample one token in each row; returns the rows that ended with it and removes them."""
         rows = self._rows
         if rows is None:
@@ -92,15 +92,15 @@ class Sampler:
             rows.sampled[index].append(token)
             reason = self._ended(token, len(rows.sampled[index]), request)
             if reason:
-                ended[index] = (request, Sampled(tuple(rows.sampled[index]), reason))
+                ended[index] = (request, Generation(tuple(rows.sampled[index]), reason))
         going = [i for i in range(len(rows.requests)) if i not in ended]
         self._rows = self._advance(_kept(rows, going) if ended else rows, chosen[going]) if going else None
         return list(ended.values())
 
-    def sample(self, batch: Sequence[Request]) -> list[Sampled]:
+    def sample(self, batch: Sequence[Request]) -> list[Generation]:
         """One turn for each request, in order: `admit` and `step` until all have ended."""
         self.admit(batch)
-        done: dict[int, Sampled] = {}
+        done: dict[int, Generation] = {}
         while self.active:
             done |= {id(request): sampled for request, sampled in self.step()}
         return [done[id(request)] for request in batch]

@@ -16,7 +16,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Generation:
     """The ids of one sampled turn, its end token included, and why it ended.
 
     `logprobs` holds each id's log-probability and `versions` the first and the last version of the weights that
@@ -34,7 +34,7 @@ class Engine(Protocol):
 
     max_context: int
 
-    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Turn:
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
         """Sample one turn after `prompt_ids`; cancelling the call stops the sampling.
 
         `conversation` is the same for all turns that begin alike, so that a cache of prefixes can be used.

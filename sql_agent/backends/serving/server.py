@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from sql_agent.backends.serving.chat import ChatEncoder, opening
-from sql_agent.backends.serving.engine import Engine, Sampling, Turn
+from sql_agent.backends.serving.engine import Engine, Generation, Sampling
 from sql_agent.errors import TrainingError
 
 MODEL_NAME = "policy"
@@ -94,7 +94,7 @@ def _sampling(body: dict[str, Any]) -> Sampling:
     return Sampling(int(limit), number("temperature", 1.0), number("top_p", 1.0))
 
 
-async def _unless_gone(generating: Coroutine[Any, Any, Turn], http: HttpRequest) -> Turn | None:
+async def _unless_gone(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:
     """The sampled turn; None when the client went away, which also stops the sampling."""
     task = asyncio.create_task(generating)
     while not task.done():

@@ -31,7 +31,7 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
             "step": int(sample["global_steps"]),
             "group": sample["uid"],
         }
-        url = f"{self.config.sql_agent.gateway}/rollouts"
+        url = f"{self.config.sql_agent.rollout_server}/rollouts"
         async with _session().post(url, json=order) as response:
             if response.status != 200:
                 raise RuntimeError(f"{response.status} from {url}: {await response.text()}")

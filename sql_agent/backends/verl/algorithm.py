@@ -16,80 +16,82 @@ from typing import Any
 
 from rich.text import Text
 
-from sql_agent.backends.stoppable import StoppableAlgorithm
+from sql_agent.agl.lit_agent import RESOURCE
+from sql_agent.agl.llm_proxy import LocalLlmProxy, model_entry
+from sql_agent.agl.preflight import check_triplet
+from sql_agent.agl.run_role import cancel_stale_rollouts
+from sql_agent.agl.store import without_request_log
+from sql_agent.backends.algorithm import TrainingAlgorithm
+from sql_agent.backends.stall import describe_stalled
+from sql_agent.backends.step_monitor import StepMonitor
+from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
-from sql_agent.backends.verl.gateway import Gateway
-from sql_agent.backends.verl.ledger import Ledger
-from sql_agent.backends.verl.options import verl_environment, verl_options
-from sql_agent.backends.verl.stall import who_is_waited_for
-from sql_agent.config import Settings
-from sql_agent.desk import RolloutDesk
+from sql_agent.backends.verl.rollout_server import RolloutServer
+from sql_agent.config.settings import Settings
 from sql_agent.errors import ResumeError, TrainingError
-from sql_agent.groups import GroupTable
-from sql_agent.lit_agent import RESOURCE
-from sql_agent.preflight import check_triplet
-from sql_agent.processes import die_with_parent
-from sql_agent.proxy import LoggedProxy, model_entry
-from sql_agent.records import Question
-from sql_agent.run_store import without_request_log
-from sql_agent.runlog import RunLog
-from sql_agent.services import group_judge
-from sql_agent.store import cancel_stale_rollouts
-from sql_agent.ui import Ui
+from sql_agent.reward.factory import group_judge_from_settings
+from sql_agent.rl.group_ranking import GroupBarrier
+from sql_agent.rl.scheduler import RolloutScheduler
+from sql_agent.schemas import Question
+from sql_agent.system.processes import die_with_parent
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_log import RunLog
 
 _LOOK_S = 0.2
 _GRACE_S = 20.0
-WARMED = "warmup.json"
+SFT_RESULT = "sft.json"
 TRAINER_MODULE = "sql_agent.backends.verl.launch"
-_WARMUP_MODULE = "sql_agent.backends.verl.warm"
+_SFT_MODULE = "sql_agent.backends.verl.sft"
 
 
-class VerlGrpo(StoppableAlgorithm):
+class VerlGrpo(TrainingAlgorithm):
     """The algorithm of backend `verl`.
 
-    verl's trainer runs in a process of its own and asks for rollouts at the gateway.
+    verl's trainer runs in a process of its own and asks for rollouts at the rollout_server.
     """
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
         super().__init__(settings, log, ui, resume=resume)
-        self._proxies: list[LoggedProxy] = []
-        self._desk: RolloutDesk | None = None
+        self._proxies: list[LocalLlmProxy] = []
+        self._scheduler: RolloutScheduler | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._ledger: Ledger
-        self._starting = contextlib.ExitStack()  # what is shown until the desk is open
+        self._monitor: StepMonitor
+        self._starting = contextlib.ExitStack()  # what is shown until the scheduler is open
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        self._ledger = Ledger(self._settings, self._log, self._ui, val_questions=len(val))
+        self._monitor = StepMonitor(self._settings, self._log, self._ui, val_questions=len(val))
         if self._resume:
-            self._ui.say(take_up(self._log))
+            self._ui.say(prepare_resume(self._log))
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
-        model = await self._warmed_model()
+        model = await self._sft_model()
         if model is None:
             return
         sock = socket.socket()
         sock.bind((self._settings.verl.host, 0))
-        gateway = Gateway(sock, self._open_desk, split_turns=self._settings.verl.level == "transition")
-        await gateway.start()
+        rollout_server = RolloutServer(
+            sock, self._open_scheduler, split_turns=self._settings.verl.level == "transition"
+        )
+        await rollout_server.start()
         try:
-            await self._train(gateway.url, model)
+            await self._train(rollout_server.url, model)
         finally:
-            await gateway.stop()
+            await rollout_server.stop()
             if self._watch is not None:
                 self._watch.cancel()
             for proxy in self._proxies:
                 await proxy.stop()
 
-    async def _open_desk(self, addresses: list[str]) -> RolloutDesk:
+    async def _open_scheduler(self, addresses: list[str]) -> RolloutScheduler:
         """Put the policy's endpoints behind the proxies and make sure that a call comes back as a triplet."""
         store = self.get_store()
         without_request_log(store)
         await cancel_stale_rollouts(store)
         models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
         for index in range(self._settings.runner.n_proxies):
-            proxy = LoggedProxy(self._log.folder / f"proxy-{index}.log")
+            proxy = LocalLlmProxy(self._log.folder / f"proxy-{index}.log")
             proxy.set_store(store)
             proxy.update_model_list(models)
             self._proxies.append(proxy)
@@ -102,57 +104,57 @@ class VerlGrpo(StoppableAlgorithm):
         await asyncio.gather(*(check_triplet(store, way, self.get_adapter()) for way in ways))
         resources = [(await store.add_resources({RESOURCE: way})).resources_id for way in ways]
         runner, verl = self._settings.runner, self._settings.verl
-        judge = group_judge(self._settings)
-        self._desk = RolloutDesk(
+        judge = group_judge_from_settings(self._settings)
+        self._scheduler = RolloutScheduler(
             store,
             self.get_adapter(),
             resources,
             retries=verl.rollout_retries,
             timeout_s=runner.rollout_timeout_s,
             span_deadline_s=runner.span_deadline_s,
-            listener=self._ledger,
-            table=GroupTable(judge, self._settings.train.group_size) if judge else None,
+            observer=self._monitor,
+            barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
         )
-        self._watch = asyncio.create_task(self._desk.watch())
+        self._watch = asyncio.create_task(self._scheduler.watch())
         self._starting.close()
         self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")
-        return self._desk
+        return self._scheduler
 
-    async def _warmed_model(self) -> str | None:
+    async def _sft_model(self) -> str | None:
         """The model to train: the run's own, or what the supervised start made of it; None after an interrupt."""
-        if self._settings.warmup.steps == 0:
+        if self._settings.sft.steps == 0:
             return self._settings.model
-        result = self._log.folder / WARMED
+        result = self._log.folder / SFT_RESULT
         if not result.exists():
-            log = self._log.folder / "warmup.log"
+            log = self._log.folder / "sft.log"
             with log.open("ab") as errors:
                 process = await self._start_module(
-                    _WARMUP_MODULE, self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
+                    _SFT_MODULE, self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
                 )
             try:
-                await self._show_warmup(process)
+                await self._show_sft(process)
             finally:
                 await _end(process)
             if self._stop.is_set():
                 return None
             if process.returncode:
                 raise TrainingError(
-                    f"the warm-up ended with exit code {process.returncode}: {last_error(log)}",
-                    hint=f"see {log}; warmup.steps=0 goes without",
+                    f"supervised fine-tuning ended with exit code {process.returncode}: {last_error(log)}",
+                    hint=f"see {log}; sft.steps=0 goes without",
                 )
         model: str = json.loads(result.read_text(encoding="utf-8"))["model"]
         return model
 
-    async def _show_warmup(self, process: asyncio.subprocess.Process) -> None:
+    async def _show_sft(self, process: asyncio.subprocess.Process) -> None:
         if process.stdout is None:
-            raise ValueError("the warm-up was started without a pipe")
+            raise ValueError("supervised fine-tuning was started without a pipe")
         stopped = asyncio.create_task(self._stop.wait())
         while True:
             line = asyncio.create_task(process.stdout.readline())
             await asyncio.wait([line, stopped], return_when=asyncio.FIRST_COMPLETED)
             if stopped.done() or not line.result():
                 break
-            self._ui.warmup(**json.loads(line.result()))
+            self._ui.sft(**json.loads(line.result()))
         stopped.cancel()
         line.cancel()
         if not self._stop.is_set():
@@ -165,12 +167,12 @@ class VerlGrpo(StoppableAlgorithm):
             env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
         )  # fmt: skip
 
-    async def _train(self, gateway: str, model: str) -> None:
+    async def _train(self, rollout_server: str, model: str) -> None:
         run = self._log.folder
         metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         options = {
             "options": verl_options(
-                self._settings, model=model, run=run.resolve(), gateway=gateway, resume=self._resume
+                self._settings, model=model, run=run.resolve(), rollout_server=rollout_server, resume=self._resume
             ),
             "overrides": typed(self._settings.verl.config),
             "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
@@ -188,18 +190,18 @@ class VerlGrpo(StoppableAlgorithm):
             await _end(process)
 
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
-        """Close each step as verl reports it, until verl ends, a signal comes, or the ledger gives up."""
+        """Close each step as verl reports it, until verl ends, a signal comes, or the monitor gives up."""
         position, said_at = 0, time.monotonic()
         while True:
             ended = process.returncode is not None
             position = self._read_metrics(metrics, position)
-            if self._ledger.failure is not None:
-                raise self._ledger.failure
+            if self._monitor.failure is not None:
+                raise self._monitor.failure
             if self._stop.is_set():
                 return
             if ended:
                 break
-            quiet = time.monotonic() - max(self._ledger.last_event, said_at)
+            quiet = time.monotonic() - max(self._monitor.last_event, said_at)
             if quiet > self._settings.verl.stall_s and (stall := await self._stall()):
                 said_at = time.monotonic()
                 self._ui.say(stall)
@@ -212,10 +214,10 @@ class VerlGrpo(StoppableAlgorithm):
 
     async def _stall(self) -> str | None:
         """Who is waited for, in a line; None while verl trains and nobody is."""
-        if self._desk is None:
+        if self._scheduler is None:
             log = self._log.folder / "verl.log"
             return f"verl is still starting: minutes on a cold host. The last line of {log}: {last_line(log)}"
-        return await who_is_waited_for(self.get_store(), self._desk.waiting) if self._desk.waiting else None
+        return await describe_stalled(self.get_store(), self._scheduler.waiting) if self._scheduler.waiting else None
 
     def _read_metrics(self, path: Path, position: int) -> int:
         if not path.exists():
@@ -227,11 +229,11 @@ class VerlGrpo(StoppableAlgorithm):
                     break
                 position += len(line)
                 entry = json.loads(line)
-                self._ledger.close(entry["step"], entry["data"])
+                self._monitor.close(entry["step"], entry["data"])
         return position
 
 
-def take_up(log: RunLog) -> str:
+def prepare_resume(log: RunLog) -> str:
     """Bring a run's files back to its last checkpoint; returns what to tell the user. Raises ResumeError."""
     step = last_checkpoint(log.folder)
     log.forget_after(step)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from sql_agent.desk import Mode
-from sql_agent.records import Question
+from sql_agent.rl.scheduler import Mode
+from sql_agent.schemas import Question
 
 
 def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None:

@@ -21,7 +21,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from sql_agent.backends.verl.endpoint import endpoint_actors
+from sql_agent.backends.verl.policy_endpoint import endpoint_actors
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:

@@ -1,0 +1,53 @@
+"""Run one command: `sql-agent COMMAND`, or `python -m sql_agent COMMAND` from a checkout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from sql_agent.cli.exit_codes import exits_cleanly
+
+# Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
+COMMANDS = {
+    "train": "train a model on questions about a database",
+    "ask": "ask a model a question; shows every query, its rows, the answer and the reward",
+    "data": "make the sample database, and questions with gold SQL about any database",
+    "judge": "measure how far a judge can be trusted; rescale its scores",
+    "report": "draw a run as one HTML page",
+    "export": "turn a checkpoint of the verl backend into a Hugging Face folder",
+    "settings": "list all settings with their defaults and meaning",
+    "check": "check this installation, one line a check, with the fix",
+}
+
+_EPILOG = """\
+Start here:
+  sql-agent check                        is everything installed?
+  sql-agent train --ci-fast              one real training step; makes the sample data itself
+  sql-agent ask "What treats hypothyroidism?"
+
+`sql-agent COMMAND --help` explains a command. For research on retrieval, not medical advice."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` names; returns its exit code (2 for wrong use or input)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        print(_help())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name not in COMMANDS:
+        print(f"error: there is no command {name!r}", file=sys.stderr)
+        print(f"  next: use one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    command = import_module(f"sql_agent.cli.{name}")
+    return exits_cleanly(command.main, rest)
+
+
+def _help() -> str:
+    commands = "\n".join(f"  {name:10} {summary}" for name, summary in COMMANDS.items())
+    return f"usage: sql-agent COMMAND [ARGUMENTS]\n\nCommands:\n{commands}\n\n{_EPILOG}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""The agent: one question in, an answer and everything that happened out. No training code here."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing calls home over the network
+
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import httpx2
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
+from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
+from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
+
+from sql_agent.agent.tools import QueryTool, function_tool
+from sql_agent.config.settings import AgentSettings
+from sql_agent.database import SqliteDatabase
+from sql_agent.schemas import Lang, QueryCall
+
+set_tracing_disabled(True)
+_IDLE_S = 3.0
+
+
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """An OpenAI-compatible chat endpoint and how to sample from it."""
+
+    base_url: str
+    model: str
+    api_key: str
+    temperature: float
+    top_p: float
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """What one run gave. `outcome` is "answered" or the code of the model's own failure; see RolloutRecord."""
+
+    answer: str
+    outcome: str
+    calls: tuple[QueryCall, ...]
+    turns: int
+    seconds: float
+
+
+def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
+    """The system prompt in `lang`, with the tables and columns that the database really has."""
+    text = _prompt_file(f"agent.{lang}.txt")
+    meanings = _column_meanings(lang)
+    lines = []
+    for table, columns in schema.items():
+        known = meanings.get(table, {})
+        described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
+        lines.append(f"{table}({described})")
+    return text.replace("{tables}", "\n".join(lines)).strip()
+
+
+@cache
+def _prompt_file(name: str) -> str:
+    return files("sql_agent.data.medical").joinpath("prompts", name).read_text(encoding="utf-8")
+
+
+@cache
+def _column_meanings(lang: Lang) -> dict[str, dict[str, str]]:
+    return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
+
+
+async def run_agent(
+    question: str,
+    *,
+    lang: Lang,
+    database: SqliteDatabase,
+    endpoint: ModelEndpoint,
+    settings: AgentSettings,
+    http_client: DefaultAsyncHttpxClient | None = None,
+) -> AgentRun:
+    """Ask the model behind `endpoint` one question, with the database as its only tool.
+
+    A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
+    failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception. With
+    `http_client` its connections are used and left open; otherwise the run opens and closes its own.
+    """
+    tool = QueryTool(database)
+    turns = _TurnCounter()
+    started = time.monotonic()
+    async with AsyncExitStack() as stack:
+        client = AsyncOpenAI(
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            timeout=settings.request_timeout_s,
+            max_retries=0,  # a second request inside one attempt would be recorded as a turn of its own
+            http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient()),
+        )
+        agent = Agent(
+            name="sql_agent",
+            instructions=instructions(lang, database.schema.columns),
+            tools=[function_tool(tool)],
+            model=_CountingModel(endpoint.model, client, turns),
+            model_settings=ModelSettings(
+                temperature=endpoint.temperature, top_p=endpoint.top_p, max_tokens=settings.max_tokens
+            ),
+        )
+        answer, outcome = "", "answered"
+        try:
+            result = await Runner.run(
+                agent, question, max_turns=settings.max_turns, run_config=RunConfig(tracing_disabled=True)
+            )
+            answer = str(result.final_output or "").strip()
+            if "<tool_call>" in answer:  # the server could not parse it as a call and passed it on as text
+                outcome = "malformed_call"
+        except MaxTurnsExceeded:
+            outcome = "too_many_turns"
+        except ModelBehaviorError as error:
+            outcome = _model_failure(str(error))
+        except BadRequestError as error:
+            if "context length" not in str(error):
+                raise
+            outcome = "context_overflow"
+    return AgentRun(answer, outcome, tuple(tool.calls), turns.count, time.monotonic() - started)
+
+
+def shared_client() -> DefaultAsyncHttpxClient:
+    """Connections for many runs at once. It lets go of idle ones before the LLM proxy does, which is after 5 s."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
+    return DefaultAsyncHttpxClient(limits=limits)
+
+
+class _TurnCounter:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class _CountingModel(OpenAIChatCompletionsModel):
+    """Counts replies, because a run that ends in an exception does not say how many it had."""
+
+    def __init__(self, model: str, client: AsyncOpenAI, turns: _TurnCounter) -> None:
+        super().__init__(model=model, openai_client=client)
+        self._turns = turns
+
+    async def get_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        try:
+            response = await super().get_response(*args, **kwargs)
+        except ModelBehaviorError:  # it replied, only not with anything usable
+            self._turns.count += 1
+            raise
+        self._turns.count += 1
+        return response
+
+
+def _model_failure(message: str) -> str:
+    """The reason code of a ModelBehaviorError, which openai-agents tells apart by its text only."""
+    if "not found in agent" in message:
+        return "unknown_tool"
+    if "no assistant text" in message:
+        return "no_output"
+    return "malformed_call"

@@ -1,0 +1,56 @@
+"""Run the agent on one question and grade what it did."""
+
+from __future__ import annotations
+
+from openai import DefaultAsyncHttpxClient, OpenAIError
+
+from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
+from sql_agent.config.settings import Settings
+from sql_agent.database import SqliteDatabase
+from sql_agent.errors import JudgeError
+from sql_agent.reward import Judge, JudgeCase, score
+from sql_agent.schemas import Question, RolloutRecord, Usage
+
+
+async def run_rollout(
+    question: Question,
+    endpoint: ModelEndpoint,
+    database: SqliteDatabase,
+    judge: Judge,
+    settings: Settings,
+    *,
+    http_client: DefaultAsyncHttpxClient | None = None,
+) -> RolloutRecord:
+    """Run the agent on `question` and grade it. A failed judge or endpoint gives a record with `dropped` set.
+
+    `http_client` lets many rollouts share their connections.
+    """
+    run = AgentRun("", "answered", (), 0, 0.0)
+    try:
+        run = await run_agent(
+            question.question,
+            lang=question.lang,
+            database=database,
+            endpoint=endpoint,
+            settings=settings.agent,
+            http_client=http_client,
+        )
+        reward, usage = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
+    except JudgeError as error:
+        record = _record(question, run, dropped=f"judge: {error}")
+        return record.model_copy(update={"judge_usage": error.usage or Usage()})
+    except OpenAIError as error:
+        return _record(question, run, dropped=f"infrastructure: {type(error).__name__}: {error}")
+    return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage})
+
+
+def _record(question: Question, run: AgentRun, *, dropped: str | None = None) -> RolloutRecord:
+    return RolloutRecord(
+        question=question,
+        answer=run.answer,
+        outcome=run.outcome,
+        calls=run.calls,
+        turns=run.turns,
+        seconds=run.seconds,
+        dropped=dropped,
+    )

@@ -1,0 +1,99 @@
+"""The one tool of the agent, `query_database_by_sql`: takes a statement, answers in JSON, remembers every call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import agents
+
+from sql_agent.database import SqliteDatabase
+from sql_agent.schemas import QueryAnswer, QueryCall, QueryFailure
+
+TOOL_NAME = "query_database_by_sql"
+DESCRIPTION = "Run one read-only SQLite SELECT on the medical tables drugs_info and disease and get the rows as JSON."
+
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"sql": {"type": "string", "description": "One SELECT statement in SQLite's dialect."}},
+    "required": ["sql"],
+    "additionalProperties": False,
+}
+
+
+class QueryTool:
+    """Runs statements on a database for one rollout; `calls` holds every call in the order they ended."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self.calls: list[QueryCall] = []
+
+    async def __call__(self, sql: str) -> str:
+        """Run one statement and return the JSON that the model reads; never raises for a bad statement."""
+        start = time.perf_counter()
+        answer = await asyncio.to_thread(self._database.query, sql)
+        return self._record(sql, answer, time.perf_counter() - start)
+
+    def refuse(self, arguments: str, message: str) -> str:
+        """Record a call whose arguments could not be read, and return the JSON that tells the model why."""
+        failure = QueryFailure(
+            kind="malformed_call", message=message, hint='call it with {"sql": "SELECT ..."}: one text, nothing else'
+        )
+        return self._record(arguments, QueryAnswer(status="error", error=failure), 0.0)
+
+    def _record(self, sql: str, answer: QueryAnswer, seconds: float) -> str:
+        self.calls.append(QueryCall(sql=sql, answer=answer, seconds=seconds))
+        return answer_json(answer)
+
+
+def answer_json(answer: QueryAnswer) -> str:
+    """The compact JSON of an answer as the model sees it."""
+    shown: dict[str, Any] = {"status": answer.status}
+    if answer.error is not None:
+        shown["error"] = answer.error.model_dump()
+    else:
+        shown |= {
+            "columns": answer.columns,
+            "records": answer.records,
+            "count": answer.count,
+            "truncated": answer.truncated,
+        }
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def function_tool(tool: QueryTool) -> agents.FunctionTool:
+    """The tool as openai-agents wants it.
+
+    Built by hand because the library's own wrapper answers malformed arguments with a fixed "An error occurred"
+    and never tells us; here the model gets the reason and the call is recorded.
+    """
+
+    async def invoke(_context: object, arguments: str) -> str:
+        try:
+            sql = _sql_of(arguments)
+        except ValueError as error:
+            return tool.refuse(arguments, str(error))
+        return await tool(sql)
+
+    return agents.FunctionTool(
+        name=TOOL_NAME, description=DESCRIPTION, params_json_schema=_PARAMETERS, on_invoke_tool=invoke
+    )
+
+
+def _sql_of(arguments: str) -> str:
+    """The statement in the JSON arguments of a call. Raises ValueError that says what is wrong with them."""
+    try:
+        parsed = json.loads(arguments)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the arguments are not JSON: {error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise ValueError("the arguments are not JSON that can be read: too deeply nested") from error
+    sql = parsed.get("sql") if isinstance(parsed, dict) else None
+    if not isinstance(sql, str):
+        raise ValueError('the arguments are not an object with a text under "sql"')  # noqa: TRY004
+    extra = sorted(parsed.keys() - {"sql"})
+    if extra:
+        raise ValueError(f"unknown arguments: {', '.join(extra)}")
+    return sql

@@ -1,0 +1,99 @@
+"""What the LLM proxy leaves in the store of each call: the token ids, under the rollout that the call belongs to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from agentlightning.llm_proxy import get_active_llm_proxy
+from litellm.integrations.custom_logger import CustomLogger
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sql_agent.agl.span_exporter import SpanExporter, make_span
+
+logger = logging.getLogger(__name__)
+
+_CALL = "raw_gen_ai_request"
+_PREFIX = "llm.hosted_vllm."
+_KEPT = ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
+_CHOICES = "choices"  # where vLLM itself puts the response ids
+_PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
+
+
+class RolloutPath:
+    """Takes the rollout out of a call's path and numbers the call, as agent-lightning's own middleware does.
+
+    That one, and the one for streams, hand each request on through queues and tasks, at a third of the call's cost.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is not None:
+            rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"
+            number = await _store().get_next_span_sequence_id(rollout_id, attempt_id)
+            named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, "x-sequence-id": str(number)}
+            headers = [*scope["headers"], *((key.encode(), value.encode()) for key, value in named.items())]
+            scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        await self._app(scope, receive, send)
+
+
+class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
+    """litellm's callback that records calls, reduced to what a triplet is made of.
+
+    agent-lightning's own leaves half a dozen spans of each call that repeat its whole conversation, posted one call at
+    a time from the event loop that also serves the calls: that cost more than the call itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sender = SpanExporter()
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
+        reply = json.loads(kwargs["original_response"])
+        kept = [name for name in _KEPT if name in reply]
+        if "response_token_ids" not in reply and _CHOICES in reply:
+            kept.append(_CHOICES)
+        attributes = {_PREFIX + name: _text(reply[name]) for name in kept}
+        headers = kwargs["litellm_params"]["proxy_server_request"]["headers"]
+        self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> None:
+        # The store must hear of it: it numbered the call, and a number that never arrives would pass for a lost span.
+        now = datetime.now().timestamp()
+        self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
+
+    def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
+        if "x-rollout-id" not in headers:
+            return  # a call that belongs to no rollout
+        span = make_span(
+            _CALL,
+            attributes,
+            rollout_id=headers["x-rollout-id"],
+            attempt_id=headers["x-attempt-id"],
+            sequence_id=int(headers["x-sequence-id"]),
+            seconds=(start, end),
+        )
+        self._sender.send(_store().otlp_traces_endpoint(), [span])
+
+
+def _store() -> Any:
+    return get_active_llm_proxy().get_store()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

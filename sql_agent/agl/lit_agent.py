@@ -1,0 +1,66 @@
+"""The agent as agent-lightning runs it: one run per attempt, its record and its reward into the store."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import agentlightning as agl
+from openai import DefaultAsyncHttpxClient
+
+from sql_agent.agent.agent import ModelEndpoint, shared_client
+from sql_agent.agent.rollout import run_rollout
+from sql_agent.config.settings import Settings
+from sql_agent.database import SqliteDatabase
+from sql_agent.database.factory import database_from_settings
+from sql_agent.reward import Judge
+from sql_agent.reward.factory import judge_from_settings
+from sql_agent.schemas import Question
+
+RESOURCE = "main_llm"
+
+
+class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
+    """Runs one question per rollout. Training samples, validation uses its own temperature.
+
+    Returns the rollout's spans: its `RolloutRecord` as an object and, unless the rollout is to be dropped, its reward.
+    A record that was dropped says why, and nothing pretends to be a score of 0.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._database: SqliteDatabase | None = None
+        self._judge: Judge | None = None
+        self._http: DefaultAsyncHttpxClient | None = None
+
+    async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
+        agent = self._settings.agent
+        return await self._rollout(task, resources, rollout, agent.temperature, agent.top_p)
+
+    async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
+        agent = self._settings.agent
+        return await self._rollout(task, resources, rollout, agent.val_temperature, agent.val_top_p)
+
+    async def _rollout(
+        self, task: dict[str, Any], resources: Any, rollout: Any, temperature: float, top_p: float
+    ) -> list[Any]:
+        question = Question.model_validate(task)
+        llm = cast(agl.ProxyLLM, resources[RESOURCE])
+        endpoint = ModelEndpoint(
+            base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
+            model=llm.model,
+            api_key=llm.api_key or "unused",
+            temperature=temperature,
+            top_p=top_p,
+        )
+        if self._database is None or self._judge is None or self._http is None:
+            # Made in the runner process, not before the fork: a SQLite connection must not cross one.
+            self._database, self._judge = database_from_settings(self._settings), judge_from_settings(self._settings)
+            self._http = shared_client()
+        record = await run_rollout(
+            question, endpoint, self._database, self._judge, self._settings, http_client=self._http
+        )
+        spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
+        if record.reward:
+            spans.append(agl.emit_reward(record.reward.total, propagate=False))
+        return spans

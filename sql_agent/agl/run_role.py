@@ -1,0 +1,66 @@
+"""Which LightningStore a run uses: its own, or one that `agl store` serves elsewhere."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sql_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    import agentlightning as agl
+
+_FALSE = {"0", "false", "no", "off"}
+
+
+@dataclass(frozen=True)
+class RunRole:
+    """Which part of a run this process is, and where the store is.
+
+    `role` is "algorithm", "runner" or "both"; `store_address` is None unless a store is served elsewhere.
+    """
+
+    role: str
+    store_address: str | None
+    managed_store: bool
+
+
+def managed_store_from_environment(external_address: str | None) -> bool:
+    """Whether the run makes its own store. Raises ConfigError when AGL_MANAGED_STORE and the address disagree."""
+    given = os.environ.get("AGL_MANAGED_STORE", "").strip().lower()
+    if external_address:
+        if given and given not in _FALSE:
+            raise ConfigError(
+                f"--external-store-address is given but AGL_MANAGED_STORE={given}", hint="set AGL_MANAGED_STORE=0"
+            )
+        return False
+    if given in _FALSE and given:
+        raise ConfigError(
+            "AGL_MANAGED_STORE=0 but no store is named", hint="add --external-store-address http://127.0.0.1:PORT"
+        )
+    return True
+
+
+def check_store(address: str) -> None:
+    """Raise ConfigError when no store answers at `address`."""
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(f"{address!r} is not an http address", hint="example: http://127.0.0.1:4747")
+    url = address.rstrip("/") + "/v1/agl/health"
+    try:
+        urllib.request.urlopen(url, timeout=5).close()  # noqa: S310  the scheme was checked above
+    except (urllib.error.URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise ConfigError(
+            f"no store answers at {address}: {reason}", hint="start one in another terminal: agl store --port 4747"
+        ) from None
+
+
+async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
+    """Cancel what an earlier algorithm left in the queue: it would run against a proxy that is gone."""
+    stale = await store.query_rollouts(status_in=["queuing", "requeuing"])
+    for rollout in stale:
+        await store.update_rollout(rollout.rollout_id, status="cancelled")
+    return len(stale)

@@ -1,0 +1,111 @@
+"""The runner process: many rollouts at once in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import agentlightning as agl
+from agentlightning.tracer.dummy import DummyTracer
+
+from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.span_exporter import SpanExporter, make_span
+
+_AT_ONCE = 4  # rollouts taken in one request: enough to fill up fast, few enough to leave some for other runners
+_SHARE_S = 0.005  # between two requests, for the same reasons
+
+
+class NoTracer(DummyTracer):  # type: ignore[misc]
+    """Traces nothing: the model's calls are recorded by the LLM proxy, and the agent returns its own spans.
+
+    A tracer proper keeps the current rollout in a process-wide place, so it allows one rollout at a time.
+    """
+
+    @asynccontextmanager
+    async def trace_context(self, *_args: Any, **_kwargs: Any) -> AsyncIterator[None]:
+        yield
+
+    def get_last_trace(self) -> list[Any]:
+        return []
+
+
+class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
+    """Runs up to `concurrency` rollouts at once; asks the store when `notifier` rings, else every `poll_s` seconds.
+
+    A rollout spends nearly all its time waiting for the model, so a process of its own for each would only cost
+    memory and start-up time.
+    """
+
+    def __init__(self, *, concurrency: int, poll_s: float, notifier: Notifier) -> None:
+        super().__init__(tracer=NoTracer(), poll_interval=poll_s)
+        self._concurrency = concurrency
+        self._poll_s = poll_s
+        self._notifier = notifier
+        self._sender = SpanExporter()
+
+    def init_worker(self, worker_id: int, store: agl.LightningStore, **kwargs: Any) -> None:
+        super().init_worker(worker_id, _RunnerStore(store), **kwargs)
+
+    async def iter(self, *, event: Any = None) -> None:
+        """Take rollouts from the store until `event` is set, then cancel those still running."""
+        store = self.get_store()
+        stop_heartbeat = self._start_heartbeat_loop(store)
+        running: set[asyncio.Task[Any]] = set()
+        try:
+            while event is None or not event.is_set():
+                room = min(_AT_ONCE, self._concurrency - len(running))
+                taken = await store.dequeue_many_rollouts(limit=room, worker_id=self.get_worker_id()) if room else []
+                running |= {asyncio.create_task(self._step_impl(rollout)) for rollout in taken}
+                running = await self._pause(running, poll=not taken)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            if stop_heartbeat is not None:
+                await stop_heartbeat()
+
+    async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
+        """Send the agent's spans in one request, which the base does in two for each; the store numbers them."""
+        spans = [
+            make_span(
+                span.name,
+                span.attributes,
+                rollout_id=rollout.rollout_id,
+                attempt_id=rollout.attempt.attempt_id,
+                seconds=(span.start_time, span.end_time),
+            )
+            for span in raw_result
+        ]
+        await self._sender.send(self.get_store().otlp_traces_endpoint(), spans)
+        return []
+
+    async def _pause(self, running: set[asyncio.Task[Any]], *, poll: bool) -> set[asyncio.Task[Any]]:
+        """Sleep: until there is something to take, or a slot is free; returns the tasks that still run."""
+        if len(running) < self._concurrency:
+            if poll:
+                await self._notifier.wait(self.worker_id or 0, self._poll_s)
+            await asyncio.sleep(_SHARE_S)
+        else:
+            await asyncio.wait(running, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
+        return {task for task in running if not task.done()}
+
+
+class _RunnerStore:
+    """The store, which is not asked for the same resources again: what an id stands for does not change."""
+
+    def __init__(self, store: agl.LightningStore) -> None:
+        self._store = store
+        self._resources: dict[str, agl.ResourcesUpdate] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get_resources_by_id(self, resources_id: str) -> agl.ResourcesUpdate | None:
+        if resources_id not in self._resources:
+            found = await self._store.get_resources_by_id(resources_id)
+            if found is None:
+                return None
+            self._resources[resources_id] = found
+        return self._resources[resources_id]

@@ -1,0 +1,99 @@
+"""Spans to the store, many in one request: the store's work is by the request, and it has one thread for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from agentlightning.semconv import LightningResourceAttributes
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, Status, StatusCode
+
+from sql_agent.errors import TrainingError
+
+logger = logging.getLogger(__name__)
+
+_WAIT_S = 0.005  # how long a batch waits for company
+_RETRIES = 3
+_TIMEOUT = aiohttp.ClientTimeout(total=30)
+
+
+def make_span(
+    name: str,
+    attributes: Mapping[str, Any],
+    *,
+    rollout_id: str,
+    attempt_id: str,
+    sequence_id: int | None = None,
+    seconds: tuple[float, float],
+) -> ReadableSpan:
+    """A span of a rollout's attempt, from its start and end (Unix time). Without `sequence_id` the store numbers it."""
+    owner: dict[str, str | int] = {
+        LightningResourceAttributes.ROLLOUT_ID.value: rollout_id,
+        LightningResourceAttributes.ATTEMPT_ID.value: attempt_id,
+    }
+    if sequence_id is not None:
+        owner[LightningResourceAttributes.SPAN_SEQUENCE_ID.value] = sequence_id
+    start, end = seconds
+    return ReadableSpan(
+        name=name,
+        context=SpanContext(random.getrandbits(128), random.getrandbits(64), is_remote=False),
+        resource=Resource(owner),  # not Resource.create: that looks for facts about the machine, each time
+        attributes=dict(attributes),
+        status=Status(StatusCode.OK),
+        start_time=int(start * 1e9),
+        end_time=int(end * 1e9),
+    )
+
+
+class SpanExporter:
+    """Posts spans to a store's OTLP endpoint, from the event loop of the process that uses it."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[Sequence[ReadableSpan], asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def send(self, endpoint: str, spans: Sequence[ReadableSpan]) -> asyncio.Future[None]:
+        """Queue `spans`; the future ends when the store has them, with a TrainingError when it would not take them."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((spans, stored))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_queued(endpoint))
+        return stored
+
+    async def _send_queued(self, endpoint: str) -> None:
+        await asyncio.sleep(_WAIT_S)
+        while self._queue:
+            batch, self._queue = self._queue, []
+            error = await self._post(endpoint, [span for spans, _ in batch for span in spans])
+            for _, stored in batch:
+                if error is None and not stored.done():
+                    stored.set_result(None)
+                elif error is not None and not stored.done():
+                    stored.set_exception(error)
+
+    async def _post(self, endpoint: str, spans: list[ReadableSpan]) -> TrainingError | None:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers={"Content-Type": "application/x-protobuf"})
+        body = encode_spans(spans).SerializeToString()
+        cause = ""
+        for attempt in range(_RETRIES):
+            try:
+                async with self._session.post(endpoint, data=body) as response:
+                    response.raise_for_status()
+                    return None
+            except (aiohttp.ClientError, TimeoutError) as error:
+                # Not a warning: it is tried again, and when a run is stopped the store may be the first to go.
+                logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
+                cause = f"{type(error).__name__}: {error}"
+            await asyncio.sleep(0.2 * 2**attempt)
+        return TrainingError(
+            f"the store at {endpoint} did not take {len(spans)} spans: {cause}", hint="is the store still up?"
+        )

@@ -1,0 +1,136 @@
+"""One GRPO update of the policy from the rollouts of a step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sql_agent.backends.local.grpo_loss import clipped_loss, kl_penalty
+from sql_agent.backends.policy.forward import token_logprobs
+from sql_agent.backends.policy.model import Policy
+from sql_agent.config.settings import TrainSettings
+from sql_agent.rl.trajectory import TokenSequence
+
+if TYPE_CHECKING:
+    from sql_agent.rl.rollouts import (
+        FinishedRollout,  # agent-lightning takes seconds to import; asking needs none of it
+    )
+
+
+@dataclass(frozen=True)
+class _Item:
+    sequence: TokenSequence
+    advantage: float
+
+
+class GrpoTrainer:
+    """Holds the optimizer; `update` takes one step's kept rollouts and moves the weights once per minibatch."""
+
+    def __init__(self, policy: Policy, settings: TrainSettings, *, bf16: bool) -> None:
+        self._policy = policy
+        self._settings = settings
+        self._bf16 = bf16
+        self.optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
+        self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.kl_coef > 0 else None
+
+    def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
+        """Move the policy; returns `update/...` metrics. Groups without a difference in reward teach nothing.
+
+        Every kept rollout counts in the normalisation, also one whose advantage is 0, so that a step with few
+        informative groups moves the policy less, not more.
+        """
+        useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
+        metrics = {
+            "update/rollouts": float(len(useful)),
+            "update/tokens": float(sum(s.sampled for r in useful for s in r.sequences)),
+        }
+        if not useful:
+            return metrics | {"update/loss": 0.0, "update/grad_norm": 0.0, "update/clip_fraction": 0.0}
+        self._policy.model.train()
+        try:
+            return metrics | self._minibatches(useful, kept, advantages)
+        finally:
+            self._policy.model.eval()
+
+    def _minibatches(
+        self, useful: Sequence[FinishedRollout], kept: Sequence[FinishedRollout], advantages: dict[str, float]
+    ) -> dict[str, float]:
+        parts = _split_by_group(useful, self._settings.minibatches)
+        old = None
+        if len(parts) > 1:  # the first optimizer step would make the later minibatches off-policy without this
+            with torch.no_grad():
+                old = {r.rollout_id: self._logprobs(r.sequences) for r in useful}
+        share = sum(s.sampled for r in kept for s in r.sequences) / len(parts)
+        results = [
+            self._optimize([_Item(s, advantages[r.rollout_id]) for r in part for s in r.sequences], share, part, old)
+            for part in parts
+        ]
+        return {name: sum(r[name] for r in results) / len(results) for name in results[0]}
+
+    def _optimize(
+        self,
+        items: list[_Item],
+        tokens: float,
+        part: Sequence[FinishedRollout],
+        old: dict[str, list[torch.Tensor]] | None,
+    ) -> dict[str, float]:
+        """One optimizer step over `items`, in micro-batches of similar length."""
+        recorded = [row for r in part for row in old[r.rollout_id]] if old else [None] * len(items)
+        paired = sorted(zip(items, recorded, strict=True), key=lambda pair: len(pair[0].sequence))
+        size = self._settings.micro_batch
+        total_loss = clipped = 0.0
+        self.optimizer.zero_grad(set_to_none=True)
+        for start in range(0, len(paired), size):
+            loss, count = self._loss(paired[start : start + size], tokens)
+            loss.backward()
+            total_loss += float(loss)
+            clipped += count
+        norm = torch.nn.utils.clip_grad_norm_(self._policy.model.parameters(), self._settings.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return {
+            "update/loss": total_loss,
+            "update/grad_norm": float(norm),
+            "update/clip_fraction": clipped / max(1, sum(i.sequence.sampled for i in items)),
+        }
+
+    def _loss(self, batch: Sequence[tuple[_Item, torch.Tensor | None]], tokens: float) -> tuple[torch.Tensor, float]:
+        sequences = [item.sequence for item, _ in batch]
+        new, mask = token_logprobs(self._policy.model, sequences, bf16=self._bf16)
+        old = new.detach().clone()
+        for row, (_, recorded) in enumerate(batch):
+            if recorded is not None:
+                old[row, : len(recorded)] = recorded
+        settings = self._settings
+        loss, clipped = clipped_loss(
+            new,
+            old,
+            torch.tensor([item.advantage for item, _ in batch]),
+            mask,
+            clip_low=settings.clip_low,
+            clip_high=settings.clip_high,
+            tokens=tokens,
+        )
+        if self._reference is not None:
+            with torch.no_grad():
+                reference, _ = token_logprobs(self._reference, sequences, bf16=self._bf16)
+            loss = loss + settings.kl_coef * kl_penalty(new, reference, mask, tokens=tokens)
+        return loss, clipped
+
+    def _logprobs(self, sequences: Sequence[TokenSequence]) -> list[torch.Tensor]:
+        values, _ = token_logprobs(self._policy.model, sequences, bf16=self._bf16)
+        return [row[: len(s.response_ids)] for row, s in zip(values, sequences, strict=True)]
+
+
+def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:
+    """At most `parts` lists of about equal size; a group is never split."""
+    groups: dict[str, list[FinishedRollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.group, []).append(rollout)
+    members = list(groups.values())
+    count = min(parts, len(members))
+    return [[r for group in members[i::count] for r in group] for i in range(count)]

@@ -1,0 +1,136 @@
+"""The living half of a local run: the policy, its service, its optimizer, and where it stands."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+# Read when torch loads libgomp, whose threads wait for each other in a busy loop, by default for milliseconds. Where
+# another process wants the core, a backward pass took up to five times as long; on an idle machine it gains nothing.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+from sql_agent.backends.local import checkpoint
+from sql_agent.backends.local.grpo_trainer import GrpoTrainer
+from sql_agent.backends.local.policy_service import PolicyService
+from sql_agent.backends.policy.forward import bf16_in_hardware
+from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
+from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.config.default_paths import question_file
+from sql_agent.config.settings import Settings
+from sql_agent.data.question_files import load_questions
+from sql_agent.database import SqliteDatabase
+from sql_agent.database.factory import database_from_settings
+from sql_agent.schemas import Question
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_log import RunLog
+
+if TYPE_CHECKING:
+    from sql_agent.rl.rollouts import (
+        FinishedRollout,  # agent-lightning takes seconds to import; asking needs none of it
+    )
+
+
+class PolicyTrainer:
+    """Everything that needs torch. `step` counts finished updates, `saved` is the step of the last checkpoint."""
+
+    def __init__(self, settings: Settings, log: RunLog, policy: Policy, sock: socket.socket, *, bf16: bool) -> None:
+        self._settings = settings
+        self._log = log
+        self._policy = policy
+        self.step = 0
+        self.saved = 0
+        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16)
+        self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock)
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        log: RunLog,
+        train: Sequence[Question],
+        ui: Ui,
+        *,
+        sock: socket.socket,
+        resume: bool,
+        stopped: Callable[[], bool],
+    ) -> PolicyTrainer:
+        """Load the checkpoint to resume from, or fine-tune, and serve the result on `sock`."""
+        bf16 = _prepare_torch(settings)
+        if resume:
+            folder = checkpoint.latest(log.folder)
+            with ui.status(f"Loading {folder}"):
+                trainer = cls(
+                    settings,
+                    log,
+                    load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir),
+                    sock,
+                    bf16=bf16,
+                )
+                checkpoint.restore_optimizer(folder, trainer.trainer.optimizer)
+            trainer.step = trainer.saved = checkpoint.step_of(folder)
+            log.forget_after(trainer.step)
+            return trainer
+        with database_from_settings(settings) as database:
+            policy = _supervised(settings, train, database, ui, bf16=bf16, stopped=stopped)
+        return cls(settings, log, policy, sock, bf16=bf16)
+
+    def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
+        """One GRPO update; returns its metrics."""
+        with self._service.weights_locked():
+            metrics = self.trainer.update(kept, advantages)
+        self.step += 1
+        return metrics
+
+    def save(self) -> None:
+        """Write a checkpoint of the present step."""
+        keep = self._settings.train.keep_checkpoints
+        checkpoint.save(self._log.folder, self.step, self._policy, self.trainer.optimizer, keep=keep)
+        self.saved = self.step
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._service.close()
+
+
+def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) -> PolicyService:
+    """Serve a policy for asking only: `settings.model` as it is, or the embedded model after supervised fine-tuning."""
+    bf16 = _prepare_torch(settings)
+    if settings.model:
+        with ui.status(f"Loading {settings.model}"):
+            policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
+    else:
+        train = load_questions(question_file(settings, "train"))
+        policy = _supervised(settings, train, database, ui, bf16=bf16)
+    return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
+
+
+def _prepare_torch(settings: Settings) -> bool:
+    """Set the number of threads; returns whether to use bf16."""
+    prepare_torch(settings.local.threads)
+    return bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
+
+
+def _supervised(
+    settings: Settings,
+    train: Sequence[Question],
+    database: SqliteDatabase,
+    ui: Ui,
+    *,
+    bf16: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Policy:
+    with ui.status("Loading the model"):
+        return supervised_policy(
+            settings.model,
+            train,
+            database,
+            settings=settings.sft,
+            local=settings.local,
+            seed=settings.seed,
+            micro_batch=settings.train.micro_batch,
+            bf16=bf16,
+            stopped=stopped,
+            progress=ui.sft,
+        )

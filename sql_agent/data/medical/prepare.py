@@ -1,0 +1,65 @@
+"""Makes question files of a database, and the sample itself where a run uses it and it is not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from sql_agent.config.default_paths import database_path, questions_folder
+from sql_agent.config.settings import Settings
+from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.questions.generate import make_questions
+from sql_agent.data.medical.sample_database import build_database
+from sql_agent.data.medical.sample_facts import load_facts
+from sql_agent.data.medical.verify import verify
+from sql_agent.data.question_files import write_jsonl, write_parquet
+from sql_agent.errors import DataError
+from sql_agent.schemas import Lang, Question
+
+
+def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
+    """Make the sample's database and questions if `settings` use them and they are missing; `say` hears of each.
+
+    A database that the user named is never made. Raises DataError when a file cannot be written.
+    """
+    if settings.database.path is not None:
+        return
+    path = database_path(settings)
+    if not path.exists():
+        counts = build_database(load_facts(), settings.lang, path)
+        say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
+    given = {"train": settings.data.train_file, "val": settings.data.val_file}
+    folder = questions_folder(path)
+    if any(file is None and not (folder / f"{split}.parquet").exists() for split, file in given.items()):
+        made = make_question_files(path, folder, settings.lang)
+        say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
+
+
+def make_question_files(
+    database: Path, folder: Path, lang: Lang | None, *, seed: int = 0, per_type: int | None = None
+) -> dict[str, list[Question]]:
+    """Write train, val and test questions about `database` to `folder`; returns them by split.
+
+    Every gold SQL is run first. `lang` None takes the language of the names. Raises DataError when the database gives
+    no question or a file cannot be written.
+    """
+    catalog = read_catalog(database, lang)
+    made = make_questions(catalog, seed=seed, per_type=per_type)
+    verify((question for questions in made.values() for question in questions), catalog, database)
+    _write(made, folder)
+    return made
+
+
+def _write(made: Mapping[str, Sequence[Question]], folder: Path) -> None:
+    if not any(made.values()):
+        raise DataError("the database gives no question at all", hint="check that its fields are filled")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, questions in made.items():
+            write_parquet(folder / f"{split}.parquet", questions)
+        write_jsonl(
+            folder / "qa_dataset.jsonl",
+            ((question, {"split": split}) for split, questions in made.items() for question in questions),
+        )
+    except OSError as error:
+        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error

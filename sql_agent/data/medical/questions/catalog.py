@@ -1,0 +1,169 @@
+"""A whole medical database in memory, with the look-ups that making questions needs."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sql_agent.data.medical.phrasing import wording
+from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS
+from sql_agent.database.opening import read_only_connection, read_schema
+from sql_agent.database.schema import MEDICAL_TABLES, fold
+from sql_agent.errors import DatabaseFileError
+from sql_agent.schemas import Lang
+
+# Names with these would break SQL patterns, or the marks that separate facts in an answer.
+_AWKWARD = re.compile(r"[%_;；:：,，、\"“”\n\t]")
+# What separates items in one of the languages, and so cannot stand inside one.
+_BREAKS = re.compile(r"[;；\n]")
+_CHINESE = re.compile(r"[一-鿿]")
+_MAX_NAME = {"en": 40, "zh": 20}
+# Where one column ends and the next begins; in no text of a database.
+_WALL = "\x00"
+
+EntityKey = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Entity:
+    """One row. `askable`: its name stands in one row only and fits into a question and an answer."""
+
+    table: str
+    row_id: int
+    name: str
+    values: Mapping[str, str | None]
+    askable: bool
+
+    @property
+    def key(self) -> EntityKey:
+        return self.table, self.name
+
+
+class Catalog:
+    """All rows of both tables. `lang` is the language of their names unless it is given."""
+
+    def __init__(self, tables: Mapping[str, list[dict[str, object]]], lang: Lang | None = None) -> None:
+        self.lang: Lang = lang or _language(tables)
+        self.rows: dict[str, tuple[Entity, ...]] = {
+            table: tuple(_entities(table, rows, self.lang)) for table, rows in tables.items()
+        }
+        self.columns = {table: tuple(rows[0]) for table, rows in tables.items()}
+        self._by_name = {entity.key: entity for rows in self.rows.values() for entity in rows}
+        self._haystacks: dict[tuple[str, str], tuple[str, list[int]]] = {}
+        self._items: dict[tuple[str, int, str], list[str]] = {}
+        self._starts = {table: _name_starts(rows) for table, rows in self.rows.items()}
+
+    def askable(self, table: str) -> list[Entity]:
+        """The rows that a question can name, in the order of the table."""
+        return [entity for entity in self.rows[table] if entity.askable]
+
+    def find(self, table: str, name: str) -> Entity | None:
+        """A row with exactly this name."""
+        return self._by_name.get((table, name))
+
+    def items(self, entity: Entity, column: str) -> list[str]:
+        """The distinct items of a field without their full stop, each a substring of the field; [] when it says
+        nothing."""
+        key = entity.table, entity.row_id, column
+        if key not in self._items:
+            self._items[key] = _items(entity.values.get(column) or "", self.lang)
+        return self._items[key]
+
+    def rows_with(self, table: str, column: str, text: str) -> list[Entity]:
+        """The rows that `column LIKE '%text%'` selects, in the order of the table; `text` holds no wildcard."""
+        haystack, starts = self._haystack(table, column)
+        needle, found, position = fold(text), [], 0
+        while (position := haystack.find(needle, position)) >= 0:
+            index = bisect.bisect_right(starts, position) - 1
+            found.append(self.rows[table][index])
+            position = starts[index + 1] if index + 1 < len(starts) else len(haystack)
+        return found
+
+    def names_in(self, table: str, text: str) -> Iterator[tuple[Entity, int]]:
+        """Every row of `table` whose name occurs in `text` as LIKE compares, and where; occurrences may overlap."""
+        folded = fold(text)
+        starts = self._starts[table]
+        for position in range(len(folded)):
+            # A name of one character is filed under that character, every other under its first two.
+            for start in {folded[position], folded[position : position + 2]}:
+                for name, entity in starts.get(start, ()):
+                    if folded.startswith(name, position):
+                        yield entity, position
+
+    def _haystack(self, table: str, column: str) -> tuple[str, list[int]]:
+        """One long text of the whole column, folded, and where each row starts in it: one search finds all rows."""
+        if (table, column) not in self._haystacks:
+            starts, pieces, length = [], [], 0
+            for entity in self.rows[table]:
+                piece = fold(entity.values.get(column) or "") + _WALL
+                starts.append(length)
+                pieces.append(piece)
+                length += len(piece)
+            self._haystacks[table, column] = "".join(pieces), starts
+        return self._haystacks[table, column]
+
+
+def read_catalog(path: Path, lang: Lang | None = None) -> Catalog:
+    """Read the database at `path`. Raises DatabaseFileError when it is not a filled medical database."""
+    read_schema(path)
+    try:
+        connection = read_only_connection(path)
+        try:
+            tables = {table: _read(connection, table) for table in MEDICAL_TABLES}
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise DatabaseFileError(f"{path} cannot be read: {error}", hint="check the file") from error
+    for table, rows in tables.items():
+        ids = {row["id"] for row in rows}
+        if len(ids) < len(rows) or not all(isinstance(row_id, int) for row_id in ids):
+            raise DatabaseFileError(f"{path}: {table}.id is not a different whole number in each row")
+    return Catalog(tables, lang)
+
+
+def _read(connection: sqlite3.Connection, table: str) -> list[dict[str, object]]:
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY id")
+    columns = [fold(item[0]) for item in cursor.description]
+    return [dict(zip(columns, row, strict=True)) for row in cursor]
+
+
+def _entities(table: str, rows: list[dict[str, object]], lang: Lang) -> Iterator[Entity]:
+    name_column = NAME_COLUMNS[table]
+    counts = Counter(fold(str(row[name_column])) for row in rows)
+    for row in rows:
+        name = str(row[name_column])
+        askable = (
+            row[name_column] is not None
+            and counts[fold(name)] == 1
+            and name == name.strip()
+            and 2 <= len(name) <= _MAX_NAME[lang]
+            and not _AWKWARD.search(name)
+        )
+        values = {column: value for column, value in row.items() if isinstance(value, str)}
+        yield Entity(table, int(str(row["id"])), name, values, askable)
+
+
+def _items(text: str, lang: Lang) -> list[str]:
+    parts = text.split(SEPARATORS[lang].strip())
+    items = list(dict.fromkeys(part.strip().rstrip("。.").strip() for part in parts))
+    unclear = any(not item or item.lower() in wording(lang).meaningless or _BREAKS.search(item) for item in items)
+    return [] if unclear else items
+
+
+def _name_starts(rows: tuple[Entity, ...]) -> dict[str, list[tuple[str, Entity]]]:
+    starts: dict[str, list[tuple[str, Entity]]] = {}
+    for entity in rows:
+        name = fold(entity.name)
+        if name:
+            starts.setdefault(name[:2], []).append((name, entity))
+    return starts
+
+
+def _language(tables: Mapping[str, list[dict[str, object]]]) -> Lang:
+    names = [str(row[NAME_COLUMNS[table]]) for table, rows in tables.items() for row in rows]
+    return "zh" if 2 * sum(bool(_CHINESE.search(name)) for name in names) > len(names) else "en"

@@ -1,0 +1,58 @@
+"""Questions that the database cannot answer: an empty field, or a drug or disease that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sql_agent.data.medical.questions.draft import Draft, Source, quoted
+from sql_agent.data.medical.sample_facts import NAME_COLUMNS
+from sql_agent.schemas import TaskType
+
+_POOLS: dict[str, TaskType] = {"drugs_info": "drug_field", "disease": "disease_field"}
+
+
+def unanswerable(source: Source) -> Iterator[Draft]:
+    """Worded like the questions about a field; the gold SQL returns NULL or no row."""
+    for table in source.catalog.rows:
+        yield from _empty_fields(source, table)
+        yield from _absent_names(source, table)
+
+
+def _empty_fields(source: Source, table: str) -> Iterator[Draft]:
+    rows = source.catalog.rows[table]
+    for column in source.columns(table):
+        somewhere = any(entity.values.get(column) for entity in rows)
+        for entity in source.some(table):
+            if not entity.values.get(column):
+                yield _draft(source, table, column, entity.name, f"{table}, {'some' if somewhere else 'all'} empty")
+
+
+def _absent_names(source: Source, table: str) -> Iterator[Draft]:
+    words = source.wording
+    invented = [stem + ending for stem in words.invented_stems for ending in words.invented_endings[table]]
+    for kind, names in (("real", words.absent[table]), ("invented", invented)):
+        for name in names:
+            if not _occurs(source, name):
+                for column in source.columns(table):
+                    yield _draft(source, table, column, name, f"{table}, {kind} name")
+
+
+def _occurs(source: Source, name: str) -> bool:
+    """Whether a row has this name, a longer one, or a part of it."""
+    return any(source.catalog.rows_with(table, NAME_COLUMNS[table], name) for table in source.catalog.rows) or bool(
+        source.mentioned([name])
+    )
+
+
+def _draft(source: Source, table: str, column: str, name: str, bucket: str) -> Draft:
+    return Draft(
+        task_type="unanswerable",
+        pool=_POOLS[table],
+        column=(table, column),
+        slots={"name": name},
+        sql=f"SELECT {column} FROM {table} WHERE {NAME_COLUMNS[table]} = {quoted(name)}",
+        answer=source.wording.no_answer,
+        evidence=(),
+        entities=frozenset({(table, name)}),
+        bucket=bucket,
+    )

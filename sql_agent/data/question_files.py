@@ -1,0 +1,118 @@
+"""Reads and writes question files: parquet and JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from sql_agent.errors import DataError
+from sql_agent.schemas import Question
+from sql_agent.system.files import atomic_write
+
+REQUIRED = ("id", "question", "answer")
+_EVIDENCE = pa.struct([("table", pa.string()), ("row_id", pa.int64()), ("field", pa.string()), ("quote", pa.string())])
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in (*REQUIRED, "sql")),
+        ("evidence", pa.list_(_EVIDENCE)),
+        ("task_type", pa.string()),
+        ("lang", pa.string()),
+    ]
+)
+
+
+def load_questions(path: str | Path) -> list[Question]:
+    """The questions of a .parquet or .jsonl file; `id`, `question` and `answer` are required, other columns of
+    `Question` may be missing and foreign ones are left out.
+
+    Raises DataError that names file, row (from 1) and column when something is wrong, or when there is no question.
+    """
+    path = Path(path)
+    questions: list[Question] = []
+    lines: dict[str, int] = {}
+    for number, row in _rows(path):
+        question = _question(path, number, row)
+        if question.id in lines:
+            raise DataError(f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}")
+        lines[question.id] = number
+        questions.append(question)
+    if not questions:
+        raise DataError(f"{path} holds no question", hint=f"each row needs {', '.join(REQUIRED)}")
+    return questions
+
+
+def write_parquet(path: Path, questions: Sequence[Question]) -> None:
+    """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
+
+    The file is there once it is whole.
+    """
+    rows = [question.model_dump(mode="json") for question in questions]
+    with atomic_write(path) as unfinished:
+        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), unfinished)
+
+
+def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
+    """Write one JSON object a line: the question's fields and the extra ones beside it."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for question, extra in rows:
+            file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
+
+
+def _rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    if path.suffix not in {".parquet", ".jsonl"}:
+        raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert it to one of them")
+    try:
+        return _parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
+
+
+def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    try:
+        with path.open("rb") as file:
+            rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+    except pa.ArrowException as error:
+        raise DataError(f"{path} is not a parquet file: {error}") from None
+    return list(enumerate(rows, 1))
+
+
+def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    rows: list[tuple[int, Mapping[str, Any]]] = []
+    try:
+        # Only "\n" ends a line: texts may hold the other characters that splitlines() splits at.
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}, row {number} is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, row {number} is not a JSON object")
+        rows.append((number, row))
+    return rows
+
+
+def _question(path: Path, number: int, row: Mapping[str, Any]) -> Question:
+    for column in REQUIRED:
+        if not isinstance(row.get(column), str) or not row[column].strip():
+            raise DataError(
+                f"{path}, row {number}, column {column}: missing, empty or not a text",
+                hint=f"each row needs {', '.join(REQUIRED)} as texts",
+            )
+    known = {name: row[name] for name in Question.model_fields if row.get(name) is not None}
+    try:
+        return Question.model_validate(known)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        column = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path}, row {number}, column {column}: {first['msg']}") from None

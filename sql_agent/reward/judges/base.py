@@ -1,0 +1,79 @@
+"""What a judge is: it takes one case and gives a verdict, or raises JudgeError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from pydantic import Field
+
+from sql_agent.schemas import QueryCall, Question, Record, Usage
+
+
+class JudgeCase(Record):
+    """What a judge looks at: the question with its reference, the agent's final answer, and its queries in order."""
+
+    question: Question
+    answer: str
+    calls: tuple[QueryCall, ...] = ()
+
+
+class Verdict(Record):
+    """A judge's score in 0.0–1.0, the criteria that led to it, one sentence of why, and what it cost.
+
+    A criterion is in 0.0–1.0; one that only takes points away, such as safety, is in -1.0–0.0.
+    """
+
+    score: float = Field(ge=0.0, le=1.0)
+    criteria: dict[str, float] = Field(default_factory=dict)
+    reason: str = ""
+    usage: Usage = Usage()
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Anything that grades cases. A judge of judges (a panel, a cache) has the same shape and wraps others."""
+
+    @property
+    def name(self) -> str:
+        """What the verdicts of this judge are filed under."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Its kind with a version, and the settings that decide a verdict, such as model and rubric.
+
+        Raise the version when prompts or rules change: another identity is another judge, to be evaluated anew.
+        """
+        ...
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        """Grade one case; raises JudgeError when no score can be given, which drops the rollout."""
+        ...
+
+
+@runtime_checkable
+class GroupJudge(Judge, Protocol):
+    """A judge that also compares the answers to one question; its `grade` is the score of an answer by itself."""
+
+    async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
+        """One verdict for each case, in order, given what `grade` made of each by itself.
+
+        Raises JudgeError when the cases could not be compared.
+        """
+        ...
+
+
+class JudgeWrapper:
+    """Base of what changes another judge's grading, not who it is: name and identity are the inner judge's."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    @property
+    def name(self) -> str:
+        return self._judge.name
+
+    @property
+    def identity(self) -> str:
+        return self._judge.identity

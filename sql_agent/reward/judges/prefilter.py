@@ -1,0 +1,77 @@
+"""Answers that no judge needs to see: they earn 0 before any call."""
+
+from __future__ import annotations
+
+import re
+
+from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
+from sql_agent.reward.judges.text import normalise, tokens
+
+_RAW = re.compile(
+    r'^\s*[\[{(]\s*[\[{(\'"\d]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
+    re.IGNORECASE | re.DOTALL,
+)
+# What only someone who wants to move a grader writes. A phrase that the question, the reference or a row holds as well
+# is medicine ("pain score") and stays.
+_TO_THE_JUDGE = re.compile(
+    r"\b(?:full|maximum|top|perfect) (?:marks?|score|credit|points?)\b|\b(?:10/10|100/100|five stars)\b"
+    r"|\b(?:judges?|graders?|evaluators?|examiners?|reviewers?|rubric|benchmark)\b|\breference (?:answers?|facts?)\b"
+    r"|\b(?:ignore|disregard|forget) (?:all |any |the |your )*"
+    r"(?:previous|above|prior|earlier|preceding|reference|rubric)\b"
+    r"|\bscore ?(?:[:=]|of|is|should be|must be) ?(?:1(?:\.0)?|10|100)\b"
+    r"|\b(?:grade|rate|score|mark) (?:this|it|me|my answer)\b"
+    r"|\b(?:system|assistant|developer) ?(?:prompt|message|override|note)\b|<\|im_(?:start|end)\|>|\[/?inst\]"
+    r'|</?think|"score"'
+    r"|满分|打分|得分|参考答案|评委|评分者|评分员|评审|阅卷|给(?:我|本|这|该)[^。；，]{0,8}分"
+    r"|忽略[^。；，]{0,10}(?:指令|要求|规则|标准|内容|参考)|系统(?:提示|指令|消息)"
+)
+
+
+def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
+    """Why `case` earns nothing whatever a judge may say; None when it has to be judged."""
+    answer = case.answer
+    queried = any(call.answer.status == "ok" for call in case.calls)
+    stops = (
+        ("empty answer", not answer.strip()),
+        ("no word and no number in the answer", not tokens(answer)),
+        (f"more than {max_chars} characters", len(answer) > max_chars),
+        ("raw data or SQL instead of an answer", is_raw(answer)),
+        ("no successful query", _needs_a_query(case) and not queried),
+        ("speaks to the judge", addresses_the_judge(case)),
+    )
+    return next((reason for reason, stopped in stops if stopped), None)
+
+
+def is_raw(answer: str) -> bool:
+    """Whether the answer is JSON, a tuple of rows, a tool call or SQL."""
+    return _RAW.search(answer) is not None
+
+
+def addresses_the_judge(case: JudgeCase) -> bool:
+    """Whether the answer wants to move its grader, in words that neither question, reference nor rows hold."""
+    sources = [case.question.question, case.question.answer]
+    sources += [str(cell) for call in case.calls for row in call.answer.records for cell in row]
+    allowed = normalise(" ".join(sources))
+    return any(match.group() not in allowed for match in _TO_THE_JUDGE.finditer(normalise(case.answer)))
+
+
+def _needs_a_query(case: JudgeCase) -> bool:
+    """Questions of the generator do; a user's own question does when it says how it is looked up."""
+    question = case.question
+    return question.sql is not None or question.task_type is not None or bool(question.evidence)
+
+
+class PrefilteredJudge(JudgeWrapper):
+    """A judge behind the gates: what they stop scores 0 without a call, with the prefilter as the reason."""
+
+    def __init__(self, judge: Judge, *, max_chars: int) -> None:
+        super().__init__(judge)
+        self._max_chars = max_chars
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        """The judge's verdict, or 0 for what a prefilter stops. Raises JudgeError as the judge does."""
+        stopped = prefilter(case, max_chars=self._max_chars)
+        if stopped is None:
+            verdict = await self._judge.grade(case)
+            return verdict.model_copy(update={"criteria": verdict.criteria | {"prefiltered": 0.0}})
+        return Verdict(score=0.0, criteria={"prefiltered": 1.0}, reason=f"prefilter: {stopped}")

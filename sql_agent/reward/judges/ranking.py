@@ -1,0 +1,127 @@
+"""Rank all answers of a group in one call, as RULER does (OpenPipe, "RULER: Relative Universal LLM-Elicited Rewards").
+
+GRPO compares the rollouts of a group with each other, and a model tells better from worse more reliably than it puts a
+number on either.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
+from sql_agent.reward.judges.client import JudgeClient, read_reply
+from sql_agent.reward.judges.prefilter import prefilter
+from sql_agent.reward.judges.prompt_template import prompt_text, render, rows_text
+from sql_agent.reward.judges.text import plain_text
+from sql_agent.schemas import Usage
+
+_MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
+_REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
+
+
+class RankedAnswer(BaseModel):
+    """What the model says of one answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answer: int
+    reason: str
+    score: Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
+
+
+class Ranking(BaseModel):
+    """What the model must reply."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ranking: list[RankedAnswer]
+
+
+class RankingJudge:
+    """The judge "ranking". `absolute` grades a single answer, and its score stays as the criterion "absolute"."""
+
+    name = "ranking"
+
+    def __init__(self, client: JudgeClient, absolute: Judge, *, max_chars: int) -> None:
+        self._client = client
+        self._absolute = absolute
+        self._max_chars = max_chars
+
+    @property
+    def identity(self) -> str:
+        """That of the absolute judge: it is the one that can be held against labels."""
+        return self._absolute.identity
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        """Grade one case by itself, as in validation, where there is nothing to compare with."""
+        return await self._absolute.grade(case)
+
+    async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
+        """Scores of the answers to one question, relative to each other, in order; `own` are those of `grade`.
+
+        What the prefilter stops keeps its 0 and is not shown. Equal answers with equal rows are shown once and score
+        the same; with fewer than two different ones there is nothing to rank, and each keeps its own score. The usage,
+        without that of `own`, is on the first verdict. Raises JudgeError.
+        """
+        shown = _different([c for c in cases if prefilter(c, max_chars=self._max_chars) is None])
+        ranked_answers, usage = (await self._ask(shown)) if len(shown) > 1 else ({}, Usage())
+        verdicts: list[Verdict] = []
+        for case, alone in zip(cases, own, strict=True):
+            ranked = ranked_answers.get(_key(case))
+            score, reason = (ranked.score, ranked.reason) if ranked else (alone.score, alone.reason)
+            criteria = alone.criteria | {"absolute": alone.score}
+            spent = Usage() if verdicts else usage
+            verdicts.append(Verdict(score=score, criteria=criteria, reason=reason, usage=spent))
+        return verdicts
+
+    async def _ask(self, shown: list[JudgeCase]) -> tuple[dict[str, RankedAnswer], Usage]:
+        count = len(shown)
+        ranking, usage = await self._client.ask(
+            self.prompt(shown), Ranking.model_json_schema(), lambda text: parse_ranking(text, count), repair=_REPAIR
+        )
+        return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
+
+    def prompt(self, shown: Sequence[JudgeCase]) -> str:
+        """What the model is shown: the answers as 1, 2, …, each in a fence of its own with the rows it stands on."""
+        lang = shown[0].question.lang
+        values = {"question": shown[0].question.question, "reference": shown[0].question.answer}
+        blocks = []
+        for number, case in enumerate(shown, 1):
+            values |= {
+                f"rows_{number}": rows_text(case.calls, max_chars=_MAX_ROWS_CHARS),
+                f"answer_{number}": plain_text(case.answer),
+            }
+            blocks.append(
+                f"{{fence}} rows behind answer {number}\n{{rows_{number}}}\n{{fence_end}}\n"
+                f"{{fence}} answer {number}\n{{answer_{number}}}\n{{fence_end}}"
+            )
+        form = {"ranking": [{"answer": 1, "reason": "…", "score": 0.0}]}
+        template = prompt_text("ranking", lang)
+        # The template's own parts first: the pass that puts in data must be the only one that sees data.
+        template = template.replace("{answers}", "\n".join(blocks)).replace("{form}", json.dumps(form))
+        return render(template, values)
+
+
+def parse_ranking(text: str, count: int) -> Ranking | None:
+    """The ranking in a reply; None unless each of 1..`count` is there exactly once."""
+    ranking = read_reply(text, Ranking)
+    if ranking is None or sorted(p.answer for p in ranking.ranking) != list(range(1, count + 1)):
+        return None
+    return ranking
+
+
+def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
+    """One case of each answer with its rows, in an order that does not depend on who came first."""
+    by_key = {_key(case): case for case in cases}
+    keys = sorted(by_key)
+    random.Random("".join(keys)).shuffle(keys)  # models favour ranked_answers in a list
+    return [by_key[key] for key in keys]
+
+
+def _key(case: JudgeCase) -> str:
+    return json.dumps([plain_text(case.answer), rows_text(case.calls, max_chars=_MAX_ROWS_CHARS)])

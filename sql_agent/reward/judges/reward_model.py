@@ -1,0 +1,83 @@
+"""Judge an answer with a reward model behind HTTP: POST {prompt, response} -> {score}."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from sql_agent.errors import JudgeError
+from sql_agent.reward.judges.base import JudgeCase, Verdict
+from sql_agent.reward.judges.client import RETRIED_STATUS, RetryableError, keep_trying
+from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
+from sql_agent.schemas import Usage
+
+
+class RewardModelJudge:
+    """The judge "reward-model". It sees the question and the answer, neither the reference nor the rows.
+
+    `low` and `high` are the ends of the model's scale, which becomes 0.0–1.0. A score beyond them is an error, since a
+    silent clip would hide that the scale is another one.
+    """
+
+    name = "reward-model"
+
+    def __init__(
+        self, url: str, limits: CallLimits, *, timeout_s: float, attempts: int, low: float = 0.0, high: float = 1.0
+    ) -> None:
+        self._url = url
+        self._gate = EndpointLimiter(limits)
+        self._timeout_s = timeout_s
+        self._attempts = attempts
+        self._low, self._high = low, high
+        self._client: httpx.AsyncClient | None = None
+
+    @property
+    def identity(self) -> str:
+        return f"reward-model/1:{self._url}:{self._low:g}:{self._high:g}"
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        """Grade one case. Raises JudgeError when no score came, or one that is off the scale."""
+        requests = 0
+
+        async def once() -> Any:
+            nonlocal requests
+            requests += 1
+            return await self._post({"prompt": case.question.question, "response": case.answer})
+
+        try:
+            reply = await keep_trying(once, self._attempts)
+        except RetryableError as error:
+            raise self._error(f"{error} ({requests} requests)", requests) from None
+        raw = reply.get("score") if isinstance(reply, dict) else None
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise self._error(f"the reply has no number under 'score': {str(reply)[:80]}", requests)
+        if not self._low <= raw <= self._high:
+            raise self._error(f"score {raw:g} is not within {self._low:g} to {self._high:g}", requests)
+        score = (raw - self._low) / (self._high - self._low)
+        return Verdict(score=score, criteria={"raw": float(raw)}, usage=Usage(requests=requests))
+
+    async def _post(self, body: dict[str, str]) -> Any:
+        if self._client is None:  # in the process that uses it, not before the runners fork
+            self._client = httpx.AsyncClient(timeout=self._timeout_s)
+        async with self._gate.call(0):
+            try:
+                response = await self._client.post(self._url, json=body)
+            except httpx.TransportError as error:
+                raise RetryableError(f"{type(error).__name__}: {error}") from None
+        if response.status_code in RETRIED_STATUS:
+            raise RetryableError(f"status {response.status_code}")
+        if response.status_code != httpx.codes.OK:
+            raise self._error(f"status {response.status_code}: {response.text[:80]!r}", 1)
+        try:
+            return response.json()
+        except json.JSONDecodeError:
+            raise RetryableError(f"the reply is not JSON: {response.text[:80]!r}", wait_s=0.0) from None
+
+    def _error(self, what: str, requests: int) -> JudgeError:
+        return JudgeError(
+            f"the reward model at {self._url} failed: {what}",
+            hint="check REWARD_MODEL_URL and judge.reward_model_range",
+            usage=Usage(requests=requests),
+        )

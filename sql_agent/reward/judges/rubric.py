@@ -1,0 +1,116 @@
+"""What a judging model is asked about an answer, and how its levels become one number."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from sql_agent.errors import ConfigError
+from sql_agent.schemas import Lang, Record
+
+
+class Level(Record):
+    """One named level of a criterion, and its value in -1.0–1.0."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
+    value: float = Field(ge=-1.0, le=1.0)
+    en: str
+    zh: str
+
+
+class Criterion(Record):
+    """One thing to look at. With `cap` the whole score is at most this criterion's value."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
+    weight: float = Field(gt=0.0)
+    cap: bool = False
+    en: str
+    zh: str
+    levels: Annotated[tuple[Level, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _levels_differ(self) -> Self:
+        if len({level.name for level in self.levels}) < len(self.levels):
+            raise ValueError(f"criterion {self.name!r} has two levels of one name")
+        return self
+
+    @property
+    def only_takes_away(self) -> bool:
+        return max(level.value for level in self.levels) <= 0.0
+
+    def value(self, level: str) -> float:
+        return next(candidate.value for candidate in self.levels if candidate.name == level)
+
+
+class Rubric(Record):
+    """All criteria. `reply_model()` is the shape of a reply: for each criterion a short reason, then a level."""
+
+    criterion: Annotated[tuple[Criterion, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _makes_a_score(self) -> Self:
+        if len({c.name for c in self.criterion}) < len(self.criterion):
+            raise ValueError("two criteria have one name")
+        if all(c.only_takes_away for c in self.criterion):
+            raise ValueError("no criterion gives points")
+        return self
+
+    def score(self, levels: Mapping[str, str]) -> tuple[float, dict[str, float]]:
+        """The score in 0.0–1.0 and each criterion's value, for a level name of every criterion.
+
+        Sum of weight x value over all criteria, divided by the weights of those that can give points; then not above
+        any criterion with `cap`, and within 0.0–1.0.
+        """
+        values = {c.name: c.value(levels[c.name]) for c in self.criterion}
+        weights = sum(c.weight for c in self.criterion if not c.only_takes_away)
+        score = sum(c.weight * values[c.name] for c in self.criterion) / weights
+        bound = min([1.0, *(values[c.name] for c in self.criterion if c.cap)])
+        return max(0.0, min(score, bound)), values
+
+    def as_text(self, lang: Lang) -> str:
+        """The criteria with their levels, for the prompt."""
+        lines = []
+        for c in self.criterion:
+            levels = "; ".join(f"{level.name} = {getattr(level, lang)}" for level in c.levels)
+            lines.append(f"- {c.name}: {getattr(c, lang)} {levels}")
+        return "\n".join(lines)
+
+    def reply_model(self) -> type[BaseModel]:
+        """A pydantic model of the reply: an object with, for each criterion, {"reason": str, "level": one name}."""
+        fields: dict[str, Any] = {}
+        for c in self.criterion:
+            names: Any = Literal[tuple(level.name for level in c.levels)]
+            part = create_model(c.name, __config__=ConfigDict(extra="forbid"), reason=(str, ...), level=(names, ...))
+            fields[c.name] = (part, ...)
+        reply: type[BaseModel] = create_model("Grades", __config__=ConfigDict(extra="forbid"), **fields)
+        return reply
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def load_rubric(path: Path | None) -> Rubric:
+    """The rubric of a TOML file; ours when `path` is None. Raises ConfigError that names the file and its fault."""
+    source = str(path) if path else "rubrics/default.toml"
+    try:
+        text = (path or files("sql_agent.reward.judges").joinpath("rubrics", "default.toml")).read_text(
+            encoding="utf-8"
+        )
+        return Rubric.model_validate(tomllib.loads(text))
+    except OSError as error:
+        raise ConfigError(f"cannot read the rubric {source}: {error.strerror}", hint="check judge.rubric") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the rubric {source} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ConfigError(
+            f"the rubric {source}: {where}: {first['msg']}", hint="see sql_agent/reward/judges/rubrics/default.toml"
+        ) from None

@@ -1,0 +1,67 @@
+"""Answers with a human's label, to see whether a judge can be trusted."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from sql_agent.errors import DataError
+from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.schemas import QueryCall, Question, Record
+
+
+class LabelledCase(Record):
+    """One answer as a judge sees it, with the score that a person gave it (0.0–1.0) and why.
+
+    `kind` groups answers of one sort, such as "partial" or, among the attacks, "keyword_salad".
+    """
+
+    question: Question
+    answer: str
+    calls: tuple[QueryCall, ...] = ()
+    label: Annotated[float, Field(ge=0.0, le=1.0)]
+    kind: str = ""
+    reason: str = ""
+
+    @property
+    def case(self) -> JudgeCase:
+        return JudgeCase(question=self.question, answer=self.answer, calls=self.calls)
+
+
+def shipped(name: str) -> list[LabelledCase]:
+    """Our own set, "labels" or "attacks", made from the sample's facts in both languages.
+
+    The judge `reference` was corrected until it agreed with these answers: they are its training set, not a proof.
+    """
+    text = files("sql_agent.reward.meta_evaluation").joinpath("labelled", f"{name}.jsonl").read_text(encoding="utf-8")
+    return _parse(text, name)
+
+
+def load_labelled(path: Path) -> list[LabelledCase]:
+    """A user's file, one JSON object a line. Raises DataError that names the line and what is wrong with it."""
+    try:
+        return _parse(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}", hint="give --labels a JSONL file") from None
+
+
+def _parse(text: str, source: str) -> list[LabelledCase]:
+    cases = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            cases.append(LabelledCase.model_validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise DataError(
+                f"{source}, line {number}: {where}: {first['msg']}",
+                hint="see LabelledCase in sql_agent/reward/meta_evaluation/dataset.py",
+            ) from None
+    if not cases:
+        raise DataError(f"{source} holds no labelled answer")
+    return cases

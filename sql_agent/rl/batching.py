@@ -1,0 +1,28 @@
+"""Pick questions from a file, reproducibly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from sql_agent.schemas import Question
+
+
+def evenly_spaced(questions: Sequence[Question], count: int) -> list[Question]:
+    """At most `count` questions, evenly over the whole file, always the same ones."""
+    step = max(1.0, len(questions) / count)
+    return [questions[int(i * step)] for i in range(min(count, len(questions)))]
+
+
+def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
+    """The questions of a step (1-based): passes over the shuffled set, each pass in an order of its own.
+
+    A function of seed and step alone, so a resumed run goes on with exactly the questions it would have had.
+    """
+    chosen = []
+    for position in range((step - 1) * count, step * count):
+        epoch, index = divmod(position, len(questions))
+        order = list(range(len(questions)))
+        random.Random(f"{seed}-{epoch}").shuffle(order)
+        chosen.append(questions[order[index]])
+    return chosen

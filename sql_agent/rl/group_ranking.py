@@ -1,0 +1,95 @@
+"""Grade the rollouts of a group against each other, once all of them are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sql_agent.errors import JudgeError
+from sql_agent.reward import GroupJudge, JudgeCase, Verdict
+from sql_agent.reward.hybrid import reward_parts
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.schemas import RewardParts, RolloutRecord, Usage
+
+
+async def rank_groups(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
+    """`rollouts` of any number of groups, in order, with rewards relative to their group."""
+    groups: dict[str, list[FinishedRollout]] = defaultdict(list)
+    for rollout in rollouts:
+        groups[rollout.group].append(rollout)
+    ranked = await asyncio.gather(*(rank_group(judge, members) for members in groups.values()))
+    by_id = {rollout.rollout_id: rollout for members in ranked for rollout in members}
+    return [by_id[rollout.rollout_id] for rollout in rollouts]
+
+
+async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
+    """The rollouts of one group, in order, with rewards relative to each other; those already dropped stay so.
+
+    When the judge fails, all of the group are dropped with its reason: half a ranking is no ranking.
+    """
+    kept = [r for r in rollouts if r.dropped is None]
+    records = [r.record for r in kept if r.record is not None]
+    rewards = [record.reward for record in records if record.reward is not None]
+    if not kept:
+        return list(rollouts)
+    if len(rewards) < len(kept):
+        raise ValueError("a kept rollout has no record or no reward")
+    cases = [JudgeCase(question=r.question, answer=r.answer, calls=r.calls) for r in records]
+    own = [Verdict(score=r.judge, criteria=r.criteria, reason=r.reason) for r in rewards]
+    try:
+        verdicts = await judge.rank(cases, own)
+    except JudgeError as error:
+        reason = f"judge: {error}"
+        usages = [error.usage or Usage(), *[Usage()] * (len(kept) - 1)]
+        dropped = {
+            rollout.rollout_id: replace(rollout, dropped=reason, record=_dropped(record, reason, usage))
+            for rollout, record, usage in zip(kept, records, usages, strict=True)
+        }
+        return [dropped.get(r.rollout_id, r) for r in rollouts]
+    changed = {
+        rollout.rollout_id: _with_reward(rollout, record, reward_parts(case, verdict, judge.name), verdict.usage)
+        for rollout, record, case, verdict in zip(kept, records, cases, verdicts, strict=True)
+    }
+    return [changed.get(r.rollout_id, r) for r in rollouts]
+
+
+class GroupBarrier:
+    """Seats the rollouts of a group as they come in, and ranks them when all `size` are there or lost."""
+
+    def __init__(self, judge: GroupJudge, size: int) -> None:
+        self._judge = judge
+        self._size = size
+        self._groups: dict[str, tuple[list[FinishedRollout | None], asyncio.Future[dict[str, FinishedRollout]]]] = {}
+
+    async def add(self, rollout: FinishedRollout) -> FinishedRollout:
+        """`rollout` with its reward relative to its group, once the group is complete."""
+        ranking = await self._take_place(rollout.group, rollout)
+        return (await asyncio.shield(ranking))[rollout.rollout_id]
+
+    async def abandon(self, group: str) -> None:
+        """One rollout of `group` will never come; the others are not to wait for it."""
+        await self._take_place(group, None)
+
+    async def _take_place(
+        self, group: str, rollout: FinishedRollout | None
+    ) -> asyncio.Future[dict[str, FinishedRollout]]:
+        if group not in self._groups:
+            self._groups[group] = [], asyncio.get_running_loop().create_future()
+        members, ranking = self._groups[group]
+        members.append(rollout)
+        if len(members) == self._size:
+            del self._groups[group]
+            ranked = await rank_group(self._judge, [member for member in members if member is not None])
+            ranking.set_result({member.rollout_id: member for member in ranked})
+        return ranking
+
+
+def _dropped(record: RolloutRecord, reason: str, usage: Usage) -> RolloutRecord:
+    return record.model_copy(update={"reward": None, "dropped": reason, "judge_usage": record.judge_usage + usage})
+
+
+def _with_reward(rollout: FinishedRollout, record: RolloutRecord, parts: RewardParts, usage: Usage) -> FinishedRollout:
+    changed = record.model_copy(update={"reward": parts, "judge_usage": record.judge_usage + usage})
+    return replace(rollout, record=changed, reward=parts.total)

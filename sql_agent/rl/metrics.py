@@ -1,0 +1,112 @@
+"""Summarise a set of finished rollouts under the names that every run reports."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.schemas import RolloutRecord, Usage
+
+ACCURATE = 0.8  # a judge's score from which an answer counts as right
+_SAME = 1e-6
+
+
+def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
+    """How many rollouts survived each stage, and why a judge or the infrastructure lost some."""
+    kept = [r for r in rollouts if r.dropped is None]
+    return {
+        "rollouts/enqueued": enqueued,
+        "rollouts/finished": len(rollouts),
+        "rollouts/with_triplets": sum(r.triplets > 0 for r in rollouts),
+        "rollouts/kept": len(kept),
+        "rollouts/failed": enqueued - len(kept),
+        "rollouts/split": sum(len(r.sequences) > 1 for r in kept),
+        "judge/failed": sum((r.dropped or "").startswith("judge:") for r in rollouts),
+    }
+
+
+def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Mean reward and its parts over the kept rollouts; nothing when none was kept."""
+    records = [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
+    if not records:
+        return {}
+
+    def mean(value: Callable[[RolloutRecord], float]) -> float:
+        return statistics.fmean(value(record) for record in records)
+
+    result = {
+        "reward/mean": mean(lambda r: r.reward.total if r.reward else 0.0),
+        "reward/std": statistics.pstdev(r.reward.total for r in records if r.reward),
+        "reward/rule": mean(lambda r: r.reward.rule if r.reward else 0.0),
+        "reward/judge": mean(lambda r: r.reward.judge if r.reward else 0.0),
+        "agent/tool_calls": mean(lambda r: len(r.calls)),
+        "agent/turns": mean(lambda r: r.turns),
+        "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
+        "agent/accurate": mean(_accurate),
+        "agent/answered": mean(lambda r: r.outcome == "answered"),
+    }
+    names = sorted({name for r in records if r.reward for name in r.reward.criteria})
+    for name in names:
+        values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
+        result[f"judge/{name}"] = statistics.fmean(values)
+    return result | accurate_by_kind(records)
+
+
+def accurate_by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
+    """Share of accurate answers for each kind of question, as `accurate/KIND`; nothing for questions without a kind."""
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for record in records:
+        if record.question.task_type and record.reward:
+            kinds[record.question.task_type].append(_accurate(record))
+    return {f"accurate/{kind}": statistics.fmean(answers) for kind, answers in sorted(kinds.items())}
+
+
+def _accurate(record: RolloutRecord) -> bool:
+    return record.reward is not None and record.reward.of_the_answer >= ACCURATE
+
+
+def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:
+    """Group → rollout id → reward, of the kept rollouts."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for rollout in rollouts:
+        if rollout.dropped is None and rollout.reward is not None:
+            groups[rollout.group][rollout.rollout_id] = rollout.reward
+    return groups
+
+
+def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Share of the groups whose rewards differ: GRPO learns from no others. Nothing when no group has two rollouts."""
+    compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
+    if not compared:
+        return {}
+    return {"groups/informative": statistics.fmean(max(group) - min(group) > _SAME for group in compared)}
+
+
+def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
+    """Funnel, rewards, groups and the judge's cost of some rollouts, as every step and validation reports them."""
+    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts) | informative_groups(rollouts) | judge_cost(rollouts)
+
+
+def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """What the judge spent, on dropped rollouts too; nothing for a judge that asks no endpoint."""
+    usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
+    if not usage.requests and not usage.cache_hits:
+        return {}
+    cost = {} if usage.cost_usd is None else {"judge/cost_usd": usage.cost_usd}
+    return cost | {
+        "judge/requests": usage.requests,
+        "judge/cache_hits": usage.cache_hits,
+        "judge/prompt_tokens": usage.prompt_tokens,
+        "judge/completion_tokens": usage.completion_tokens,
+    }
+
+
+def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
+    """The reasons for dropping, most frequent first, with their counts."""
+    counts: dict[str, int] = {}
+    for rollout in rollouts:
+        if rollout.dropped:
+            counts[rollout.dropped] = counts.get(rollout.dropped, 0) + 1
+    return "; ".join(f"{n} × {reason}" for reason, n in sorted(counts.items(), key=lambda item: -item[1])) or "none"

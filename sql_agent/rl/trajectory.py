@@ -1,0 +1,107 @@
+"""Turn the triplets of one rollout into token sequences with a mask of what the policy sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """One training sequence: a prompt, what follows it, and which of that the policy itself sampled.
+
+    `response_mask[i]` is 1 where `response_ids[i]` was sampled and 0 where it came from a tool or the template.
+    `logprobs[i]` is what the sampling policy gave to `response_ids[i]`, 0.0 where the mask is 0, and `versions` are the
+    first and the last version of the weights that sampled; both None when unknown.
+    """
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    response_mask: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    versions: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.response_ids) != len(self.response_mask):
+            raise ValueError(f"{len(self.response_ids)} response ids but {len(self.response_mask)} mask values")
+        if self.logprobs is not None and len(self.logprobs) != len(self.response_ids):
+            raise ValueError(f"{len(self.response_ids)} response ids but {len(self.logprobs)} log-probabilities")
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
+
+    @property
+    def sampled(self) -> int:
+        """How many tokens the policy sampled."""
+        return sum(self.response_mask)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One call of the model: the ids it was given, the ids it sampled, and what is known of the sampling."""
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    versions: tuple[int, int] | None = None
+
+
+def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
+    """Join the turns of one rollout, in order, into as few sequences as possible.
+
+    A turn continues the sequence before it when its prompt starts with everything seen so far; what the prompt adds
+    is masked out. Otherwise (a template that rewrites history) it starts a sequence of its own: training stays
+    correct, only slower, and the caller counts the splits.
+    """
+    merged: list[TokenSequence] = []
+    for turn in turns:
+        joined = _continued(merged[-1], turn) if merged else None
+        if joined is None:
+            merged.append(one_turn(turn))
+        else:
+            merged[-1] = joined
+    return merged
+
+
+def one_turn(turn: Turn) -> TokenSequence:
+    """A turn as a sequence of its own."""
+    return TokenSequence(
+        turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs, turn.versions
+    )
+
+
+def _continued(last: TokenSequence, turn: Turn) -> TokenSequence | None:
+    seen = last.prompt_ids + last.response_ids
+    if turn.prompt_ids[: len(seen)] != seen:
+        return None
+    added = turn.prompt_ids[len(seen) :]
+    logprobs = None
+    if last.logprobs is not None and turn.logprobs is not None:
+        logprobs = last.logprobs + (0.0,) * len(added) + turn.logprobs
+    return TokenSequence(
+        last.prompt_ids,
+        last.response_ids + added + turn.response_ids,
+        last.response_mask + (0,) * len(added) + (1,) * len(turn.response_ids),
+        logprobs,
+        _span(last.versions, turn.versions),
+    )
+
+
+def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tuple[int, int] | None:
+    if first is None or second is None:
+        return None
+    return min(first[0], second[0]), max(first[1], second[1])
+
+
+def turns_of(triplets: Iterable[Any]) -> list[Turn]:
+    """The turns of a rollout from agent-lightning triplets (`prompt`/`response` dicts with `token_ids`)."""
+    return [
+        Turn(
+            tuple(t.prompt["token_ids"]),
+            tuple(t.response["token_ids"]),
+            tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
+            (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
+        )
+        for t in triplets
+    ]

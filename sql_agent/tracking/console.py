@@ -1,0 +1,96 @@
+"""What a run shows on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+
+class Ui:
+    """Progress while something runs, one line when it is done; plain lines when the output is not a terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)  # as it is: a path or a log line may hold square brackets
+
+    def status(self, text: str) -> AbstractContextManager[Any]:
+        return self.console.status(text)
+
+    @contextmanager
+    def clock(self, text: str) -> Iterator[None]:
+        """The seconds that something of unknown length has taken; nothing where the output is not a terminal."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with self._bar(*columns) as bar:
+            bar.add_task(text, total=None)
+            yield
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar over `total` rollouts; yields a function that takes how many are done."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with self._bar(*columns) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+    @contextmanager
+    def _bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
+        bar = Progress(*columns, console=self.console, transient=True)
+        if not self.console.is_interactive:  # started, it would only leave an empty line
+            yield bar
+            return
+        with bar:
+            yield bar
+
+    def sft(self, step: int, steps: int, loss: float) -> None:
+        if step in (1, steps) or step % 5 == 0:
+            self.say(f"SFT {step}/{steps}: loss {loss:.3f} nats a token")
+
+    def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:
+        self.say(
+            f"Step {step}/{steps}: reward {values.get('reward/mean', float('nan')):.3f} "
+            f"(rule {values.get('reward/rule', 0):.3f}, judge {values.get('reward/judge', 0):.3f}), "
+            f"{values['rollouts/kept']:.0f} of {values['rollouts/enqueued']:.0f} rollouts kept, "
+            f"rewards differ in {values.get('groups/informative', 0):.0%} of the groups, "
+            f"gradient norm {values['update/grad_norm']:.2f}, "
+            f"rollout {values['timing/rollout_s']:.1f} s, update {values['timing/update_s']:.1f} s"
+        )
+
+    def validation(self, step: int, values: Mapping[str, float], *, questions: int) -> None:
+        self.say(
+            f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on {questions} "
+            f"questions, {values.get('agent/accurate', 0):.1%} accurate, "
+            f"{values.get('agent/sql_ok', 0):.1%} with a successful query"
+        )
+
+    def before_after(self, validations: list[Mapping[str, float]]) -> None:
+        """A table of the first and the last validation."""
+        first, last = validations[0], validations[-1]
+        table = Table(title=f"Validation, {first['questions']:.0f} questions, greedy")
+        for heading in ("", f"before (step {first['step']:.0f})", f"after (step {last['step']:.0f})"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for label, key in (
+            ("reward (0–1.1)", "val/reward/mean"),
+            ("judge (0–1)", "val/reward/judge"),
+            ("rule (0–0.1)", "val/reward/rule"),
+            ("accurate (judge >= 0.8)", "val/agent/accurate"),
+            ("successful query", "val/agent/sql_ok"),
+            ("queries a question", "val/agent/tool_calls"),
+        ):
+            table.add_row(label, *(f"{v.get(key, float('nan')):.3f}" for v in (first, last)))
+        self.console.print(table)

@@ -1,0 +1,189 @@
+"""Draw a run: one HTML page that works offline, from the files that the run left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader
+from plotly.io import to_html
+from plotly.offline import get_plotlyjs
+
+from sql_agent.errors import DataError
+from sql_agent.system.files import atomic_write
+
+_SHOWN = 12  # rollouts in full; rollouts.jsonl has them all
+_HEIGHT = 320
+
+Row = dict[str, Any]
+# Names in the legend, and the colour that a name keeps on every figure (Okabe and Ito's set, told apart by all eyes).
+_FUNNEL = {
+    "rollouts/enqueued": ("enqueued", "#999999"),
+    "rollouts/finished": ("finished", "#56B4E9"),
+    "rollouts/with_triplets": ("with triplets", "#0072B2"),
+    "rollouts/kept": ("kept", "#009E73"),
+}
+_REWARD = {
+    "reward/mean": ("training mean", "#0072B2"),
+    "reward/judge": ("judge part", "#E69F00"),
+    "reward/rule": ("rule part", "#009E73"),
+}
+_AGENT = {
+    "agent/turns": ("turns", "#0072B2"),
+    "agent/tool_calls": ("queries", "#E69F00"),
+    "agent/sql_ok": ("share with a successful query", "#009E73"),
+}
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#000000")
+# Counts and money of the judge, not what it thinks.
+_NO_CRITERIA = {
+    f"judge/{name}"
+    for name in ("failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw")
+}
+_GROUPS = {"groups/informative": ("groups whose rewards differ", "#0072B2")}
+_TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("update", "#E69F00")}
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.html` into `run_dir` and return its path.
+
+    Files that are missing or end in half a line, as an interrupted run leaves them, give a page that says so. Raises
+    DataError when the folder holds no run at all.
+    """
+    if not (run_dir / "config.json").exists():
+        raise DataError(f"{run_dir} holds no run", hint="name a folder under runs/, such as runs/quickstart")
+    config = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    steps, validations, rollouts = (_lines(run_dir / f"{n}.jsonl") for n in ("metrics", "validation", "rollouts"))
+    template = Environment(loader=PackageLoader("sql_agent.tracking"), autoescape=True).get_template("report.html.j2")
+    page = template.render(
+        name=run_dir.resolve().name,
+        config=json.dumps(config, ensure_ascii=False, indent=2),
+        judge=config.get("judge", {}).get("name", "?"),
+        steps=steps,
+        validations=validations,
+        figures=_figures(steps, validations),
+        plotly=get_plotlyjs() if steps else "",
+        dropped=_dropped(rollouts),
+        rollouts=_worth_reading([r for r in rollouts if r.get("record")]),
+        total=len(rollouts),
+    )
+    target = run_dir / "report.html"
+    with atomic_write(target) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
+    return target
+
+
+def _lines(path: Path) -> list[Row]:
+    """The whole objects of a JSONL file; a last line that was cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1] if line]
+
+
+def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str, str]]:
+    """Title and HTML of each figure; none before the first step."""
+    if not steps:
+        return []
+    reward = _curves(steps, _REWARD, "reward (0–1.1)")
+    reward.add_scatter(
+        x=[v["step"] for v in validations],
+        y=[v.get("val/reward/mean") for v in validations],
+        name="validation, greedy",
+        mode="lines+markers",
+        line={"color": "#D55E00", "dash": "dot"},
+        marker={"size": 10, "symbol": "diamond"},
+    )
+    drawn = {
+        "Reward": reward,
+        "Accurate answers, validation": _curves(validations, _kinds(validations), "share of the questions"),
+        "What GRPO can compare": _curves(steps, _GROUPS, "share of the groups"),
+        "Rollouts per step": _curves(steps, _FUNNEL, "rollouts"),
+        "What the agent does": _curves(steps, _AGENT, "per rollout"),
+        "What the judge sees": _curves(steps, _criteria(steps), "mean over the rollouts"),
+        "Time per step": _stacked(steps, _TIMING, "seconds"),
+    }
+    return [
+        (
+            title,
+            to_html(
+                figure.update_xaxes(dtick=max(1, len(steps) // 10)),
+                full_html=False,
+                include_plotlyjs=False,
+                default_width="100%",
+                config={"displayModeBar": False, "responsive": True},
+            ),
+        )
+        for title, figure in drawn.items()
+    ]
+
+
+def _kinds(validations: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    prefix = "val/accurate/"
+    names = sorted({key for v in validations for key in v if key.startswith(prefix)})
+    *colours, last = _COLOURS
+    labels = {name: name.removeprefix(prefix).replace("_", " ") for name in names}
+    return _coloured(labels, colours) | {"val/agent/accurate": ("all", last)}
+
+
+def _criteria(steps: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """The judge's criteria of this run; a panel's are those of the panel, its members' own are in metrics.jsonl."""
+    found = {key for step in steps for key in step if key.startswith("judge/") and "." not in key}
+    names = sorted(found - _NO_CRITERIA)
+    return _coloured({name: name.removeprefix("judge/") for name in names}, _COLOURS)
+
+
+def _coloured(labels: dict[str, str], colours: Sequence[str]) -> dict[str, tuple[str, str]]:
+    return {name: (label, colours[i % len(colours)]) for i, (name, label) in enumerate(labels.items())}
+
+
+def _curves(steps: Sequence[Row], names: dict[str, tuple[str, str]], unit: str) -> go.Figure:
+    figure = go.Figure(layout=_layout(unit))
+    for key, (label, colour) in names.items():
+        values = [s.get(key) for s in steps]
+        figure.add_scatter(
+            x=[s["step"] for s in steps], y=values, name=label, mode="lines+markers", line={"color": colour}
+        )
+    return figure
+
+
+def _stacked(steps: Sequence[Row], names: dict[str, tuple[str, str]], unit: str) -> go.Figure:
+    figure = go.Figure(layout={**_layout(unit), "barmode": "stack"})
+    for key, (label, colour) in names.items():
+        figure.add_bar(x=[s["step"] for s in steps], y=[s.get(key) for s in steps], name=label, marker_color=colour)
+    return figure
+
+
+def _layout(unit: str) -> dict[str, Any]:
+    return {
+        "height": _HEIGHT,
+        "margin": {"l": 50, "r": 10, "t": 10, "b": 40},
+        "template": "plotly_white",
+        "xaxis": {"title": "step", "rangemode": "tozero", "tickformat": "d"},
+        "yaxis": {"title": unit, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+    }
+
+
+def _dropped(rollouts: Sequence[Row]) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {}
+    for rollout in rollouts:
+        if rollout["dropped"]:
+            counts[rollout["dropped"]] = counts.get(rollout["dropped"], 0) + 1
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _worth_reading(rollouts: Sequence[Row]) -> list[Row]:
+    """The last step's rollouts from best to worst, thinned evenly so that both ends and the middle are there."""
+    if not rollouts:
+        return []
+    last = max(r["step"] for r in rollouts)
+    ranked = sorted((r for r in rollouts if r["step"] == last), key=_total, reverse=True)
+    step = max(1.0, (len(ranked) - 1) / (_SHOWN - 1))
+    return [ranked[round(i * step)] for i in range(min(_SHOWN, len(ranked)))]
+
+
+def _total(rollout: Row) -> float:
+    reward = rollout["record"]["reward"]
+    return reward["rule"] + reward["judge"] if reward else -1.0

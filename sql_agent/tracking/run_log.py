@@ -1,0 +1,142 @@
+"""The folder of a run: what it was asked, what each step measured, and every rollout."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sql_agent.config.settings import Settings, public_dump
+from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.system.files import atomic_write, timestamped_folder
+
+if TYPE_CHECKING:
+    from sql_agent.rl.rollouts import FinishedRollout
+
+# Where and how fast a run happens may change between two halves of it; what it computes may not.
+_MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",
+               "judge.cache_dir", "judge.evaluations_dir",
+               "run_name", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
+
+
+class RunLog:
+    """Appends to `runs/<name>/`. Every line is flushed to disk, so an interrupted run keeps what it did."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, settings: Settings) -> RunLog:
+        """A new folder for this run. Raises ConfigError when one of that name already holds a run."""
+        log = cls(settings.runs_dir / settings.run_name if settings.run_name else timestamped_folder(settings.runs_dir))
+        if (log.folder / "config.json").exists():
+            raise ConfigError(
+                f"{log.folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
+            )
+        log.folder.mkdir(parents=True, exist_ok=True)
+        _write_json(log.folder / "config.json", public_dump(settings))
+        return log
+
+    @classmethod
+    def resume(cls, settings: Settings) -> RunLog:
+        """The folder of an earlier run. Raises ResumeError when there is none, or when settings that matter differ."""
+        log = cls(settings.runs_dir / settings.run_name)
+        path = log.folder / "config.json"
+        if not settings.run_name or not path.exists():
+            raise ResumeError(f"no run to resume in {log.folder}", hint="name it with run_name=NAME")
+        before, now = _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(public_dump(settings))
+        changed = [
+            f"{key}: {before.get(key)!r} → {now.get(key)!r}"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key) != now.get(key) and not _may_change(key)
+        ]
+        if changed:
+            raise ResumeError(
+                f"{log.folder} was run with other settings: {'; '.join(changed)}",
+                hint="restore them, or start a new run under another run_name",
+            )
+        _write_json(path, public_dump(settings))
+        return log
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append one training step's metrics."""
+        self._append("metrics.jsonl", [{"step": step, **values}])
+
+    def validation(self, step: int, values: Mapping[str, float], *, questions: int) -> None:
+        """Append one validation's metrics, named with the prefix `val/`; step 0 is before training."""
+        self._append(
+            "validation.jsonl", [{"step": step, "questions": questions, **{f"val/{k}": v for k, v in values.items()}}]
+        )
+
+    def rollouts(
+        self, step: int, mode: str, rollouts: Iterable[FinishedRollout], advantages: Mapping[str, float] | None = None
+    ) -> None:
+        """Append one line per rollout: what was asked, queried, answered and earned, or why it was dropped."""
+        self._append(
+            "rollouts.jsonl",
+            [
+                {
+                    "step": step,
+                    "mode": mode,
+                    "rollout_id": r.rollout_id,
+                    "group": r.group,
+                    "advantage": (advantages or {}).get(r.rollout_id),
+                    "triplets": r.triplets,
+                    "sequences": len(r.sequences),
+                    "dropped": r.dropped,
+                    "record": r.record.model_dump(mode="json") if r.record else None,
+                }
+                for r in rollouts
+            ],
+        )
+
+    def forget_after(self, step: int) -> None:
+        """Drop the lines of steps after `step`: a resumed run does them again."""
+        for name in ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl"):
+            path = self.folder / name
+            if path.exists():
+                kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
+                _replace(path, "".join(f"{line}\n" for line in kept))
+
+    def last_step(self) -> int:
+        """The last step that metrics.jsonl has; 0 when it has none."""
+        path = self.folder / "metrics.jsonl"
+        lines = _whole_lines(path) if path.exists() else []
+        return int(json.loads(lines[-1])["step"]) if lines else 0
+
+    def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
+        with (self.folder / name).open("a", encoding="utf-8") as sink:
+            for item in objects:
+                sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
+            sink.flush()
+            os.fsync(sink.fileno())
+
+
+def _may_change(key: str) -> bool:
+    return any(key == allowed or key.startswith(f"{allowed}.") for allowed in _MAY_CHANGE)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines that end in a newline: a kill in the middle of a write leaves a last one that does not."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _replace(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")

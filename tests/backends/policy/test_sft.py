@@ -1,0 +1,90 @@
+"""The supervised start, on a model so small that it only shows the mechanics."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+from sql_agent.backends.policy.model import Policy, load_policy
+from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.config.settings import LocalSettings, SftSettings
+from sql_agent.database import SqliteDatabase
+from sql_agent.schemas import Question
+from tests.support.small_database import make_database
+
+QUESTIONS = [
+    Question(
+        id=f"q{number}",
+        question="Which form" + " exactly" * number + "?",
+        answer="capsule",
+        sql=f"SELECT form FROM drugs_info WHERE med_name = 'Drug {number}'",
+    )
+    for number in range(1, 7)
+]
+
+
+class FineTuning:
+    """Fine-tunings of one model in one cache; `losses` are those of all its steps."""
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.model = model
+        self.folder = folder
+        self.database = make_database(folder / "medical.db")
+        self.losses: list[float] = []
+
+    def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
+        with SqliteDatabase(self.database) as database:
+            return supervised_policy(
+                str(self.model), QUESTIONS, database, settings=SftSettings(steps=3, batch=4, lr=1e-3),
+                local=LocalSettings(cache_dir=self.folder / cache), seed=0, micro_batch=micro_batch, bf16=False,
+                progress=lambda step, steps, loss: self.losses.append(loss), **options,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def fine_tune(tiny_model_folder: Path, tmp_path: Path) -> FineTuning:
+    return FineTuning(tiny_model_folder, tmp_path)
+
+
+def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
+    """So that a smaller GPU needs only a smaller train.micro_batch."""
+    whole, parts = fine_tune(cache="a", micro_batch=4), fine_tune(cache="b", micro_batch=3)
+    assert fine_tune.losses[:3] == pytest.approx(fine_tune.losses[3:], rel=1e-4)
+    assert fine_tune.losses[2] < fine_tune.losses[0]
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+
+
+def test_a_fine_tune_that_another_run_is_at_is_waited_for_and_taken(fine_tune: FineTuning) -> None:
+    made = Path(fine_tune().source)
+    away = made.rename(made.with_name("not yet"))
+    with ThreadPoolExecutor() as threads:
+        with FileLock(f"{made}.lock"):  # as the other run holds it
+            stopped = fine_tune(stopped=lambda: True)
+            waiting = threads.submit(fine_tune)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1)
+            away.rename(made)
+        assert waiting.result().source == str(made)
+    assert stopped.source == str(fine_tune.model), "an interrupt is not kept waiting"
+    assert len(fine_tune.losses) == 3, "only the first one took its three steps"
+
+
+def test_with_a_lora_rank_only_adapters_learn_and_the_weights_carry_them(fine_tune: FineTuning) -> None:
+    tuned = fine_tune(lora_rank=2)
+    assert fine_tune.losses[-1] < fine_tune.losses[0]
+    before, saved = (load_policy(p, cache_dir=fine_tune.folder) for p in (str(fine_tune.model), tuned.source))
+    learned = dict(saved.model.named_parameters())
+    assert learned.keys() == dict(before.model.named_parameters()).keys(), "an ordinary Hugging Face folder"
+    for name, weight in before.model.named_parameters():
+        change = learned[name].detach() - weight.detach()
+        if "_proj" in name:
+            assert 1 <= torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name
+        else:
+            assert not change.any(), name
+    assert fine_tune(lora_rank=0).source != tuned.source, "another fine-tuning"

@@ -1,0 +1,276 @@
+"""The verl backend with a stand-in for verl itself: scheduler, proxies, runners, files and stops are real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import agentlightning as agl
+import pytest
+
+from sql_agent.backends.stall import describe_stalled
+from sql_agent.backends.step_monitor import StepMonitor
+from sql_agent.backends.verl.algorithm import last_checkpoint, prepare_resume
+from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.backends.verl.config import verl_environment, verl_options
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rl.scheduler import RolloutRequest
+from sql_agent.schemas import Question
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_log import RunLog
+from tests.support.processes import finish, lines, start, stop
+from tests.support.small_database import make_database
+
+SCRIPT = Path(__file__).parents[2] / "support" / "train_with_fake_verl.py"
+QUESTION = Question(
+    id="q",
+    question="In which form does Drug 1 come?",
+    answer="capsule",
+    sql="SELECT form FROM drugs_info WHERE med_name = 'Drug 1'",
+    task_type="drug_field",
+)
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
+    make_database(tmp_path / "medical.db")
+    for name in ("train", "val"):
+        questions = [
+            QUESTION.model_copy(
+                update={"id": f"{name}-{i}", "question": f"{name} {i}: in which form does Drug 1 come?"}
+            )
+            for i in range(4)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(q.model_dump_json() + "\n" for q in questions), "utf-8")
+    return [
+        "--backend=verl",
+        f"--model={tiny_model_folder}",
+        f"--train-file={tmp_path / 'train.jsonl'}",
+        f"--val-file={tmp_path / 'val.jsonl'}",
+        "--n-runners=1",
+        f"database.path={tmp_path / 'medical.db'}",
+        f"runs_dir={tmp_path / 'runs'}",
+        "run_name=r",
+        "sft.steps=0",
+        "runner.n_proxies=2",
+        "verl.endpoints=3",
+        "verl.gpu_memory_gb=24",
+        "train.questions_per_step=2",
+        "train.group_size=3",
+        "train.steps=2",
+        "train.save_every=1",
+        "data.val_questions=2",
+    ]
+
+
+def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_path: Path) -> None:
+    process = start(arguments, script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 0, output
+    run = tmp_path / "runs" / "r"
+    steps = lines(run / "metrics.jsonl")
+    assert [s["step"] for s in steps] == [1, 2]
+    for step in steps:
+        assert step["rollouts/enqueued"] == step["rollouts/kept"] == step["rollouts/with_triplets"] == 6
+        assert step["rollouts/failed"] == step["rollouts/split"] == step["judge/failed"] == 0
+        assert step["reward/mean"] == pytest.approx(1.1)
+        assert step["agent/turns"] == 2 and step["agent/tool_calls"] == 1
+        assert step["timing/update_s"] == 0.25 and step["timing/rollout_s"] > 0
+        assert step["update/grad_norm"] == 1.5 and "actor/lr" not in step, "a NaN is no number for a JSON file"
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 2]
+    assert lines(run / "validation.jsonl")[0]["val/agent/accurate"] == 1.0
+    assert lines(run / "validation.jsonl")[0]["val/accurate/drug_field"] == 1.0
+    assert len(lines(run / "rollouts.jsonl")) == 2 * 6 + 2 * 2
+    assert (run / "report.html").exists()
+
+    for rollout in json.loads((run / "sequences-1.json").read_text()):
+        (part,) = rollout["sequences"]
+        assert_sampled_ids_have_their_log_probabilities(part)
+        assert 0 in part["response_mask"], "the tool's answer is in the response, and masked"
+
+
+def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> None:
+    ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
+    assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
+    assert mask[0] == mask[-1] == 1
+    assert (part["min_version"], part["max_version"]) == (0, 0)
+
+
+def test_transition_level_makes_every_turn_a_sequence_with_the_whole_reward(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    process = start([*arguments, "--transition-level", "train.steps=1"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 0, output
+    for rollout in json.loads((tmp_path / "runs" / "r" / "sequences-1.json").read_text()):
+        assert rollout["reward"] == pytest.approx(1.1)
+        assert len(rollout["sequences"]) == 2
+        for part in rollout["sequences"]:
+            assert_sampled_ids_have_their_log_probabilities(part)
+            assert 0 not in part["response_mask"]
+
+
+def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_checkpoint(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "r"
+    process = start([*arguments, "train.steps=1000"], script=SCRIPT)
+    output = stop(process, signal.SIGINT, run)
+    assert process.returncode == 130, output
+    assert "--resume run_name=r" in output
+
+    process = start([*arguments, "train.steps=1000", "--resume"], script=SCRIPT)
+    stop(process, signal.SIGKILL, run)
+
+    saved = int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text())
+    process = start([*arguments, f"train.steps={saved + 2}", "--resume"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert f"Resuming after step {saved}" in output
+    assert [s["step"] for s in lines(run / "metrics.jsonl")] == list(range(1, saved + 3))
+    trained = [r["step"] for r in lines(run / "rollouts.jsonl") if r["mode"] == "train"]
+    assert all(trained.count(step) == 6 for step in range(1, saved + 3)), "no rollout twice, none missing"
+
+
+@pytest.mark.parametrize(("logged", "missing"), [(3, False), (2, True)])
+def test_a_kill_between_checkpoint_and_log_is_told_on_resuming(tmp_path: Path, logged: int, missing: bool) -> None:
+    log = RunLog(tmp_path)
+    for step in range(1, logged + 1):
+        log.metrics(step, {"reward/mean": 0.5})
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+    told = prepare_resume(log)
+    assert told.startswith("Resuming after step 3")
+    assert ("missing in metrics.jsonl" in told) is missing
+
+
+def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str]) -> None:
+    process = start(arguments, script=SCRIPT, FAKE_VERL="crash")
+    output = finish(process)
+    assert process.returncode == 2
+    assert "CUDA out of memory" in output and "verl.log" in output and "Traceback" not in output
+
+
+def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
+    process = start([*arguments, "train.steps=1", "verl.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
+    assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
+
+
+def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:
+    process = start([*arguments, "verl.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
+    output = finish(process)
+    assert process.returncode == 2, output
+    # The policy fails already in the call that is made before the first rollout.
+    assert "did not answer" in output or "were lost" in output
+    assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
+
+
+def test_resuming_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ResumeError, match="has no checkpoint yet"):
+        last_checkpoint(tmp_path)
+
+
+def options(*overrides: str) -> dict[str, Any]:
+    settings = load_settings(["verl.gpu_memory_gb=80", *overrides], defaults=VERL_DEFAULTS)
+    return verl_options(settings, model="m", run=Path("/r"), rollout_server="http://g", resume=False)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train.questions_per_step=5", "train.minibatches=2"], "not a multiple"),
+        (["verl.nnodes=2"], "other hosts cannot reach 127.0.0.1"),
+        (["verl.trainer_mode=separate_async"], "two GPUs"),
+        (["verl.config.algorithm.filter_groups.enable=true"], "use verl.dynamic_sampling"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_starts(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        options(*overrides)
+
+
+def test_training_and_validation_sample_as_the_agent_settings_say() -> None:
+    rollout = options("agent.temperature=0.7", "agent.val_temperature=0.2")["actor_rollout_ref"]["rollout"]
+    assert rollout["temperature"] == 0.7
+    assert rollout["val_kwargs"] == {"temperature": 0.2, "top_p": 1.0, "do_sample": True}
+
+
+def test_a_cluster_of_restart_ray_is_joined_with_its_token_and_no_ray_here_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert "RAY_AUTH_MODE" not in verl_environment(), "a cluster without a token"
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    assert verl_environment()["RAY_AUTH_MODE"] == "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "k8s")
+    assert verl_environment()["RAY_AUTH_MODE"] == "k8s"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert "RAY_AUTH_MODE" not in verl_environment(), "verl starts a Ray of its own"
+
+
+def test_a_smaller_gpu_gets_smaller_batches() -> None:
+    tokens = [
+        options(f"verl.gpu_memory_gb={size}")["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
+        for size in ("24", "40", "80")
+    ]
+    assert tokens == sorted(tokens) and tokens[0] < tokens[-1]
+
+
+def test_groups_under_way_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:
+    """As in the asynchronous trainer modes, where the next groups roll out while a step is trained."""
+    monitor = StepMonitor(load_settings(defaults=VERL_DEFAULTS), RunLog(tmp_path), Ui(), val_questions=1)
+    requests = [RolloutRequest(QUESTION, "train", 1, group) for group in ("early", "early", "late", "late")]
+    ended = [FinishedRollout(f"r{i}", o.group, None, float(i % 2), (), (), None) for i, o in enumerate(requests)]
+    for request in requests:
+        monitor.enqueued(request)
+    for index in (0, 1, 2):
+        monitor.finished(requests[index], ended[index])
+    values = {"timing_s/gen": 1.0, "timing_s/update_actor": 1.0, "actor/grad_norm": 1.0}
+    monitor.close(1, values)
+    monitor.finished(requests[3], ended[3])
+    monitor.close(2, values)
+    assert [(r["step"], r["rollout_id"]) for r in lines(tmp_path / "rollouts.jsonl")] == [
+        (1, "r0"), (1, "r1"), (2, "r2"), (2, "r3"),
+    ]  # fmt: skip
+    first, second = lines(tmp_path / "metrics.jsonl")
+    assert first["rollouts/enqueued"] == second["rollouts/enqueued"] == 2
+    assert first["rollouts/failed"] == second["rollouts/failed"] == 0
+
+
+def test_a_policy_that_always_answers_alike_ends_the_search_for_groups_that_differ(tmp_path: Path) -> None:
+    settings = load_settings(
+        ["verl.dynamic_sampling=3", "train.questions_per_step=1", "train.group_size=2"], defaults=VERL_DEFAULTS
+    )
+    monitor = StepMonitor(settings, RunLog(tmp_path), Ui(), val_questions=1)
+    for index in range(6):
+        request = RolloutRequest(QUESTION, "train", 1, f"g{index // 2}")
+        monitor.enqueued(request)
+        monitor.finished(request, FinishedRollout(f"r{index}", request.group, None, 0.1, (), (), None))
+    assert monitor.failure is None, "three times a step's rollouts may be run"
+    monitor.enqueued(RolloutRequest(QUESTION, "train", 1, "g3"))
+    assert "after 6 rollouts still not 1 groups whose rewards differ (0.0% of the groups do)" in str(monitor.failure)
+    assert len(lines(tmp_path / "rollouts.jsonl")) == 6, "they can be looked at"
+
+
+async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:
+    store = agl.InMemoryLightningStore()
+    queued = await store.enqueue_rollout(input={"q": 1})
+    await store.enqueue_rollout(input={"q": 2})
+    taken = await store.dequeue_rollout(worker_id="Worker-7")
+    assert taken is not None
+    await asyncio.sleep(0)
+    ids = [r.rollout_id for r in await store.query_rollouts()]
+    text = await describe_stalled(store, ids)
+    assert "waiting for 2 rollouts" in text and "1 queuing" in text
+    assert f"{taken.rollout_id} on Worker-7" in text
+    assert queued.rollout_id in ids

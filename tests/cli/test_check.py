@@ -1,0 +1,39 @@
+"""The installation check is useful without a GPU and names the fix."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.small_database import make_database
+
+SCRIPT = Path(__file__).resolve().parents[2] / "utils" / "check_install.py"
+
+
+def check(folder: Path, database: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"SQL_AGENT_DATABASE__PATH": str(database)}
+    command = [sys.executable, str(SCRIPT), *flags]
+    return subprocess.run(
+        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_sound_installation_passes_from_any_folder(tmp_path: Path) -> None:
+    result = check(tmp_path, make_database(tmp_path / "medical.db"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "201 drugs" in result.stdout
+    for name in ("python", "torch", "litellm", "opentelemetry", "judge", "store", "cuda", "verl"):
+        assert f"  {name} " in result.stdout
+
+
+def test_what_is_missing_fails_with_its_fix_and_the_rest_is_still_checked(tmp_path: Path) -> None:
+    result = check(tmp_path, tmp_path / "nowhere.db", "--gpu")
+    assert result.returncode == 1
+    lines = {line.split()[1]: line for line in result.stdout.splitlines() if len(line.split()) > 1}
+    assert lines["database"].startswith("fail")
+    assert "sql-agent data build" in lines["database"]
+    assert lines["store"].startswith("ok")
+    assert "uv sync --extra gpu" in lines["verl"]
+    assert "Traceback" not in result.stdout + result.stderr

@@ -1,0 +1,175 @@
+"""The command line trains, stops, resumes and refuses, through the real store, proxy, runners and adapter."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sql_agent.schemas import Question
+from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, start, stop
+from tests.support.small_database import make_database
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
+    """A run of the tiny random model: it answers nonsense, which must be scored, recorded and survived."""
+    make_database(tmp_path / "medical.db")
+    for name in ("train", "val"):
+        questions = [
+            Question(id=f"{name}-{i}", question=f"{name} question {i}?", answer="oral", task_type="drug_field")
+            for i in range(4)
+        ]
+        lines = "".join(q.model_dump_json() + "\n" for q in questions)
+        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    return [
+        f"--model={tiny_model_folder}",
+        f"--train-file={tmp_path / 'train.jsonl'}",
+        f"--val-file={tmp_path / 'val.jsonl'}",
+        "--n-runners=2",
+        f"database.path={tmp_path / 'medical.db'}",
+        f"runs_dir={tmp_path / 'runs'}",
+        f"local.cache_dir={tmp_path / 'cache'}",
+        "run_name=r",
+        "local.max_context=8192",
+        "local.threads=1",  # a tiny model gains nothing from a second one
+        "sft.steps=0",
+        "agent.max_tokens=8",
+        "train.questions_per_step=2",
+        "train.group_size=2",
+        "train.save_every=1",
+        "data.val_questions=2",
+    ]
+
+
+def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list[str], tmp_path: Path) -> None:
+    process = start([*arguments, "--ci-fast"])
+    output = finish(process)
+    assert process.returncode == 0, output
+    run = tmp_path / "runs" / "r"
+    (step,) = lines(run / "metrics.jsonl")
+    assert step["rollouts/enqueued"] == 4
+    assert step["rollouts/with_triplets"] == step["rollouts/finished"] == step["rollouts/kept"] == 4
+    assert step["rollouts/failed"] == 0
+    for name in ("reward/mean", "reward/rule", "reward/judge", "judge/failed", "agent/tool_calls", "agent/turns",
+                 "timing/rollout_s", "timing/update_s"):  # fmt: skip
+        assert name in step
+    rollouts = lines(run / "rollouts.jsonl")
+    assert [r["mode"] for r in rollouts].count("train") == 4
+    assert [r["mode"] for r in rollouts].count("val") == 4  # two before, two after
+    assert all(r["record"]["reward"] is not None for r in rollouts)
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
+    assert json.loads((run / "config.json").read_text(encoding="utf-8"))["train"]["steps"] == 1
+    assert (run / "report.html").exists()
+    assert "not medical advice" in output
+    assert (run / "checkpoints" / "step-000001" / "model" / "model.safetensors").exists()
+
+
+def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(arguments: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "r"
+    process = start([*arguments, "train.steps=500"])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        output = stop(process, number, run)
+        assert process.returncode == 130, output
+        assert "--resume" in output
+        done = len(lines(run / "metrics.jsonl"))
+        assert (run / "checkpoints" / f"step-{done:06d}" / "state.json").exists()
+        process = start([*arguments, "train.steps=500", "--resume"])
+    stop(process, signal.SIGKILL, run)
+
+    kept = sorted((run / "checkpoints").glob("step-*[0-9]"))
+    saved = json.loads((kept[-1] / "state.json").read_text(encoding="utf-8"))["step"]
+    resumed = start([*arguments, "--resume", f"train.steps={saved + 1}"])
+    output = finish(resumed)
+    assert resumed.returncode == 0, output
+    assert [m["step"] for m in lines(run / "metrics.jsonl")] == list(range(1, saved + 2))
+    assert {r["group"] for r in lines(run / "rollouts.jsonl") if r["step"] == saved + 1 and r["mode"] == "train"}
+
+    changed = start([*arguments, "train.lr=0.5", "--resume"])
+    refusal = finish(changed)
+    assert changed.returncode == 2
+    assert "train.lr" in refusal
+    assert "Traceback" not in refusal
+
+
+@pytest.fixture(scope="module")
+def external_store() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    agl = Path(sys.executable).with_name("agl")
+    server = subprocess.Popen(
+        [str(agl), "store", "--host", "127.0.0.1", "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    with socket.socket() as client:
+        while client.connect_ex(("127.0.0.1", port)) != 0:
+            assert time.monotonic() < deadline, "agl store did not start"
+            time.sleep(0.2)
+    yield f"http://127.0.0.1:{port}"
+    server.terminate()
+    server.wait(timeout=20)
+
+
+def test_an_external_store_trains_the_same_step(arguments: list[str], tmp_path: Path, external_store: str) -> None:
+    process = start([*arguments, "--ci-fast", "--external-store-address", external_store], AGL_MANAGED_STORE="0")
+    output = finish(process)
+    assert process.returncode == 0, output
+    (step,) = lines(tmp_path / "runs" / "r" / "metrics.jsonl")
+    assert step["rollouts/with_triplets"] == step["rollouts/finished"] == 4
+
+
+def test_algorithm_and_runners_train_from_two_terminals(
+    arguments: list[str], tmp_path: Path, external_store: str
+) -> None:
+    shared = [*arguments, "--ci-fast", "--external-store-address", external_store]
+    runners = start(shared, AGL_MANAGED_STORE="0", AGL_CURRENT_ROLE="runner")
+    algorithm = start(shared, AGL_MANAGED_STORE="0", AGL_CURRENT_ROLE="algorithm")
+    output = finish(algorithm)
+    assert algorithm.returncode == 0, output
+    (step,) = lines(tmp_path / "runs" / "r" / "metrics.jsonl")
+    assert step["rollouts/with_triplets"] == step["rollouts/finished"] == 4
+    family, ports = family_and_ports(runners)
+    assert len(family) == 3
+    runners.terminate()
+    finish(runners, timeout=30)
+    assert_nothing_left(family, ports)
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (["database.path=/nowhere.db"], "nowhere.db"),
+        (["--train-file=/nowhere.jsonl"], "nowhere.jsonl"),
+        (["train.lr=fast"], "train.lr"),
+        (["train.learning_rate=1"], "learning_rate"),
+        (["judge.name=llm"], "TEACHER_MODEL"),
+        (["--external-store-address=http://127.0.0.1:9"], "agl store"),
+        (["--model=/nowhere"], "/nowhere"),
+        (["--resume", "run_name=never"], "never"),
+        (["not-an-override"], "section.key=value"),
+    ],
+)
+def test_bad_input_is_said_in_words_before_anything_is_left_behind(
+    arguments: list[str], extra: list[str], expected: str
+) -> None:
+    process = start([*arguments, *extra], TEACHER_MODEL="")
+    output = finish(process)
+    assert process.returncode == 2, output
+    assert expected in output
+    assert "Traceback" not in output
+
+
+def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import() -> None:
+    code = "import sys, sql_agent.cli.train; print({'agentlightning', 'litellm', 'openai', 'torch'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "set()"

@@ -1,0 +1,57 @@
+"""The scheduler between verl and the store: a rollout that cannot be had is lost with a reason, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import agentlightning as agl
+import pytest
+
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rl.scheduler import RolloutLostError, RolloutRequest, RolloutScheduler
+from sql_agent.schemas import Question
+
+QUESTION = Question(id="q", question="?", answer="!")
+
+
+class UnreadableStore(agl.InMemoryLightningStore):  # type: ignore[misc]
+    async def query_spans(self, *_: Any, **__: Any) -> Any:
+        raise ConnectionResetError("the store hung up")
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.enqueued_orders: list[RolloutRequest] = []
+        self.reasons: list[str | None] = []
+
+    def enqueued(self, request: RolloutRequest) -> None:
+        self.enqueued_orders.append(request)
+
+    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
+        self.reasons.append(rollout.dropped)
+
+
+async def end_whatever_is_queued(store: agl.LightningStore) -> None:
+    while True:
+        taken = await store.dequeue_rollout(worker_id="w")
+        if taken is not None:
+            await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
+        await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
+    store, counts = UnreadableStore(), Counts()
+    scheduler = RolloutScheduler(store, None, ["r"], retries=2, timeout_s=10.0, span_deadline_s=0.1, observer=counts)
+    helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(scheduler.watch())]
+    try:
+        with pytest.raises(RolloutLostError, match="the store hung up"):
+            await scheduler.run(RolloutRequest(QUESTION, "train", 1, "g"))
+    finally:
+        for helper in helpers:
+            helper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await helper
+    assert len(counts.enqueued_orders) == 3
+    assert [str(reason).split(":")[0] for reason in counts.reasons] == ["infrastructure"] * 3

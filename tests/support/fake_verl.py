@@ -1,0 +1,123 @@
+"""Stands in for verl's trainer: the same options file, the same requests at the rollout_server, the same files, no GPU.
+
+Run as `python -m tests.support.fake_verl OPTIONS.json`. The policy is a script behind the real serving code: it
+queries, reads and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, slow (its start
+takes seconds), lose (the policy goes away).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pandas as pd
+
+from sql_agent.backends.serving.chat import ChatEncoder
+from sql_agent.backends.serving.engine import Generation, Sampling
+from sql_agent.backends.serving.server import ServerThread, build_app
+from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.system.sockets import bind_local
+
+CALL = (
+    '<tool_call>\n{"name": "query_database_by_sql", "arguments": '
+    '{"sql": "SELECT form FROM drugs_info WHERE med_name = \'Drug 1\'"}}\n</tool_call>'
+)
+
+
+class ScriptedEngine:
+    """Queries first, answers when it has seen rows. Its log-probabilities are minus the ids, so mix-ups show."""
+
+    max_context = 100_000
+
+    def __init__(self, tokenizer: Any, end_id: int) -> None:
+        self._tokenizer = tokenizer
+        self._end_id = end_id
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        if os.environ.get("FAKE_VERL") == "lose":
+            raise RuntimeError("the policy is gone")
+        await asyncio.sleep(float(os.environ.get("FAKE_LATENCY_S", "0")))
+        text = "capsule" if "<tool_response>" in self._tokenizer.decode(prompt_ids) else CALL
+        ids = (*self._tokenizer(text, add_special_tokens=False)["input_ids"], self._end_id)
+        return Generation(ids, "stop", tuple(-float(i) for i in ids), (0, 0))
+
+
+async def train(options: dict[str, Any], metrics: Path) -> None:
+    """Play the run: announce, validate, and then step by step roll out, log and save."""
+    trainer, data = options["trainer"], options["data"]
+    rollout_server, model = options["sql_agent"]["rollout_server"], options["actor_rollout_ref"]["model"]["path"]
+    tokenizer = load_tokenizer(model)
+    end_id = stop_ids(tokenizer, generation_config(model))[0]
+    servers = [
+        ServerThread(build_app(ChatEncoder(tokenizer, end_id), ScriptedEngine(tokenizer, end_id)), bind_local())
+        for _ in range(options["sql_agent"]["endpoints"])
+    ]
+    for server in servers:
+        server.start()
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+        await post(session, f"{rollout_server}/endpoints", [server.base_url for server in servers])
+        folder = Path(trainer["default_local_dir"])
+        saved = folder / "latest_checkpointed_iteration.txt"
+        done = int(saved.read_text()) if trainer["resume_mode"] == "auto" else 0
+        rows = pd.read_parquet(data["train_files"])["extra_info"].tolist()
+        val = pd.read_parquet(data["val_files"])["extra_info"].tolist()
+        if trainer["val_before_train"]:
+            await roll_out(session, rollout_server, val, 0, copies=1)
+            log(metrics, 0, {"val-core/reward": 0.5})
+        for step in range(done + 1, trainer["total_training_steps"] + 1):
+            started = time.monotonic()
+            size = data["train_batch_size"]
+            chosen = [rows[(step * size + i) % len(rows)] for i in range(size)]
+            copies = options["actor_rollout_ref"]["rollout"]["n"]
+            outputs = await roll_out(session, rollout_server, chosen, step, copies=copies)
+            gen_s = time.monotonic() - started
+            await asyncio.sleep(0.5)  # the update; the metrics of the step before are read meanwhile
+            (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
+            if step % trainer["save_freq"] == 0:
+                folder.mkdir(exist_ok=True)  # noqa: ASYNC240
+                saved.write_text(str(step))
+            if step % trainer["test_freq"] == 0:
+                await roll_out(session, rollout_server, val, step, copies=1)
+            timing = {"timing_s/gen": gen_s, "timing_s/update_actor": 0.25}
+            log(metrics, step, {"actor/grad_norm": 1.5, "actor/lr": float("nan"), **timing})
+
+
+async def roll_out(
+    session: aiohttp.ClientSession, rollout_server: str, rows: list[dict[str, Any]], step: int, *, copies: int
+) -> list[Any]:
+    """All sessions of a step at once, as verl's agent loops ask for them; a lost one raises."""
+    orders = [
+        {"question": row["question"], "mode": row["mode"], "step": step, "group": f"{step}-{index}"}
+        for index, row in enumerate(rows)
+        for _ in range(copies)
+    ]
+    return await asyncio.gather(*(post(session, f"{rollout_server}/rollouts", order) for order in orders))
+
+
+async def post(session: aiohttp.ClientSession, url: str, body: Any) -> Any:
+    async with session.post(url, json=body) as response:
+        if response.status != 200:
+            raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
+        return await response.json()
+
+
+def log(metrics: Path, step: int, values: dict[str, float]) -> None:
+    with metrics.open("a") as sink:
+        sink.write(json.dumps({"step": step, "data": values}) + "\n")
+
+
+if __name__ == "__main__":
+    given = json.loads(Path(sys.argv[1]).read_text())
+    if os.environ.get("FAKE_VERL") == "crash":
+        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
+        sys.exit(1)
+    if os.environ.get("FAKE_VERL") == "slow":
+        print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)
+        time.sleep(4)
+    asyncio.run(train(given["options"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

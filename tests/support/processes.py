@@ -1,0 +1,78 @@
+"""Start, watch and end training processes in tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "sql_agent" / "train_sql_agent.py"
+
+
+def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(script), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | environment,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], *, timeout: float = 120) -> str:
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"did not end in {timeout} s; it had printed:\n{process.communicate()[0]}")
+    return output
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], *, timeout: float = 90) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"waited in vain; exit code {process.poll()}, output:\n{finish(process, timeout=5)}")
+        time.sleep(0.1)
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals, run: Path) -> str:
+    """Send a signal once the process has trained two steps of its own; none of its family may outlive it."""
+    before = len(lines(run / "metrics.jsonl"))
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= before + 2, process)
+    family, ports = family_and_ports(process)
+    assert ports
+    process.send_signal(number)
+    output = finish(process, timeout=60)
+    assert_nothing_left(family, ports)
+    return output
+
+
+def assert_nothing_left(family: list[psutil.Process], ports: set[int]) -> None:
+    _, alive = psutil.wait_procs(family, timeout=15)
+    assert not alive, f"left behind: {[(p.pid, p.cmdline()) for p in alive]}"
+    for port in ports:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0, f"port {port} still answers"
+
+
+def family_and_ports(process: subprocess.Popen[str]) -> tuple[list[psutil.Process], set[int]]:
+    root = psutil.Process(process.pid)
+    family = [root, *root.children(recursive=True)]
+    ports = {c.laddr.port for p in family for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    return family, ports

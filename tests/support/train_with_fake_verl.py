@@ -1,0 +1,19 @@
+"""train_sql_agent.py with `tests.support.fake_verl` in verl's place: python tests/train_with_fake_verl.py ARGUMENTS"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[0] = str(ROOT)
+
+from sql_agent.backends.verl import algorithm  # noqa: E402
+from sql_agent.cli import train  # noqa: E402
+from sql_agent.cli.exit_codes import exits_cleanly  # noqa: E402
+
+train.verl_is_installed = lambda: True
+algorithm.TRAINER_MODULE = "tests.support.fake_verl"
+
+if __name__ == "__main__":
+    sys.exit(exits_cleanly(train.main))

@@ -1,0 +1,29 @@
+"""A run's folder belongs to that run alone."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import ConfigError
+from sql_agent.tracking.run_log import RunLog
+
+
+def test_runs_that_start_in_the_same_second_get_a_folder_each(tmp_path: Path) -> None:
+    settings = load_settings([f"runs_dir={tmp_path}"])
+    with ThreadPoolExecutor(8) as threads:
+        logs = list(threads.map(lambda _: RunLog.create(settings), range(8)))
+    assert len({log.folder for log in logs}) == 8
+    for log in logs:
+        assert json.loads((log.folder / "config.json").read_text())["runs_dir"] == str(tmp_path)
+
+
+def test_a_name_that_holds_a_run_is_not_given_to_another(tmp_path: Path) -> None:
+    settings = load_settings([f"runs_dir={tmp_path}", "run_name=night"])
+    assert RunLog.create(settings).folder == tmp_path / "night"
+    with pytest.raises(ConfigError, match="already holds a run"):
+        RunLog.create(settings)
