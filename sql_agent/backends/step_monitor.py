@@ -115,7 +115,7 @@ class StepMonitor:
         expected = self._expected[request.mode]
         judged = check_judge_failures(self._settings, entry.finished, expected=expected, where=where)
         lost = sum(r.dropped is not None for r in entry.finished)
-        if judged is None and lost <= self._settings.verl.max_failed_share * expected:
+        if judged is None and lost <= self._settings.runner.max_failed_share * expected:
             return None
         reasons = drop_reasons(entry.finished)
         hint = f"see {self._log.folder}/rollouts.jsonl, mend the cause, then --resume"
@@ -125,7 +125,7 @@ class StepMonitor:
         if not any(r.triplets for r in entry.finished):
             return NoTripletsError(f"{where}: zero triplets from {len(entry.finished)} rollouts: {reasons}", hint=hint)
         return TrainingError(
-            f"{where}: {lost} rollouts were lost, more than verl.max_failed_share allows: {reasons}", hint=hint
+            f"{where}: {lost} rollouts were lost, more than runner.max_failed_share allows: {reasons}", hint=hint
         )
 
 

@@ -97,6 +97,9 @@ class RunnerSettings(Section):
     poll_s: Seconds = Field(0.2, description="how often a store that runs elsewhere is asked for rollouts")
     rollout_timeout_s: Seconds = 300.0
     span_deadline_s: Seconds = 10.0
+    rollout_retries: Annotated[int, Field(ge=0)] = Field(3, description="runs of a lost rollout, beyond the first")
+    max_failed_share: Share = Field(0.2, description="of a step's rollouts; more stops the run")
+    stall_s: Seconds = Field(60.0, description="say who is waited for when no rollout ended for so long")
 
 
 class TrainSettings(Section):
@@ -146,14 +149,11 @@ class VerlSettings(Section):
     gpu_memory_gb: Literal["auto", "24", "40", "80"] = "auto"
     endpoints: Positive = Field(4, description="processes that render and parse conversations for the policy")
     test_every: Annotated[int, Field(ge=0)] = Field(0, description="validate every so many steps; 0: before and after")
-    rollout_retries: Annotated[int, Field(ge=0)] = Field(3, description="runs of a lost rollout, beyond the first")
-    max_failed_share: Share = Field(0.2, description="of a step's rollouts; more stops the run")
     dynamic_sampling: Annotated[int, Field(ge=0)] = Field(
         0,
         description="train only on groups whose rewards differ (DAPO's dynamic sampling); at most so many times a "
         "step's rollouts are run to find them; 0 trains on all groups",
     )
-    stall_s: Seconds = Field(60.0, description="say who is waited for when no rollout ended for so long")
     host: str = Field("127.0.0.1", description="the address of this host that other hosts reach; needed for nnodes > 1")
     config: dict[str, Any] = Field(default_factory=dict)
 

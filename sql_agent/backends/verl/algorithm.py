@@ -109,7 +109,7 @@ class VerlGrpo(TrainingAlgorithm):
             store,
             self.get_adapter(),
             resources,
-            retries=verl.rollout_retries,
+            retries=runner.rollout_retries,
             timeout_s=runner.rollout_timeout_s,
             span_deadline_s=runner.span_deadline_s,
             observer=self._monitor,
@@ -202,7 +202,7 @@ class VerlGrpo(TrainingAlgorithm):
             if ended:
                 break
             quiet = time.monotonic() - max(self._monitor.last_event, said_at)
-            if quiet > self._settings.verl.stall_s and (stall := await self._stall()):
+            if quiet > self._settings.runner.stall_s and (stall := await self._stall()):
                 said_at = time.monotonic()
                 self._ui.say(stall)
             await asyncio.sleep(_LOOK_S)

@@ -157,7 +157,7 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
 
 
 def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
-    process = start([*arguments, "train.steps=1", "verl.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
+    process = start([*arguments, "train.steps=1", "runner.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
     output = finish(process)
     assert process.returncode == 0, output
     assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
@@ -165,7 +165,7 @@ def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
 
 
 def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:
-    process = start([*arguments, "verl.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
+    process = start([*arguments, "runner.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
     output = finish(process)
     assert process.returncode == 2, output
     # The policy fails already in the call that is made before the first rollout.
