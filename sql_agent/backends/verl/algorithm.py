@@ -103,7 +103,7 @@ class VerlGrpo(TrainingAlgorithm):
         # All at once: a proxy's first call takes it seconds.
         await asyncio.gather(*(check_triplet(store, way, self.get_adapter()) for way in ways))
         resources = [(await store.add_resources({RESOURCE: way})).resources_id for way in ways]
-        runner, verl = self._settings.runner, self._settings.verl
+        runner = self._settings.runner
         judge = group_judge_from_settings(self._settings)
         self._scheduler = RolloutScheduler(
             store,
