@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -121,22 +122,68 @@ class RewardParts(Record):
         return self.criteria.get("absolute", self.criteria.get("unscaled", self.judge))
 
 
+class Outcome(StrEnum):
+    """How a run of the agent ended. All but ANSWERED are failures of the model itself, which are scored."""
+
+    message: str
+
+    def __new__(cls, value: str, message: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.message = message
+        return member
+
+    ANSWERED = "answered", "answered"
+    UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
+    MALFORMED_CALL = "malformed_call", "wrote a tool call that cannot be read"
+    NO_OUTPUT = "no_output", "said nothing"
+    TOO_MANY_TURNS = "too_many_turns", "was still calling the tool when its turns were used up"
+    CONTEXT_OVERFLOW = "context_overflow", "filled the model's context"
+
+
+class DropCause(StrEnum):
+    """Which part lost a rollout, or made it useless for training."""
+
+    message: str
+
+    def __new__(cls, value: str, message: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.message = message
+        return member
+
+    JUDGE = "judge", "the judge gave no score"
+    MODEL_SERVER = "model_server", "the model's server failed"
+    ATTEMPT = "attempt", "the attempt did not succeed"
+    STORE = "store", "the store could not be read"
+    SPANS = "spans", "spans never reached the store"
+    TRIPLETS = "triplets", "the triplets do not match the turns"
+    RECORD = "record", "the rollout has no record or no reward"
+
+
+class Drop(Record):
+    """Why a rollout is left out of training. It is no score of 0: the rollout is counted and run again."""
+
+    cause: DropCause
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cause.message}: {self.detail}" if self.detail else self.cause.message
+
+
 class RolloutRecord(Record):
     """One finished run of the agent on one question: everything a person needs to see what happened.
 
-    `outcome` is "answered", or the reason code of a failure that is the model's own ("unknown_tool",
-    "malformed_call", "no_output", "too_many_turns", "context_overflow"); these are scored. `dropped` is the reason why
-    the rollout was left out of training (a judge or the infrastructure failed); then `reward` is None. `judge_usage`
-    is what grading cost, whether it led to a reward or not.
+    `seconds` is the agent's own time. With `dropped` the `reward` is None. `judge_usage` is what grading cost, whether
+    it led to a reward or not.
     """
 
     question: Question
     answer: str
-    outcome: str
+    outcome: Outcome
     calls: tuple[QueryCall, ...] = ()
     turns: int = 0
     reward: RewardParts | None = None
-    dropped: str | None = None
+    dropped: Drop | None = None
     judge_usage: Usage = Usage()
     seconds: float = 0.0
-    extra: dict[str, Any] = Field(default_factory=dict)

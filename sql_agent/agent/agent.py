@@ -22,7 +22,7 @@ from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.config.settings import AgentSettings
 from sql_agent.database import SqliteDatabase
-from sql_agent.schemas import Lang, QueryCall
+from sql_agent.schemas import Lang, Outcome, QueryCall
 
 set_tracing_disabled(True)
 _IDLE_S = 3.0
@@ -41,10 +41,10 @@ class ModelEndpoint:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """What one run gave. `outcome` is "answered" or the code of the model's own failure; see RolloutRecord."""
+    """What one run gave."""
 
     answer: str
-    outcome: str
+    outcome: Outcome
     calls: tuple[QueryCall, ...]
     turns: int
     seconds: float
@@ -107,22 +107,22 @@ async def run_agent(
                 temperature=endpoint.temperature, top_p=endpoint.top_p, max_tokens=settings.max_tokens
             ),
         )
-        answer, outcome = "", "answered"
+        answer, outcome = "", Outcome.ANSWERED
         try:
             result = await Runner.run(
                 agent, question, max_turns=settings.max_turns, run_config=RunConfig(tracing_disabled=True)
             )
             answer = str(result.final_output or "").strip()
             if "<tool_call>" in answer:  # the server could not parse it as a call and passed it on as text
-                outcome = "malformed_call"
+                outcome = Outcome.MALFORMED_CALL
         except MaxTurnsExceeded:
-            outcome = "too_many_turns"
+            outcome = Outcome.TOO_MANY_TURNS
         except ModelBehaviorError as error:
             outcome = _model_failure(str(error))
         except BadRequestError as error:
             if "context length" not in str(error):
                 raise
-            outcome = "context_overflow"
+            outcome = Outcome.CONTEXT_OVERFLOW
     return AgentRun(answer, outcome, tuple(tool.calls), turns.count, time.monotonic() - started)
 
 
@@ -154,10 +154,10 @@ class _CountingModel(OpenAIChatCompletionsModel):
         return response
 
 
-def _model_failure(message: str) -> str:
-    """The reason code of a ModelBehaviorError, which openai-agents tells apart by its text only."""
+def _model_failure(message: str) -> Outcome:
+    """The outcome of a ModelBehaviorError, which openai-agents tells apart by its text only."""
     if "not found in agent" in message:
-        return "unknown_tool"
+        return Outcome.UNKNOWN_TOOL
     if "no assistant text" in message:
-        return "no_output"
-    return "malformed_call"
+        return Outcome.NO_OUTPUT
+    return Outcome.MALFORMED_CALL

@@ -9,7 +9,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
-from sql_agent.schemas import Question, RolloutRecord, Usage
+from sql_agent.schemas import Drop, DropCause, Outcome, Question, RolloutRecord, Usage
 
 
 async def run_rollout(
@@ -25,7 +25,7 @@ async def run_rollout(
 
     `http_client` lets many rollouts share their connections.
     """
-    run = AgentRun("", "answered", (), 0, 0.0)
+    run = AgentRun("", Outcome.ANSWERED, (), 0, 0.0)
     try:
         run = await run_agent(
             question.question,
@@ -37,14 +37,15 @@ async def run_rollout(
         )
         reward, usage = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
     except JudgeError as error:
-        record = _record(question, run, dropped=f"judge: {error}")
+        record = _record(question, run, dropped=Drop(cause=DropCause.JUDGE, detail=error.message))
         return record.model_copy(update={"judge_usage": error.usage or Usage()})
     except OpenAIError as error:
-        return _record(question, run, dropped=f"infrastructure: {type(error).__name__}: {error}")
+        detail = f"{type(error).__name__}: {error}"
+        return _record(question, run, dropped=Drop(cause=DropCause.MODEL_SERVER, detail=detail))
     return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage})
 
 
-def _record(question: Question, run: AgentRun, *, dropped: str | None = None) -> RolloutRecord:
+def _record(question: Question, run: AgentRun, *, dropped: Drop | None = None) -> RolloutRecord:
     return RolloutRecord(
         question=question,
         answer=run.answer,

@@ -6,12 +6,8 @@ import os
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sql_agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    import agentlightning as agl
 
 _FALSE = {"0", "false", "no", "off"}
 
@@ -56,11 +52,3 @@ def check_store(address: str) -> None:
         raise ConfigError(
             f"no store answers at {address}: {reason}", hint="start one in another terminal: agl store --port 4747"
         ) from None
-
-
-async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
-    """Cancel what an earlier algorithm left in the queue: it would run against a proxy that is gone."""
-    stale = await store.query_rollouts(status_in=["queuing", "requeuing"])
-    for rollout in stale:
-        await store.update_rollout(rollout.rollout_id, status="cancelled")
-    return len(stale)

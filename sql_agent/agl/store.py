@@ -107,6 +107,14 @@ async def mark_consumed(store: Any, rollout_id: str) -> None:
         await own.mark_consumed(rollout_id)
 
 
+async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
+    """Cancel what an earlier algorithm left in the queue: it would run against a proxy that is gone."""
+    stale = await store.query_rollouts(status_in=["queuing", "requeuing"])
+    for rollout in stale:
+        await store.update_rollout(rollout.rollout_id, status="cancelled")
+    return len(stale)
+
+
 def without_request_log(store: Any) -> None:
     """Take the layers that time and log each request out of a run's own store server: they are half of its work."""
     if isinstance(store, agl.LightningStoreServer) and store.app is not None:

@@ -1,16 +1,26 @@
-"""What the algorithms of both backends share: a run that a signal ends in good order, and an error that is kept."""
+"""What the algorithms of both backends share: how rollouts are run, how a run stops, and the error that ended it."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import agentlightning as agl
 
+from sql_agent.agl.lit_agent import RESOURCE
+from sql_agent.agl.preflight import check_triplet
+from sql_agent.agl.store import cancel_stale_rollouts
+from sql_agent.backends.stall import describe_stalled
+from sql_agent.backends.step_monitor import StepMonitor
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
+from sql_agent.reward.factory import group_judge_from_settings
+from sql_agent.rl.group_ranking import GroupBarrier
+from sql_agent.rl.retry import RetryingScheduler
+from sql_agent.rl.scheduler import RolloutScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
@@ -18,7 +28,7 @@ from sql_agent.tracking.run_log import RunLog
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
-    """An algorithm whose `_run` looks at `_stop` now and then.
+    """An algorithm whose `_run` looks at `_stop` and at `_monitor.failure` now and then.
 
     `error` holds what ended the run early, `interrupted` that a signal did; both because the trainer's `fit` swallows
     one and logs the other with a traceback.
@@ -32,21 +42,71 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._ui = ui
         self._resume = resume
         self._stop: asyncio.Event
+        self._monitor: StepMonitor
+        self._scheduler: RolloutScheduler | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._stall_shown_at = time.monotonic()
         self.error: SqlAgentError | None = None
         self.interrupted = False
 
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
         self._stop = asyncio.Event()
+        self._monitor = StepMonitor(self._settings, self._log, self._ui, val_questions=len(val_dataset))
         with handled_signals(self._interrupt):
             try:
                 await self._run(train_dataset, val_dataset)
             except SqlAgentError as error:
                 self.error = error
+            finally:
+                if self._watch is not None:
+                    self._watch.cancel()
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        """The run itself; raises SqlAgentError for whatever ends it early."""
+        """Run to the end; raises SqlAgentError for whatever ends the run early."""
+
+    async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
+        """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
+
+        Raises PreflightError when a call does not come back from the store as a triplet.
+        """
+        store, adapter = self.get_store(), self.get_adapter()
+        # All at once: a proxy's first call takes it seconds.
+        triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
+        self._ui.say(
+            f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
+            f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
+        )
+        await cancel_stale_rollouts(store)
+        runner = self._settings.runner
+        self._scheduler = RolloutScheduler(
+            store,
+            adapter,
+            [(await store.add_resources({RESOURCE: route})).resources_id for route in routes],
+            timeout_s=runner.rollout_timeout_s,
+            span_deadline_s=runner.span_deadline_s,
+        )
+        self._watch = asyncio.create_task(self._scheduler.watch())
+        judge = group_judge_from_settings(self._settings)
+        return RetryingScheduler(
+            self._scheduler,
+            retries=runner.rollout_retries,
+            observer=self._monitor,
+            barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
+        )
+
+    async def _show_stall(self) -> None:
+        """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
+        quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
+        if quiet_s > self._settings.runner.stall_s and (stall := await self._stall()):
+            self._stall_shown_at = time.monotonic()
+            self._ui.say(stall)
+
+    async def _stall(self) -> str | None:
+        """Describe what is waited for; None while nothing is."""
+        waiting = self._scheduler.waiting if self._scheduler else []
+        return await describe_stalled(self.get_store(), waiting) if waiting else None
 
     def _interrupt(self) -> None:
         self.interrupted = True

@@ -1,24 +1,20 @@
-"""What each step of a verl run asked for and got: counts, stop rules, and the lines of the run's files."""
+"""Count what each step asked for and got, decide when a run must stop and why, and write the step's lines."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sql_agent.backends.judge_failures import check_judge_failures
 from sql_agent.config.settings import Settings
 from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.rl.advantages import group_advantages
-from sql_agent.rl.metrics import drop_reasons, informative_groups, summary
+from sql_agent.rl.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
-
-_UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
 @dataclass
@@ -43,10 +39,11 @@ class _Entry:
 
 
 class StepMonitor:
-    """Listens to the scheduler. `failure` is set as soon as a step can no longer be worth finishing.
+    """Observes every try of every rollout. `failure` is set as soon as a step can no longer be worth finishing.
 
-    A lost rollout is run again, and that is fine now and then; when more than the accepted share of those that ended
-    were lost, something is broken and the run stops with the reasons.
+    A lost rollout is run again, and that is fine now and then. The run stops with the reasons when more than the
+    accepted share of a step's rollouts were lost, when as many as the step has were lost and none was kept, when the
+    judge failed on more than its share, or when dynamic sampling finds no groups that differ.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val_questions: int) -> None:
@@ -62,6 +59,7 @@ class StepMonitor:
         self.last_event = time.monotonic()
 
     def enqueued(self, request: RolloutRequest) -> None:
+        """Count a try that begins."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.groups[request.group] += 1
@@ -76,31 +74,37 @@ class StepMonitor:
             self.failure = _nothing_differs(request.step, entry, self._settings)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
+        """Count a try that ended, and look whether the run must stop."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
         if rollout.dropped is not None and self.failure is None:
-            self.failure = self._failure(request, entry)
+            self.failure = self._failure(request, entry.finished)
+            if self.failure is not None:
+                self._log.rollouts(request.step, request.mode, entry.finished)
 
-    def close(self, step: int, values: Mapping[str, float]) -> None:
-        """Write what ended up to `step`, with verl's own metrics of it; both of training and of validation.
+    def close_validation(self, step: int) -> None:
+        """Write the validation at `step`, if there was one; step 0 is before training."""
+        entry = self._entries.pop(("val", step), None)
+        if entry is None:
+            return
+        measured = summary(entry.finished, enqueued=entry.enqueued)
+        self._log.rollouts(step, "val", entry.finished)
+        self._log.validation(step, measured, questions=self._expected["val"])
+        self._ui.validation(step, measured, questions=self._expected["val"])
 
-        In the asynchronous trainer modes groups are under way while a step ends; they belong to a later one.
+    def close_step(self, step: int, update: Mapping[str, float]) -> None:
+        """Write the training step `step` with the metrics of its `update`.
+
+        In verl's asynchronous trainer modes groups are under way while a step ends; they belong to a later one.
         """
-        validated = self._entries.pop(("val", step), None)
-        if validated is not None:
-            measured = summary(validated.finished, enqueued=validated.enqueued)
-            self._log.rollouts(step, "val", validated.finished)
-            self._log.validation(step, measured, questions=self._expected["val"])
-            self._ui.validation(step, measured, questions=self._expected["val"])
-        trained = self._ended(step)
-        if step > 0:  # 0 is the validation before training
-            self._log.rollouts(step, "train", trained.finished, group_advantages(trained.finished))
-            measured = summary(trained.finished, enqueued=trained.enqueued) | step_metrics(values)
-            self._log.metrics(step, measured)
-            self._ui.step(step, self._settings.train.steps, measured)
+        entry = self._take_ended(step)
+        measured = summary(entry.finished, enqueued=entry.enqueued) | dict(update)
+        self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
+        self._log.metrics(step, measured)
+        self._ui.step(step, self._settings.train.steps, measured)
 
-    def _ended(self, step: int) -> _Entry:
+    def _take_ended(self, step: int) -> _Entry:
         ended = _Entry()
         for key in sorted(key for key in self._entries if key[0] == "train" and key[1] <= step):
             taken = self._entries[key].take_ended()
@@ -110,23 +114,34 @@ class StepMonitor:
                 del self._entries[key]
         return ended
 
-    def _failure(self, request: RolloutRequest, entry: _Entry) -> TrainingError | None:
+    def _failure(self, request: RolloutRequest, finished: Sequence[FinishedRollout]) -> TrainingError | None:
         where = f"step {request.step} ({request.mode})"
         expected = self._expected[request.mode]
-        judged = check_judge_failures(self._settings, entry.finished, expected=expected, where=where)
-        lost = sum(r.dropped is not None for r in entry.finished)
-        if judged is None and lost <= self._settings.runner.max_failed_share * expected:
+        lost = sum(r.dropped is not None for r in finished)
+        judge_failures = count_judge_failures(finished)
+        nothing_kept = lost == len(finished) >= expected
+        if judge_failures > self._borne(self._settings.judge.max_failed_share, expected):
+            return TrainingError(
+                f"{where}: the judge failed on {judge_failures} of {expected} rollouts: {drop_reasons(finished)}",
+                hint="mend the judge and --resume; the accepted share is "
+                f"judge.max_failed_share={self._settings.judge.max_failed_share:g}",
+            )
+        if lost <= self._borne(self._settings.runner.max_failed_share, expected) and not nothing_kept:
             return None
-        reasons = drop_reasons(entry.finished)
         hint = f"see {self._log.folder}/rollouts.jsonl, mend the cause, then --resume"
-        self._log.rollouts(request.step, request.mode, entry.finished)
-        if judged is not None:
-            return judged
-        if not any(r.triplets for r in entry.finished):
-            return NoTripletsError(f"{where}: zero triplets from {len(entry.finished)} rollouts: {reasons}", hint=hint)
+        if not any(r.triplets for r in finished):
+            return NoTripletsError(
+                f"{where}: zero triplets from {len(finished)} rollouts: {drop_reasons(finished)}", hint=hint
+            )
         return TrainingError(
-            f"{where}: {lost} rollouts were lost, more than runner.max_failed_share allows: {reasons}", hint=hint
+            f"{where}: {lost} rollouts were lost, more than runner.max_failed_share allows: {drop_reasons(finished)}",
+            hint=hint,
         )
+
+    def _borne(self, share: float, expected: int) -> float:
+        """How many of `expected` may be lost: `share`, and always one, with the judge `ranking` one group."""
+        one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
+        return max(one, share * expected)
 
 
 def _nothing_differs(step: int, entry: _Entry, settings: Settings) -> TrainingError:
@@ -136,15 +151,3 @@ def _nothing_differs(step: int, entry: _Entry, settings: Settings) -> TrainingEr
         f"rewards differ ({share:.1%} of the groups do): there is nothing left that GRPO could compare",
         hint="the last checkpoint is the result; going on takes harder questions or a higher agent.temperature",
     )
-
-
-def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """verl's numbers of a step under their own names, and the ones that every backend reports under ours."""
-    known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
-    stages = [known[f"timing_s/{stage}"] for stage in _UPDATE_STAGES if f"timing_s/{stage}" in known]
-    known |= {"timing/rollout_s": known.get("timing_s/gen", 0.0), "timing/update_s": sum(stages)}
-    if "timing_s/step" in known:
-        known["timing/step_s"] = known["timing_s/step"]
-    if "actor/grad_norm" in known:
-        known["update/grad_norm"] = known["actor/grad_norm"]
-    return known

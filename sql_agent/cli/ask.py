@@ -121,7 +121,7 @@ def show(record: RolloutRecord, console: Console) -> None:
     )
     console.print(f"Wanted  {escape(record.question.answer)}", soft_wrap=True)
     if record.reward is None:
-        console.print(f"Dropped {escape(record.dropped or '')}", soft_wrap=True)
+        console.print(f"Dropped {escape(str(record.dropped))}", soft_wrap=True)
         return
     parts = record.reward
     criteria = ", ".join(f"{name} {value:.2f}" for name, value in parts.criteria.items())

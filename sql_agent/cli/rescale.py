@@ -29,6 +29,7 @@ from rich.table import Table
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.rescaling import Scale
+from sql_agent.schemas import Drop
 
 _BAR = 40  # characters for the fullest bin
 _MAX_BINS = 100
@@ -52,7 +53,7 @@ class _Rollout(BaseModel):
     step: int
     mode: str
     group: str
-    dropped: str | None
+    dropped: Drop | None
     record: _Record | None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,17 +10,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward import GroupJudge, JudgeCase, Verdict
 from sql_agent.reward.hybrid import reward_parts
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import RewardParts, RolloutRecord, Usage
-
-
-async def rank_groups(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
-    """`rollouts` of any number of groups, in order, with rewards relative to their group."""
-    groups: dict[str, list[FinishedRollout]] = defaultdict(list)
-    for rollout in rollouts:
-        groups[rollout.group].append(rollout)
-    ranked = await asyncio.gather(*(rank_group(judge, members) for members in groups.values()))
-    by_id = {rollout.rollout_id: rollout for members in ranked for rollout in members}
-    return [by_id[rollout.rollout_id] for rollout in rollouts]
+from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
 
 
 async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
@@ -41,10 +30,10 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
     try:
         verdicts = await judge.rank(cases, own)
     except JudgeError as error:
-        reason = f"judge: {error}"
+        drop = Drop(cause=DropCause.JUDGE, detail=error.message)
         usages = [error.usage or Usage(), *[Usage()] * (len(kept) - 1)]
         dropped = {
-            rollout.rollout_id: replace(rollout, dropped=reason, record=_dropped(record, reason, usage))
+            rollout.rollout_id: replace(rollout, dropped=drop, record=_dropped(record, drop, usage))
             for rollout, record, usage in zip(kept, records, usages, strict=True)
         }
         return [dropped.get(r.rollout_id, r) for r in rollouts]
@@ -86,8 +75,8 @@ class GroupBarrier:
         return ranking
 
 
-def _dropped(record: RolloutRecord, reason: str, usage: Usage) -> RolloutRecord:
-    return record.model_copy(update={"reward": None, "dropped": reason, "judge_usage": record.judge_usage + usage})
+def _dropped(record: RolloutRecord, drop: Drop, usage: Usage) -> RolloutRecord:
+    return record.model_copy(update={"reward": None, "dropped": drop, "judge_usage": record.judge_usage + usage})
 
 
 def _with_reward(rollout: FinishedRollout, record: RolloutRecord, parts: RewardParts, usage: Usage) -> FinishedRollout:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import RolloutRecord, Usage
+from sql_agent.schemas import DropCause, Outcome, RolloutRecord, Usage
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
 _SAME = 1e-6
@@ -23,8 +23,13 @@ def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, f
         "rollouts/kept": len(kept),
         "rollouts/failed": enqueued - len(kept),
         "rollouts/split": sum(len(r.sequences) > 1 for r in kept),
-        "judge/failed": sum((r.dropped or "").startswith("judge:") for r in rollouts),
+        "judge/failed": count_judge_failures(rollouts),
     }
+
+
+def count_judge_failures(rollouts: Iterable[FinishedRollout]) -> int:
+    """Count the rollouts that were dropped because the judge gave no score."""
+    return sum(r.dropped is not None and r.dropped.cause is DropCause.JUDGE for r in rollouts)
 
 
 def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
@@ -45,7 +50,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
         "agent/accurate": mean(_accurate),
-        "agent/answered": mean(lambda r: r.outcome == "answered"),
+        "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
     }
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
     for name in names:
@@ -105,8 +110,5 @@ def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
     """The reasons for dropping, most frequent first, with their counts."""
-    counts: dict[str, int] = {}
-    for rollout in rollouts:
-        if rollout.dropped:
-            counts[rollout.dropped] = counts.get(rollout.dropped, 0) + 1
-    return "; ".join(f"{n} × {reason}" for reason, n in sorted(counts.items(), key=lambda item: -item[1])) or "none"
+    counts = Counter(str(rollout.dropped) for rollout in rollouts if rollout.dropped)
+    return "; ".join(f"{count} × {reason}" for reason, count in counts.most_common()) or "none"

@@ -1,28 +1,23 @@
-"""Run single questions through the LightningStore, many at a time, each until it can be trained on."""
+"""Run single rollouts through the LightningStore, many at a time: enqueue, wait for the end, read what came back."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import agentlightning as agl
 
 from sql_agent.agl.store import subscribe_ended
-from sql_agent.errors import TrainingError
-from sql_agent.rl.group_ranking import GroupBarrier
-from sql_agent.rl.rollouts import FinishedRollout, complete_spans, enqueue, read_rollout
-from sql_agent.schemas import Question
+from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
+from sql_agent.schemas import DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
-_TOLD_POLL_S = 2.0  # where the store tells; for an end that came before its rollout was waited for
-
-
-class RolloutLostError(TrainingError):
-    """A question's rollout failed for reasons that are not the model's, as often as it may be tried."""
+_SUBSCRIBED_POLL_S = 2.0  # for an end that came before its rollout was waited for
 
 
 @dataclass(frozen=True)
@@ -35,20 +30,11 @@ class RolloutRequest:
     group: str
 
 
-class RolloutObserver(Protocol):
-    """Hears of every try of a rollout, the lost ones included."""
-
-    def enqueued(self, request: RolloutRequest) -> None: ...
-
-    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None: ...
-
-
 class RolloutScheduler:
-    """Takes requests and gives back finished rollouts.
+    """Runs rollouts through `store`; `watch` must run beside it.
 
-    A rollout that the infrastructure or the judge lost is run again, up to `retries` times, so that its group stays
-    whole; the model's own failures are rollouts like any other. `resources` are ids of store resources; a group keeps
-    to one of them. With a `barrier` the rollouts of a training group wait there for each other, to be ranked.
+    `resources` are ids of store resources, each another route to the policy; a group keeps to one of them. When no
+    rollout has ended for twice `timeout_s` seconds, those that are waited for are given up.
     """
 
     def __init__(
@@ -57,88 +43,87 @@ class RolloutScheduler:
         adapter: Any,
         resources: Sequence[str],
         *,
-        retries: int,
         timeout_s: float,
         span_deadline_s: float,
-        observer: RolloutObserver,
-        barrier: GroupBarrier | None = None,
     ) -> None:
         self._store = store
         self._adapter = adapter
         self._resources = resources
-        self._retries = retries
         self._timeout_s = timeout_s
         self._span_deadline_s = span_deadline_s
-        self._observer = observer
-        self._barrier = barrier
         self._step = -1
         self._resource_of_group: dict[str, str] = {}
         self._turn = itertools.count()
-        self._waiting: dict[str, asyncio.Future[agl.Rollout]] = {}
-
-    async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """A kept rollout for `request`. Raises RolloutLostError when every try was lost."""
-        barrier = self._barrier if request.mode == "train" else None
-        reasons = []
-        for _ in range(1 + self._retries):
-            try:
-                finished = await self._once(request)
-            except BaseException:  # a cancelled session too
-                if barrier is not None:
-                    await barrier.abandon(request.group)
-                raise
-            if barrier is not None and finished.dropped is None:
-                finished = await barrier.add(finished)
-            self._observer.finished(request, finished)
-            if finished.dropped is None:
-                return finished
-            reasons.append(finished.dropped)
-        if barrier is not None:
-            await barrier.abandon(request.group)
-        raise RolloutLostError(f"question {request.question.id} was lost {len(reasons)} times: {'; '.join(reasons)}")
+        self._waiting: dict[str, asyncio.Future[agl.Rollout | None]] = {}
+        self._last_end = time.monotonic()
 
     @property
     def waiting(self) -> list[str]:
         """The ids of the rollouts that have not ended yet."""
         return list(self._waiting)
 
-    async def watch(self) -> None:
-        """Learn which rollouts ended, from the store or by polling it; runs until cancelled."""
-        poll_s = _TOLD_POLL_S if subscribe_ended(self._store, self._ended) else _POLL_S
-        while True:
-            if self._waiting:
-                for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
-                    self._ended(rollout)
-            await asyncio.sleep(poll_s)
-
-    def _ended(self, rollout: agl.Rollout) -> None:
-        future = self._waiting.pop(rollout.rollout_id, None)
-        if future is not None and not future.done():
-            future.set_result(rollout)
-
-    async def _once(self, request: RolloutRequest) -> FinishedRollout:
-        (rollout_id,) = await enqueue(
-            self._store,
-            [request.question],
-            copies=1,
-            mode=request.mode,
-            resources_id=self._resource(request),
-            timeout_s=self._timeout_s,
-        )
-        self._observer.enqueued(request)
-        future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
-        try:
-            rollout = await future
-        except asyncio.CancelledError:
-            self._waiting.pop(rollout_id, None)
-            await self._store.update_rollout(rollout_id, status="cancelled")
-            raise
+    async def run(self, request: RolloutRequest) -> FinishedRollout:
+        """Run one attempt of one rollout; what was lost on the way comes back with `dropped` set."""
+        rollout_id = await self._enqueue(request)
+        rollout = await self._ended_rollout(rollout_id)
+        if rollout is None:
+            detail = f"nothing ended for {2 * self._timeout_s:g} s"
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, detail)
         try:
             spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
         except Exception as error:  # in whichever way a store fails, this rollout is lost and not the run
-            reason = f"infrastructure: its spans could not be read: {type(error).__name__}: {error}"
-            return FinishedRollout(rollout_id, request.group, None, None, (), (), reason)
+            detail = f"{type(error).__name__}: {error}"
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
         return read_rollout(rollout, request.group, spans, missing, adapter=self._adapter)
+
+    async def watch(self) -> None:
+        """Learn which rollouts ended, from the store or by polling it; runs until cancelled."""
+        poll_s = _SUBSCRIBED_POLL_S if subscribe_ended(self._store, self._end) else _POLL_S
+        while True:
+            if self._waiting:
+                # The store's client refuses a timeout above 0.1 s, so waiting is ours to do.
+                for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
+                    self._end(rollout)
+                if time.monotonic() - self._last_end > 2 * self._timeout_s:
+                    self._give_up()
+            await asyncio.sleep(poll_s)
+
+    async def _enqueue(self, request: RolloutRequest) -> str:
+        """Queue one attempt: a second one of the same rollout was seen to hang when a late span revived the first."""
+        rollout = await self._store.enqueue_rollout(
+            input=request.question.model_dump(mode="json"),
+            mode=request.mode,
+            resources_id=self._resource(request),
+            config=agl.RolloutConfig(timeout_seconds=self._timeout_s, max_attempts=1),
+            metadata={"group": request.group},
+        )
+        rollout_id: str = rollout.rollout_id
+        return rollout_id
+
+    async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | None:
+        """Wait for a rollout's end; None when it was given up. Cancels it in the store when it is not waited for."""
+        if not self._waiting:
+            self._last_end = time.monotonic()
+        future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
+        rollout = None
+        try:
+            rollout = await future
+        finally:
+            if rollout is None:
+                self._waiting.pop(rollout_id, None)
+                await self._store.update_rollout(rollout_id, status="cancelled")
+        return rollout
+
+    def _end(self, rollout: agl.Rollout) -> None:
+        future = self._waiting.pop(rollout.rollout_id, None)
+        if future is not None and not future.done():
+            self._last_end = time.monotonic()
+            future.set_result(rollout)
+
+    def _give_up(self) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(None)
 
     def _resource(self, request: RolloutRequest) -> str:
         """All rollouts of a group share a proxy and an endpoint: they begin alike, and its caches know them."""

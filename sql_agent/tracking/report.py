@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
 from sql_agent.errors import DataError
+from sql_agent.schemas import Drop
 from sql_agent.system.files import atomic_write
 
 _SHOWN = 12  # rollouts in full; rollouts.jsonl has them all
@@ -167,11 +169,8 @@ def _layout(unit: str) -> dict[str, Any]:
 
 
 def _dropped(rollouts: Sequence[Row]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
-    for rollout in rollouts:
-        if rollout["dropped"]:
-            counts[rollout["dropped"]] = counts.get(rollout["dropped"], 0) + 1
-    return sorted(counts.items(), key=lambda item: -item[1])
+    drops = (Drop.model_validate(rollout["dropped"]) for rollout in rollouts if rollout["dropped"])
+    return Counter(map(str, drops)).most_common()
 
 
 def _worth_reading(rollouts: Sequence[Row]) -> list[Row]:

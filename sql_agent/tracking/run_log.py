@@ -85,7 +85,7 @@ class RunLog:
                     "advantage": (advantages or {}).get(r.rollout_id),
                     "triplets": r.triplets,
                     "sequences": len(r.sequences),
-                    "dropped": r.dropped,
+                    "dropped": r.dropped.model_dump(mode="json") if r.dropped else None,
                     "record": r.record.model_dump(mode="json") if r.record else None,
                 }
                 for r in rollouts

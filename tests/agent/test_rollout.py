@@ -20,7 +20,7 @@ from sql_agent.database import open_database
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.reference.judge import ReferenceJudge
-from sql_agent.schemas import Question, RolloutRecord
+from sql_agent.schemas import Drop, DropCause, Question, RolloutRecord
 from sql_agent.system.sockets import bind_local
 from tests.support.small_database import make_database
 
@@ -127,7 +127,9 @@ async def test_arguments_that_are_no_json_are_told_to_the_model(model: Model, tm
 async def test_a_server_that_is_down_drops_the_rollout_instead_of_scoring_it(model: Model, tmp_path: Path) -> None:
     record = await play(model, tmp_path, call(SQL), 500)
     assert record.reward is None
-    assert (record.dropped or "").startswith("infrastructure: InternalServerError")
+    assert record.dropped is not None
+    assert record.dropped.cause is DropCause.MODEL_SERVER
+    assert record.dropped.detail.startswith("InternalServerError")
     assert len(model.requests) == 2, "a retry inside the attempt would pollute its triplets"
 
 
@@ -141,7 +143,7 @@ class BrokenJudge:
 async def test_a_judge_that_fails_drops_the_rollout_and_keeps_what_happened(model: Model, tmp_path: Path) -> None:
     record = await play(model, tmp_path, call(SQL), "tablet", judge=BrokenJudge())
     assert record.reward is None
-    assert record.dropped == "judge: no grade"
+    assert record.dropped == Drop(cause=DropCause.JUDGE, detail="no grade")
     assert record.answer == "tablet"
     assert len(record.calls) == 1
 

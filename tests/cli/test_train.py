@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.reward.judges.rubric import load_rubric
 from sql_agent.schemas import Question
+from tests.support.judge_server import serving
 from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, start, stop
 from tests.support.small_database import make_database
 
@@ -97,6 +99,30 @@ def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(argument
     assert changed.returncode == 2
     assert "train.lr" in refusal
     assert "Traceback" not in refusal
+
+
+def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whole(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    for name in ("train", "val"):  # questions of one's own, without a type, are judged even where nothing was queried
+        path = tmp_path / f"{name}.jsonl"
+        plain = [{k: v for k, v in question.items() if k in {"id", "question", "answer"}} for question in lines(path)]
+        path.write_text("".join(json.dumps(question) + "\n" for question in plain))
+    criteria = load_rubric(None).criterion
+    grades = {c.name: {"reason": "so", "level": c.levels[0].name} for c in criteria}
+    with serving() as server:
+        server.default = json.dumps(grades)
+        server.script = [server.default, server.default, 500]  # two validations, and the first of the four rollouts
+        process = start(
+            [*arguments, "--ci-fast", "judge.name=llm", "judge.attempts=1", "judge.cache=false"],
+            TEACHER_MODEL="m", TEACHER_BASE_URL=f"{server.url}/v1", TEACHER_API_KEY="k",
+        )  # fmt: skip
+        output = finish(process)
+    assert process.returncode == 0, output
+    (step,) = lines(tmp_path / "runs" / "r" / "metrics.jsonl")
+    assert (step["rollouts/enqueued"], step["rollouts/kept"], step["judge/failed"]) == (5, 4, 1)
+    groups = [r["group"] for r in lines(tmp_path / "runs" / "r" / "rollouts.jsonl") if r["mode"] == "train"]
+    assert sorted(groups.count(group) for group in set(groups)) == [2, 3]
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ from typing import Any
 import agentlightning as agl
 import pytest
 
+from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.rl.scheduler import RolloutLostError, RolloutRequest, RolloutScheduler
-from sql_agent.schemas import Question
+from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
+from sql_agent.schemas import Drop, DropCause, Question
 
 QUESTION = Question(id="q", question="?", answer="!")
 
@@ -24,13 +25,13 @@ class UnreadableStore(agl.InMemoryLightningStore):  # type: ignore[misc]
 class Counts:
     def __init__(self) -> None:
         self.enqueued_orders: list[RolloutRequest] = []
-        self.reasons: list[str | None] = []
+        self.drops: list[Drop | None] = []
 
     def enqueued(self, request: RolloutRequest) -> None:
         self.enqueued_orders.append(request)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        self.reasons.append(rollout.dropped)
+        self.drops.append(rollout.dropped)
 
 
 async def end_whatever_is_queued(store: agl.LightningStore) -> None:
@@ -43,15 +44,16 @@ async def end_whatever_is_queued(store: agl.LightningStore) -> None:
 
 async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
     store, counts = UnreadableStore(), Counts()
-    scheduler = RolloutScheduler(store, None, ["r"], retries=2, timeout_s=10.0, span_deadline_s=0.1, observer=counts)
+    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, span_deadline_s=0.1)
+    retrying = RetryingScheduler(scheduler, retries=2, observer=counts)
     helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(scheduler.watch())]
     try:
         with pytest.raises(RolloutLostError, match="the store hung up"):
-            await scheduler.run(RolloutRequest(QUESTION, "train", 1, "g"))
+            await retrying.run(RolloutRequest(QUESTION, "train", 1, "g"))
     finally:
         for helper in helpers:
             helper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await helper
     assert len(counts.enqueued_orders) == 3
-    assert [str(reason).split(":")[0] for reason in counts.reasons] == ["infrastructure"] * 3
+    assert [drop and drop.cause for drop in counts.drops] == [DropCause.STORE] * 3

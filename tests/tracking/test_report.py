@@ -16,7 +16,7 @@ from sql_agent.tracking.report import write_report
 ATTACK = "<script>document.title='owned'</script>"
 
 
-def rollout(step: int, reward: float, *, dropped: str | None = None) -> dict[str, Any]:
+def rollout(step: int, reward: float, *, dropped: dict[str, str] | None = None) -> dict[str, Any]:
     answer = {"status": "ok", "columns": ["form"], "records": [[ATTACK]], "count": 1, "truncated": False, "error": None}
     record = {
         "question": {"id": "q", "question": f"Which form, {ATTACK}?", "answer": "tablet"},
@@ -52,7 +52,10 @@ def run(tmp_path: Path) -> Path:
             for n, v in ((0, 0.25), (2, 0.5))
         ],
     )
-    write(folder / "rollouts.jsonl", [rollout(2, 0.9), rollout(2, 0.1), rollout(2, 0.0, dropped="judge: time-out")])
+    write(
+        folder / "rollouts.jsonl",
+        [rollout(2, 0.9), rollout(2, 0.1), rollout(2, 0.0, dropped={"cause": "judge", "detail": "time-out"})],
+    )
     return folder
 
 
@@ -64,7 +67,7 @@ def test_the_page_says_what_changed_what_was_lost_and_what_was_asked(run: Path) 
     page = write_report(run).read_text(encoding="utf-8")
     assert "0.250 → 0.500" in page
     assert "6 / 8" in page
-    assert "judge: time-out" in page
+    assert "the judge gave no score: time-out" in page
     assert "keyword search" in page, "accurate answers by kind of question"
     assert "SELECT form FROM drugs_info" in page
     assert "For research on retrieval, not medical advice." in page

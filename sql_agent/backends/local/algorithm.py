@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import agentlightning as agl
-
-from sql_agent.agl.lit_agent import RESOURCE
 from sql_agent.agl.llm_proxy import model_entry
-from sql_agent.agl.preflight import check_triplet
-from sql_agent.agl.run_role import cancel_stale_rollouts
 from sql_agent.backends.algorithm import TrainingAlgorithm
-from sql_agent.backends.judge_failures import check_judge_failures
-from sql_agent.errors import NoTripletsError, TrainingError
-from sql_agent.reward.factory import group_judge_from_settings
+from sql_agent.errors import TrainingError
 from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.batching import batch_for_step
-from sql_agent.rl.group_ranking import rank_groups
-from sql_agent.rl.metrics import drop_reasons, summary
-from sql_agent.rl.rollouts import FinishedRollout, collect, enqueue, wait_finished
+from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rl.scheduler import RolloutRequest
 from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
 from sql_agent.system.sockets import bind_local
@@ -31,8 +22,8 @@ from sql_agent.system.sockets import bind_local
 if TYPE_CHECKING:
     from sql_agent.backends.local.policy_trainer import PolicyTrainer
 
-logger = logging.getLogger(__name__)
 _SERVED_AS = "policy"
+_LOOK_S = 0.1
 
 
 class LocalGrpo(TrainingAlgorithm):
@@ -45,7 +36,6 @@ class LocalGrpo(TrainingAlgorithm):
     stopping = "Stopping after saving what was done; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        self._group_judge = group_judge_from_settings(self._settings)
         sock = bind_local()
         proxy = self.get_llm_proxy()
         if proxy is None:
@@ -60,7 +50,7 @@ class LocalGrpo(TrainingAlgorithm):
             if trainer is None:
                 return
             try:
-                await self._train(trainer, proxy, train, val)
+                await self._train(trainer, await self._start_rollouts([proxy.as_resource()]), train, val)
             finally:
                 trainer.close()
         finally:
@@ -69,7 +59,7 @@ class LocalGrpo(TrainingAlgorithm):
 
     async def _open_trainer(self, train: Sequence[Question], sock: Any) -> PolicyTrainer | None:
         with without_gc():
-            from sql_agent.backends.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see the class
+            from sql_agent.backends.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
 
         # In a thread, so that the event loop stays free to hear a signal.
         trainer = await asyncio.to_thread(
@@ -88,21 +78,13 @@ class LocalGrpo(TrainingAlgorithm):
         return trainer
 
     async def _train(
-        self, trainer: PolicyTrainer, proxy: agl.LLMProxy, train: Sequence[Question], val: Sequence[Question]
+        self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
     ) -> None:
-        store = self.get_store()
-        triplet = await check_triplet(store, proxy.as_resource(), self.get_adapter())
-        self._ui.say(
-            f"Preflight: one call through proxy and store came back as a triplet "
-            f"({len(triplet.prompt['token_ids'])} prompt and {len(triplet.response['token_ids'])} response ids)."
-        )
-        await cancel_stale_rollouts(store)
-        resources = await store.add_resources({RESOURCE: proxy.as_resource()})
         if trainer.step == 0:
-            await self._validate(store, resources.resources_id, 0, val)
+            await self._validate(scheduler, 0, val)
         steps = self._settings.train.steps
         while trainer.step < steps and not self._stop.is_set():
-            if not await self._step(trainer, store, resources.resources_id, train):
+            if not await self._step(trainer, scheduler, train):
                 break
             if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
                 await asyncio.to_thread(trainer.save)
@@ -110,98 +92,58 @@ class LocalGrpo(TrainingAlgorithm):
             with self._ui.status("Saving"):
                 await asyncio.to_thread(trainer.save)
         if not self._stop.is_set():
-            await self._validate(store, resources.resources_id, trainer.step, val)
+            await self._validate(scheduler, trainer.step, val)
 
-    async def _step(
-        self, trainer: PolicyTrainer, store: agl.LightningStore, resources_id: str, train: Sequence[Question]
-    ) -> bool:
-        """One GRPO step; False when a signal came before its rollouts were in, so that nothing was changed."""
+    async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
+        """Do one GRPO step; False when a signal came before its rollouts were in, so that nothing was changed."""
         settings, step = self._settings.train, trainer.step + 1
+        title = f"Step {step}/{settings.steps}"
         questions = batch_for_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
+        requests = [
+            RolloutRequest(question, "train", step, f"{step}-{index}")
+            for index, question in enumerate(questions)
+            for _ in range(settings.group_size)
+        ]
         started = time.monotonic()
-        async with self._rollouts(
-            store, questions, "train", resources_id, copies=settings.group_size, title=f"Step {step}/{settings.steps}"
-        ) as (rollouts, enqueued):
-            rollout_s = time.monotonic() - started
+        kept = await self._roll_out(scheduler, requests, title)
+        rollout_s = time.monotonic() - started
         if self._stop.is_set():
             return False
-        if self._group_judge is not None:
-            with self._ui.status(f"Step {step}/{settings.steps}: ranking"):
-                rollouts = await rank_groups(self._group_judge, rollouts)
-        values = summary(rollouts, enqueued=enqueued)
-        kept = [r for r in rollouts if r.dropped is None]
-        advantages = group_advantages(kept)
-        self._log.rollouts(step, "train", rollouts, advantages)
-        self._check(rollouts, enqueued, step)
         started = time.monotonic()
-        with self._ui.status(f"Step {step}/{settings.steps}: update"):
-            values |= await asyncio.to_thread(trainer.update, kept, advantages)
-        values |= {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
-        self._log.metrics(step, values)
-        self._ui.step(step, settings.steps, values)
+        with self._ui.status(f"{title}: update"):
+            update = await asyncio.to_thread(trainer.update, kept, group_advantages(kept))
+        timing = {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
+        self._monitor.close_step(step, update | timing)
         return True
 
-    def _check(self, rollouts: Sequence[FinishedRollout], enqueued: int, step: int) -> None:
-        """Stop the run with its cause when a step left nothing to learn from, or when the judge fails too often."""
-        reasons = drop_reasons(rollouts)
-        if not any(r.triplets for r in rollouts):
-            missing = enqueued - len(rollouts)
-            late = f"; {missing} of {enqueued} did not finish in time" if missing else ""
-            raise NoTripletsError(
-                f"step {step} ended with zero triplets from {enqueued} rollouts: {reasons}{late}",
-                hint=f"see {self._log.folder}/rollouts.jsonl, and run `python utils/check_install.py`",
-            )
-        if all(r.dropped for r in rollouts):
-            raise TrainingError(
-                f"step {step}: every rollout was dropped: {reasons}", hint="mend the cause, then --resume"
-            )
-        judged = check_judge_failures(self._settings, rollouts, expected=enqueued, where=f"step {step}")
-        if judged is not None:
-            raise judged
+    async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:
+        requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
+        await self._roll_out(scheduler, requests, f"Validation at step {step}")
+        if not self._stop.is_set():
+            self._monitor.close_validation(step)
 
-    async def _validate(
-        self, store: agl.LightningStore, resources_id: str, step: int, questions: Sequence[Question]
-    ) -> None:
-        async with self._rollouts(
-            store, questions, "val", resources_id, copies=1, title=f"Validation at step {step}"
-        ) as (rollouts, enqueued):
-            pass
-        if self._stop.is_set():
-            return
-        values = summary(rollouts, enqueued=enqueued)
-        self._log.rollouts(step, "val", rollouts)
-        self._check(rollouts, enqueued, step)
-        self._log.validation(step, values, questions=enqueued)
-        self._ui.validation(step, values, questions=enqueued)
+    async def _roll_out(
+        self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
+    ) -> list[FinishedRollout]:
+        """Run `requests` and return the rollouts that were kept; those still running at a signal are cancelled.
 
-    @asynccontextmanager
-    async def _rollouts(
-        self,
-        store: agl.LightningStore,
-        questions: Sequence[Question],
-        mode: str,
-        resources_id: str,
-        *,
-        copies: int,
-        title: str,
-    ) -> AsyncIterator[tuple[list[FinishedRollout], int]]:
-        """Run the questions through the store; on the way out, rollouts that never ended are cancelled."""
-        runner = self._settings.runner
-        groups = await enqueue(
-            store,
-            questions,
-            copies=copies,
-            mode=mode,
-            resources_id=resources_id,
-            timeout_s=runner.rollout_timeout_s,
-        )
-        with self._ui.progress(title, len(groups)) as progress:
-            ended = await wait_finished(
-                store, list(groups), deadline_s=2 * runner.rollout_timeout_s, stop=self._stop, progress=progress
-            )
+        Raises the monitor's TrainingError as soon as the step can no longer be worth finishing.
+        """
+        tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
+        running = set(tasks)
         try:
-            finished = await collect(store, self.get_adapter(), ended, groups, span_deadline_s=runner.span_deadline_s)
-            yield finished, len(groups)
+            with self._ui.progress(title, len(tasks)) as progress:
+                while running and self._monitor.failure is None and not self._stop.is_set():
+                    _, running = await asyncio.wait(running, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                    progress(len(tasks) - len(running))
+                    await self._show_stall()
         finally:
-            for rollout_id in groups.keys() - {r.rollout_id for r in ended}:
-                await store.update_rollout(rollout_id, status="cancelled")
+            for task in running:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        if self._monitor.failure is not None:
+            raise self._monitor.failure
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, RolloutLostError | asyncio.CancelledError):
+                raise result
+        return [result for result in results if isinstance(result, FinishedRollout)]

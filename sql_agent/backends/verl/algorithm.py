@@ -16,22 +16,16 @@ from typing import Any
 
 from rich.text import Text
 
-from sql_agent.agl.lit_agent import RESOURCE
 from sql_agent.agl.llm_proxy import LocalLlmProxy, model_entry
-from sql_agent.agl.preflight import check_triplet
-from sql_agent.agl.run_role import cancel_stale_rollouts
 from sql_agent.agl.store import without_request_log
 from sql_agent.backends.algorithm import TrainingAlgorithm
-from sql_agent.backends.stall import describe_stalled
-from sql_agent.backends.step_monitor import StepMonitor
 from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
+from sql_agent.backends.verl.metrics import step_metrics
 from sql_agent.backends.verl.rollout_server import RolloutServer
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ResumeError, TrainingError
-from sql_agent.reward.factory import group_judge_from_settings
-from sql_agent.rl.group_ranking import GroupBarrier
-from sql_agent.rl.scheduler import RolloutScheduler
+from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.processes import die_with_parent
 from sql_agent.tracking.console import Ui
@@ -47,7 +41,7 @@ _SFT_MODULE = "sql_agent.backends.verl.sft"
 class VerlGrpo(TrainingAlgorithm):
     """The algorithm of backend `verl`.
 
-    verl's trainer runs in a process of its own and asks for rollouts at the rollout_server.
+    verl's trainer runs in a process of its own and asks the rollout server for rollouts.
     """
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
@@ -55,13 +49,9 @@ class VerlGrpo(TrainingAlgorithm):
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
         super().__init__(settings, log, ui, resume=resume)
         self._proxies: list[LocalLlmProxy] = []
-        self._scheduler: RolloutScheduler | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._monitor: StepMonitor
-        self._starting = contextlib.ExitStack()  # what is shown until the scheduler is open
+        self._starting = contextlib.ExitStack()  # what is shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        self._monitor = StepMonitor(self._settings, self._log, self._ui, val_questions=len(val))
         if self._resume:
             self._ui.say(prepare_resume(self._log))
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
@@ -71,24 +61,19 @@ class VerlGrpo(TrainingAlgorithm):
             return
         sock = socket.socket()
         sock.bind((self._settings.verl.host, 0))
-        rollout_server = RolloutServer(
-            sock, self._open_scheduler, split_turns=self._settings.verl.level == "transition"
-        )
-        await rollout_server.start()
+        server = RolloutServer(sock, self._open_scheduler, split_turns=self._settings.verl.level == "transition")
+        await server.start()
         try:
-            await self._train(rollout_server.url, model)
+            await self._train(server.url, model)
         finally:
-            await rollout_server.stop()
-            if self._watch is not None:
-                self._watch.cancel()
+            await server.stop()
             for proxy in self._proxies:
                 await proxy.stop()
 
-    async def _open_scheduler(self, addresses: list[str]) -> RolloutScheduler:
-        """Put the policy's endpoints behind the proxies and make sure that a call comes back as a triplet."""
+    async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
+        """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
         store = self.get_store()
         without_request_log(store)
-        await cancel_stale_rollouts(store)
         models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
         for index in range(self._settings.runner.n_proxies):
             proxy = LocalLlmProxy(self._log.folder / f"proxy-{index}.log")
@@ -96,29 +81,13 @@ class VerlGrpo(TrainingAlgorithm):
             proxy.update_model_list(models)
             self._proxies.append(proxy)
         await asyncio.gather(*(proxy.start() for proxy in self._proxies))
-        ways = [
+        routes = [
             self._proxies[index % len(self._proxies)].as_resource(model=f"policy-{index % len(addresses)}")
             for index in range(max(len(addresses), len(self._proxies)))
         ]
-        # All at once: a proxy's first call takes it seconds.
-        await asyncio.gather(*(check_triplet(store, way, self.get_adapter()) for way in ways))
-        resources = [(await store.add_resources({RESOURCE: way})).resources_id for way in ways]
-        runner = self._settings.runner
-        judge = group_judge_from_settings(self._settings)
-        self._scheduler = RolloutScheduler(
-            store,
-            self.get_adapter(),
-            resources,
-            retries=runner.rollout_retries,
-            timeout_s=runner.rollout_timeout_s,
-            span_deadline_s=runner.span_deadline_s,
-            observer=self._monitor,
-            barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
-        )
-        self._watch = asyncio.create_task(self._scheduler.watch())
+        scheduler = await self._start_rollouts(routes)
         self._starting.close()
-        self._ui.say(f"Preflight: {len(addresses)} endpoints behind {len(self._proxies)} proxies, each gave a triplet")
-        return self._scheduler
+        return scheduler
 
     async def _sft_model(self) -> str | None:
         """The model to train: the run's own, or what the supervised start made of it; None after an interrupt."""
@@ -184,14 +153,14 @@ class VerlGrpo(TrainingAlgorithm):
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
             with self._starting:
-                self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the LLM proxies"))
+                self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the proxies"))
                 await self._follow(process, metrics)
         finally:
             await _end(process)
 
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
-        """Close each step as verl reports it, until verl ends, a signal comes, or the monitor gives up."""
-        position, said_at = 0, time.monotonic()
+        """Close each step as verl reports it, until verl ends, a signal comes, or the monitor has a failure."""
+        position = 0
         while True:
             ended = process.returncode is not None
             position = self._read_metrics(metrics, position)
@@ -201,10 +170,7 @@ class VerlGrpo(TrainingAlgorithm):
                 return
             if ended:
                 break
-            quiet = time.monotonic() - max(self._monitor.last_event, said_at)
-            if quiet > self._settings.runner.stall_s and (stall := await self._stall()):
-                said_at = time.monotonic()
-                self._ui.say(stall)
+            await self._show_stall()
             await asyncio.sleep(_LOOK_S)
         if process.returncode:
             raise TrainingError(
@@ -213,11 +179,11 @@ class VerlGrpo(TrainingAlgorithm):
             )
 
     async def _stall(self) -> str | None:
-        """Who is waited for, in a line; None while verl trains and nobody is."""
-        if self._scheduler is None:
-            log = self._log.folder / "verl.log"
-            return f"verl is still starting: minutes on a cold host. The last line of {log}: {last_line(log)}"
-        return await describe_stalled(self.get_store(), self._scheduler.waiting) if self._scheduler.waiting else None
+        """Describe what is waited for; while verl is starting, how far it is; None while verl trains."""
+        if self._scheduler is not None:
+            return await super()._stall()
+        log = self._log.folder / "verl.log"
+        return f"verl is still starting: minutes on a cold host. The last line of {log}: {last_line(log)}"
 
     def _read_metrics(self, path: Path, position: int) -> int:
         if not path.exists():
@@ -229,7 +195,9 @@ class VerlGrpo(TrainingAlgorithm):
                     break
                 position += len(line)
                 entry = json.loads(line)
-                self._monitor.close(entry["step"], entry["data"])
+                self._monitor.close_validation(entry["step"])
+                if entry["step"] > 0:  # 0 is the validation before training
+                    self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
         return position
 
 

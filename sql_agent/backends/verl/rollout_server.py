@@ -13,12 +13,13 @@ from pydantic_core import from_json, to_json
 
 from sql_agent.backends.serving.server import KEEP_ALIVE_S
 from sql_agent.errors import SqlAgentError
+from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.rl.scheduler import Mode, RolloutRequest, RolloutScheduler
+from sql_agent.rl.scheduler import Mode, RolloutRequest
 from sql_agent.rl.trajectory import TokenSequence, one_turn
 from sql_agent.schemas import Question
 
-OpenScheduler = Callable[[list[str]], Awaitable[RolloutScheduler]]
+OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
 
 
 class RolloutServer:
@@ -32,7 +33,7 @@ class RolloutServer:
         self._socket = sock
         self._open_scheduler = open_scheduler
         self._split_turns = split_turns
-        self._scheduler: RolloutScheduler | None = None
+        self._scheduler: RetryingScheduler | None = None
         config = uvicorn.Config(
             self._app(),
             log_level="warning",

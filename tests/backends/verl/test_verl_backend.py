@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 from pathlib import Path
 from typing import Any
 
-import agentlightning as agl
 import pytest
 
-from sql_agent.backends.stall import describe_stalled
-from sql_agent.backends.step_monitor import StepMonitor
 from sql_agent.backends.verl.algorithm import last_checkpoint, prepare_resume
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ResumeError
-from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.rl.scheduler import RolloutRequest
 from sql_agent.schemas import Question
-from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 from tests.support.processes import finish, lines, start, stop
 from tests.support.small_database import make_database
@@ -224,53 +217,3 @@ def test_a_smaller_gpu_gets_smaller_batches() -> None:
         for size in ("24", "40", "80")
     ]
     assert tokens == sorted(tokens) and tokens[0] < tokens[-1]
-
-
-def test_groups_under_way_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:
-    """As in the asynchronous trainer modes, where the next groups roll out while a step is trained."""
-    monitor = StepMonitor(load_settings(defaults=VERL_DEFAULTS), RunLog(tmp_path), Ui(), val_questions=1)
-    requests = [RolloutRequest(QUESTION, "train", 1, group) for group in ("early", "early", "late", "late")]
-    ended = [FinishedRollout(f"r{i}", o.group, None, float(i % 2), (), (), None) for i, o in enumerate(requests)]
-    for request in requests:
-        monitor.enqueued(request)
-    for index in (0, 1, 2):
-        monitor.finished(requests[index], ended[index])
-    values = {"timing_s/gen": 1.0, "timing_s/update_actor": 1.0, "actor/grad_norm": 1.0}
-    monitor.close(1, values)
-    monitor.finished(requests[3], ended[3])
-    monitor.close(2, values)
-    assert [(r["step"], r["rollout_id"]) for r in lines(tmp_path / "rollouts.jsonl")] == [
-        (1, "r0"), (1, "r1"), (2, "r2"), (2, "r3"),
-    ]  # fmt: skip
-    first, second = lines(tmp_path / "metrics.jsonl")
-    assert first["rollouts/enqueued"] == second["rollouts/enqueued"] == 2
-    assert first["rollouts/failed"] == second["rollouts/failed"] == 0
-
-
-def test_a_policy_that_always_answers_alike_ends_the_search_for_groups_that_differ(tmp_path: Path) -> None:
-    settings = load_settings(
-        ["verl.dynamic_sampling=3", "train.questions_per_step=1", "train.group_size=2"], defaults=VERL_DEFAULTS
-    )
-    monitor = StepMonitor(settings, RunLog(tmp_path), Ui(), val_questions=1)
-    for index in range(6):
-        request = RolloutRequest(QUESTION, "train", 1, f"g{index // 2}")
-        monitor.enqueued(request)
-        monitor.finished(request, FinishedRollout(f"r{index}", request.group, None, 0.1, (), (), None))
-    assert monitor.failure is None, "three times a step's rollouts may be run"
-    monitor.enqueued(RolloutRequest(QUESTION, "train", 1, "g3"))
-    assert "after 6 rollouts still not 1 groups whose rewards differ (0.0% of the groups do)" in str(monitor.failure)
-    assert len(lines(tmp_path / "rollouts.jsonl")) == 6, "they can be looked at"
-
-
-async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:
-    store = agl.InMemoryLightningStore()
-    queued = await store.enqueue_rollout(input={"q": 1})
-    await store.enqueue_rollout(input={"q": 2})
-    taken = await store.dequeue_rollout(worker_id="Worker-7")
-    assert taken is not None
-    await asyncio.sleep(0)
-    ids = [r.rollout_id for r in await store.query_rollouts()]
-    text = await describe_stalled(store, ids)
-    assert "waiting for 2 rollouts" in text and "1 queuing" in text
-    assert f"{taken.rollout_id} on Worker-7" in text
-    assert queued.rollout_id in ids

@@ -18,7 +18,7 @@ from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.reference.judge import ReferenceJudge
 from sql_agent.reward.judges.rescaling import MAX_KNOTS, Scale, ScaledJudge
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import Question, RewardParts, RolloutRecord
+from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
 from sql_agent.tracking.run_log import RunLog
 from utils.reward_scale import main
 
@@ -151,9 +151,9 @@ def finished(question: str, judged: float | None, *, unscaled: float | None = No
     record = RolloutRecord(
         question=Question(id=question, question="对乙酰氨基酚用于什么？", answer="发热", lang="zh"),
         answer="发热",
-        outcome="answered",
+        outcome=Outcome.ANSWERED,
         reward=None if judged is None else RewardParts(rule=0.1, judge=judged, judge_name="llm", criteria=criteria),
-        dropped="judge: time-out" if judged is None else None,
+        dropped=Drop(cause=DropCause.JUDGE, detail="time-out") if judged is None else None,
     )
     reward = record.reward.total if record.reward else None
     return FinishedRollout(f"{question}-{judged}", question, record, reward, (), (), record.dropped)
@@ -277,7 +277,8 @@ def test_plain_scores_and_gradings(tmp_path: Path, capsys: pytest.CaptureFixture
         ('{"score": "0.5"}', "line 1: score"),
         ('{"rollout_id": "r", "step": 1}', "line 1: mode"),
         (
-            '{"rollout_id": "r", "step": 1, "mode": "train", "group": "q", "dropped": "x", "record": null}',
+            '{"rollout_id": "r", "step": 1, "mode": "train", "group": "q", "dropped": {"cause": "judge"}, '
+            '"record": null}',
             "1 × dropped",
         ),
     ],
