@@ -47,6 +47,7 @@ def main() -> None:
 def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     """The same trainer with verl's tool agent loop; returns its metrics of each step."""
     folder.mkdir(parents=True, exist_ok=True)
+    assert settings.data.train_file is not None, "--train-file is required"
     questions = load_questions(settings.data.train_file)
     with database_from_settings(settings) as database:
         system = instructions(settings.lang, database.schema.columns)

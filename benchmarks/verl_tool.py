@@ -22,7 +22,7 @@ def _database() -> SqliteDatabase:
     return open_database(Path(os.environ["SQL_AGENT_BENCH_DB"]), Limits())
 
 
-@function_tool("query_database_by_sql", schema=tool_schema(_database()))
+@function_tool("query_database_by_sql", schema=tool_schema(_database()))  # type: ignore[untyped-decorator]
 async def query_database_by_sql(sql: str) -> str:
     """Run one SELECT."""
     return await QueryTool(_database())(sql)

@@ -46,8 +46,8 @@ class Model:
 
     def _reply(self, step: str | tuple[str, str] | int) -> Response:
         if isinstance(step, int):
-            message = "the model's maximum context length is 9" if step == 400 else "down"
-            return JSONResponse({"error": {"message": message, "type": "x", "code": step}}, step)
+            error = "the model's maximum context length is 9" if step == 400 else "down"
+            return JSONResponse({"error": {"message": error, "type": "x", "code": step}}, step)
         message: dict[str, Any] = {"role": "assistant", "content": step if isinstance(step, str) else None}
         if isinstance(step, tuple):
             function = {"name": step[0], "arguments": step[1]}

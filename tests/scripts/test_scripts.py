@@ -178,7 +178,7 @@ def test_what_adapters_learned_is_in_the_exported_weights(
 ) -> None:
     base = AutoModelForCausalLM.from_pretrained(tiny_model_folder)
     learned = get_peft_model(base, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"], init_lora_weights=False))
-    learned.save_pretrained(tmp_path / "adapter")
+    learned.save_pretrained(str(tmp_path / "adapter"))
     expected = learned.merge_and_unload().state_dict()
     result = export(ADAPTER=str(tmp_path / "adapter"))
     assert result.returncode == 0, result.stderr

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from sql_agent.backends.local.grpo_loss import clipped_loss, kl_penalty
 from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.schemas import Drop, DropCause
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.3}
 
 
-def rollout(name: str, group: str, reward: float | None, dropped: str | None = None) -> FinishedRollout:
+def rollout(name: str, group: str, reward: float | None, dropped: Drop | None = None) -> FinishedRollout:
     return FinishedRollout(name, group, None, reward, (), (), dropped)
 
 
@@ -35,7 +36,12 @@ def test_a_group_that_agrees_teaches_nothing() -> None:
 
 def test_advantages_compare_within_a_group_and_leave_out_what_was_dropped() -> None:
     result = group_advantages(
-        [rollout("a", "g", 1.0), rollout("b", "g", 0.0), rollout("c", "g", None, "judge: x"), rollout("d", "h", 0.4)]
+        [
+            rollout("a", "g", 1.0),
+            rollout("b", "g", 0.0),
+            rollout("c", "g", None, Drop(cause=DropCause.JUDGE)),
+            rollout("d", "h", 0.4),
+        ]
     )
     assert result["a"] == pytest.approx(0.7071, abs=1e-3)
     assert result["b"] == -result["a"]

@@ -58,7 +58,7 @@ def test_shared_prompt_gives_the_logprobs_and_gradients_of_separate_rows(
     torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-3)
 
 
-@torch.inference_mode()
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def greedy(policy: Policy, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
     ids = list(prompt)
     for _ in range(length):

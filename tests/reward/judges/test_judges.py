@@ -151,12 +151,20 @@ async def test_a_reward_model_that_gives_no_score_on_its_scale_is_an_error(serve
         await judge(server, name="reward-model").grade(case("pain"))
 
 
-def rollout(answer: str, number: int, *, group: str = "g", score: float = 0.5, lost: Drop | None = None) -> Any:
+def rollout(
+    answer: str, number: int, *, group: str = "g", score: float = 0.5, lost: Drop | None = None
+) -> FinishedRollout:
     reward = None if lost else RewardParts(rule=0.1, judge=score, judge_name="ranking", criteria={"facts": score})
     record = RolloutRecord(
         question=QUESTION, answer=answer, outcome=Outcome.ANSWERED, calls=(CALL,), turns=2, reward=reward, dropped=lost
     )
-    return FinishedRollout(f"r{number}", group, record, reward and reward.total, (), (), lost)
+    return FinishedRollout(f"r{number}", group, record, reward.total if reward else None, (), (), lost)
+
+
+def reward_of(result: FinishedRollout) -> RewardParts:
+    assert result.record is not None
+    assert result.record.reward is not None
+    return result.record.reward
 
 
 def ranking(**scores: float) -> str:
@@ -188,11 +196,10 @@ async def test_a_group_is_ranked_in_one_call_and_equal_answers_earn_the_same(ser
     expected = dict(zip(order, (0.25, 0.75), strict=True)) | {"": 0.0}
     for result in ranked:
         assert result.record is not None
-        assert result.record.reward is not None
         score = expected[result.record.answer]
         assert result.reward == pytest.approx(0.1 + score)
-        assert result.record.reward.judge == pytest.approx(score)
-    assert ranked[1].record.reward.criteria == {"facts": 0.3, "absolute": 0.3}
+        assert reward_of(result).judge == pytest.approx(score)
+    assert reward_of(ranked[1]).criteria == {"facts": 0.3, "absolute": 0.3}
     values = summary(ranked, enqueued=4)
     assert values["judge/requests"] == 1
     assert values["judge/absolute"] == pytest.approx((0.5 + 0.3 + 0.5 + 0.0) / 4)

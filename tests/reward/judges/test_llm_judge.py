@@ -111,6 +111,7 @@ async def test_the_form_of_the_reply_is_demanded_in_the_way_that_the_endpoint_kn
     for structure in ("json_schema", "json_object", "none"):
         await judge(server, structure=structure).grade(CASE)
     first, second, third = (request.get("response_format") for request in server.requests)
+    assert first is not None
     level = first["json_schema"]["schema"]["$defs"]["accuracy"]["properties"]["level"]
     assert level["enum"] == ["right", "mostly", "partly", "wrong"]
     assert (second, third) == ({"type": "json_object"}, None)

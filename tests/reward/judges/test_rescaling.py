@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.rescale import main
 from sql_agent.errors import ConfigError, DataError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.reference.judge import ReferenceJudge
@@ -20,7 +21,6 @@ from sql_agent.reward.judges.rescaling import MAX_KNOTS, Scale, ScaledJudge
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
 from sql_agent.tracking.run_log import RunLog
-from utils.reward_scale import main
 
 SCRIPT = Path(__file__).resolve().parents[3] / "utils" / "reward_scale.py"
 UNIT = st.floats(0, 1)

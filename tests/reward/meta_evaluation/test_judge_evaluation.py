@@ -100,11 +100,13 @@ def test_a_measure_has_a_value_with_its_interval_or_a_reason_why_not(
     pairs: list[tuple[float, float]], name: str
 ) -> None:
     result = estimate(MEASURES[name], array(*(a for a, _ in pairs)), array(*(b for _, b in pairs)))
-    numbers = (result.value, result.low, result.high)
     if result.undefined:
-        assert numbers == (None, None, None)
+        assert (result.value, result.low, result.high) == (None, None, None)
     else:
-        assert all(number is not None and np.isfinite(number) for number in numbers)
+        assert result.value is not None
+        assert result.low is not None
+        assert result.high is not None
+        assert np.isfinite([result.value, result.low, result.high]).all()
         assert result.low <= result.high
 
 
@@ -112,6 +114,7 @@ class OftenFailing:
     """Grades as the reference judge does, but not every case; its name and its reasons hold markup."""
 
     name = f"panel {MARKUP}"
+    identity = name
 
     def __init__(self) -> None:
         self.at_once = self.most_at_once = 0
