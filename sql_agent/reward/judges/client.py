@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from openai import OpenAIError
 from pydantic import BaseModel, ValidationError
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
+from sql_agent.reward.judges.retry import RETRIED_STATUS, RetryableError, retry
 from sql_agent.schemas import Usage
 
 T = TypeVar("T")
@@ -22,22 +22,8 @@ Form = TypeVar("Form", bound=BaseModel)
 Messages = list[dict[str, str]]
 Structure = Literal["json_schema", "json_object", "none"]
 
-RETRIED_STATUS = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
-_JITTER = wait_random_exponential(multiplier=0.3, max=10)
-_LONGEST_WAIT_S = 60.0
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
-
-
-class RetryableError(Exception):
-    """This try gave nothing, the next may: the endpoint was busy, broke, was too slow, or replied with nonsense.
-
-    `wait_s` is what the endpoint asked for, or 0 when there is no reason to wait; None leaves it to the jitter.
-    """
-
-    def __init__(self, what: str, *, wait_s: float | None = None) -> None:
-        super().__init__(what)
-        self.wait_s = wait_s
 
 
 def read_reply(text: str, form: type[Form]) -> Form | None:
@@ -49,14 +35,6 @@ def read_reply(text: str, form: type[Form]) -> Form | None:
         return form.model_validate_json(match.group(0))
     except ValidationError:
         return None
-
-
-async def keep_trying(once: Callable[[], Awaitable[T]], attempts: int) -> T:
-    """The result of `once`, called again after an RetryableError, with jitter, until it was called `attempts` times."""
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(attempts), wait=_wait, retry=retry_if_exception_type(RetryableError), reraise=True
-    )
-    return await retrying(once)
 
 
 @dataclass(frozen=True)
@@ -114,7 +92,7 @@ class JudgeClient:
             return parsed
 
         try:
-            return await keep_trying(once, self._attempts), usage
+            return await retry(once, self._attempts), usage
         except RetryableError as error:
             raise self._error(f"{error} ({self._attempts} requests)", usage) from None
         except OpenAIError as error:
@@ -158,12 +136,6 @@ class JudgeClient:
             hint="check TEACHER_MODEL, TEACHER_BASE_URL, TEACHER_API_KEY and the section judge of the settings",
             usage=usage,
         )
-
-
-def _wait(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.wait_s if isinstance(error, RetryableError) else None
-    return _JITTER(state) if asked is None else min(asked, _LONGEST_WAIT_S)
 
 
 def _response_format(structure: Structure, schema: dict[str, Any]) -> dict[str, Any] | None:

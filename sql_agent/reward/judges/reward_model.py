@@ -9,8 +9,8 @@ import httpx
 
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
-from sql_agent.reward.judges.client import RETRIED_STATUS, RetryableError, keep_trying
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
+from sql_agent.reward.judges.retry import RETRIED_STATUS, RetryableError, retry
 from sql_agent.schemas import Usage
 
 
@@ -47,7 +47,7 @@ class RewardModelJudge:
             return await self._post({"prompt": case.question.question, "response": case.answer})
 
         try:
-            reply = await keep_trying(once, self._attempts)
+            reply = await retry(once, self._attempts)
         except RetryableError as error:
             raise self._error(f"{error} ({requests} requests)", requests) from None
         raw = reply.get("score") if isinstance(reply, dict) else None
