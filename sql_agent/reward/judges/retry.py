@@ -15,7 +15,7 @@ _LONGEST_WAIT_S = 60.0
 
 
 class RetryableError(Exception):
-    """An attempt failed and the next may succeed: the endpoint was busy, broke, was too slow, or sent an unusable reply.
+    """An attempt failed and the next may succeed: the endpoint was busy, broke, was slow, or sent an unusable reply.
 
     `wait_s` is how many seconds the endpoint asked for, or 0 when there is no reason to wait; None leaves it to the
     jitter.
