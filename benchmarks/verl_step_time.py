@@ -73,7 +73,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     metrics = folder / "metrics.jsonl"
     environment = verl_environment() | {
         "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
-        "SQL_AGENT_BENCH_DB": str(Path(str(settings.database.path)).resolve()),
+        "BENCH_DB": str(Path(str(settings.database.path)).resolve()),
     }
     path = folder / "verl.json"
     path.write_text(json.dumps({"options": options, "overrides": overrides, "environment": environment}))

@@ -19,7 +19,7 @@ from sql_agent.schemas import Question
 
 @cache
 def _database() -> SqliteDatabase:
-    return open_database(Path(os.environ["SQL_AGENT_BENCH_DB"]), Limits())
+    return open_database(Path(os.environ["BENCH_DB"]), Limits())
 
 
 @function_tool("query_database_by_sql", schema=tool_schema(_database()))  # type: ignore[untyped-decorator]

@@ -1,10 +1,164 @@
-"""List all settings with their defaults and meaning: sql-agent settings [SECTION]"""
+"""List all settings with type, default, unit and meaning: sql-agent settings [SECTION] [--markdown]"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import difflib
+import textwrap
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import AliasChoices
+from pydantic_settings import BaseSettings
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.config.paths import PROJECT
+from sql_agent.config.settings import (
+    GENERAL,
+    SECTIONS,
+    EndpointSettings,
+    Settings,
+    TeacherSettings,
+    flatten,
+    section_fields,
+)
+from sql_agent.errors import ConfigError
+
+ENDPOINTS = "endpoints"  # the section of the conventional variables
+PAGE_COMMAND = "sql-agent settings --markdown > docs/settings.md"
+
+_HOW = (
+    "Give a setting on the command line as `section.name=value` (`train.lr=1e-5`, `lang=zh`), in the environment as "
+    "`SQL_AGENT_SECTION__NAME` (`SQL_AGENT_TRAIN__LR=1e-5`), under the same name in the file `.env`, or in a TOML file "
+    "given with `--config` (`[train]`, then `lr = 1e-5`). Where several of them give it, the first of these wins. "
+    "`none` undoes what a weaker one gave, and a range is written `0,10`. The verl backend starts from "
+    "`sql_agent/backends/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
+)
+_DISCLAIMER = "For research on retrieval, not medical advice."
+_TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the list: a setting, or a conventional variable, which has neither type nor default."""
+
+    name: str
+    type: str
+    default: str
+    description: str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the settings."""
-    raise NotImplementedError
+    """Print the settings of one section, or of all; returns 0. Raises ConfigError for an unknown section."""
+    parser = argparse.ArgumentParser(prog="sql-agent settings", description="List all settings.")
+    names = (GENERAL, *SECTIONS, ENDPOINTS)
+    parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
+    parser.add_argument("--markdown", action="store_true", help=f"print the page: {PAGE_COMMAND}")
+    arguments = parser.parse_args(argv)
+    if arguments.section is not None and arguments.section not in names:
+        nearest = difflib.get_close_matches(arguments.section, names, n=1)
+        guess = f"did you mean {nearest[0]}?" if nearest else f"use one of {', '.join(names)}"
+        raise ConfigError(f"there is no section {arguments.section!r}", hint=guess)
+    sections = names if arguments.section is None else (arguments.section,)
+    if arguments.markdown:
+        print(markdown(sections), end="")
+    else:
+        _print(sections, Console(highlight=False))
+    return 0
+
+
+def markdown(sections: Sequence[str]) -> str:
+    """Return the page of `sections`, a table each."""
+    lines = ["# Settings", "", textwrap.fill(_HOW, 120), "", f"`{PAGE_COMMAND}` writes this page. {_DISCLAIMER}"]
+    for section in sections:
+        lines += ["", f"## {section}", "", _summary(section), ""]
+        if section == ENDPOINTS:
+            lines += ["| variable | meaning |", "| --- | --- |"]
+            lines += [f"| `{entry.name}` | {entry.description} |" for entry in entries(section)]
+        else:
+            lines += ["| setting | type | default | meaning |", "| --- | --- | --- | --- |"]
+            for entry in entries(section):
+                kind = entry.type.replace("|", "\\|")
+                lines.append(f"| `{entry.name}` | `{kind}` | {entry.default} | {entry.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def entries(section: str) -> Iterator[Entry]:
+    """Yield what there is to say of each setting of `section`."""
+    if section == ENDPOINTS:
+        yield from (*_variables(TeacherSettings), *_variables(EndpointSettings))
+        return
+    schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]
+    verl = flatten(tomllib.loads(VERL_DEFAULTS.read_text(encoding="utf-8")))
+    for name, field in section_fields(section).items():
+        default = as_text(field.get_default(call_default_factory=True)) or "empty"
+        if (other := verl.get(tuple(name.split(".")))) is not None:
+            default += f" (verl: {as_text(other)})"
+        yield Entry(name, _type(schema[name.rpartition(".")[2]]), default, field.description or "")
+
+
+def as_text(value: Any) -> str:
+    """Return `value` as it is written on the command line; a path inside the checkout relative to it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0").replace("e-0", "e-")
+    if isinstance(value, tuple):
+        return ",".join(map(as_text, value))
+    if isinstance(value, Path):
+        return (value.relative_to(PROJECT) if value.is_relative_to(PROJECT) else value).as_posix()
+    return "" if value == {} else str(value)
+
+
+def _print(sections: Sequence[str], console: Console) -> None:
+    console.print(Text(_HOW))
+    for section in sections:
+        console.print()
+        console.rule(Text(section, style="bold"), align="left")
+        console.print(Text(_summary(section)))
+        for entry in entries(section):
+            line = Text(entry.name, style="bold")
+            if entry.type:
+                line.append(f"  {entry.type}, default {entry.default}", style="not bold")
+            console.print(line)
+            console.print(Padding(Text(entry.description), (0, 0, 0, 4), expand=False))
+    console.print(f"\n{_DISCLAIMER}")
+
+
+def _summary(section: str) -> str:
+    """Return the first line that describes `section`, a sentence."""
+    if section == ENDPOINTS:
+        return "Addresses, models and keys, read from the environment or `.env` under their conventional names."
+    described = (Settings if section == GENERAL else SECTIONS[section]).__doc__ or ""
+    return described.partition(" `load_settings`")[0]
+
+
+def _variables(settings: type[BaseSettings]) -> Iterator[Entry]:
+    for field in settings.model_fields.values():
+        if isinstance(field.validation_alias, AliasChoices):
+            names = " or ".join(map(str, field.validation_alias.choices))
+            yield Entry(names, "", "", field.description or "")
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """Return the type, choices and bounds of a setting from its JSON schema, such as `float > 0`."""
+    if "anyOf" in schema:
+        return " or ".join(_type(option) for option in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(schema["enum"])
+    if "prefixItems" in schema:
+        return ",".join(_type(item) for item in schema["prefixItems"])
+    if schema["type"] == "null":
+        return "none"
+    kind = "path" if schema.get("format") == "path" else _TYPES[schema["type"]]
+    bounds = [f"{sign} {schema[bound]:g}" for bound, sign in _BOUNDS.items() if bound in schema]
+    return " ".join([kind, " and ".join(bounds)]).strip()

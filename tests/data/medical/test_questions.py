@@ -343,7 +343,7 @@ def test_a_real_noisy_database(real: Path) -> None:
     assert_disjoint(made, catalog)
 
 
-@pytest.mark.skipif("SQL_AGENT_TEST_SCALE" not in os.environ, reason="takes half a minute: set SQL_AGENT_TEST_SCALE=1")
+@pytest.mark.skipif("TEST_SCALE" not in os.environ, reason="takes half a minute: set TEST_SCALE=1")
 def test_five_thousand_questions_in_a_minute(real: Path, tmp_path: Path) -> None:
     start = monotonic()
     assert main(["questions", "--db", str(real), "--out", str(tmp_path)]) == 0

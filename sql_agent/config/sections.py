@@ -1,0 +1,248 @@
+"""Define every setting: type, default, unit and meaning. `sql-agent settings` prints them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from sql_agent.config.paths import RUNS, VAR
+from sql_agent.database.limits import Limits
+from sql_agent.schemas import Lang
+
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+PositiveNumber = Annotated[float, Field(gt=0.0)]
+NotNegativeNumber = Annotated[float, Field(ge=0.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+TopP = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class Section(BaseModel):
+    """Base of all settings: unknown keys, infinities and NaN are errors, and every type can be given as text."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read what pydantic does not read from text: `none` or nothing as None, and `0,10` or `[0,10]` as a tuple."""
+        if not isinstance(value, str) or info.field_name is None:
+            return value
+        annotation = cls.model_fields[info.field_name].annotation
+        if NoneType in get_args(annotation) and value.strip().lower() in {"", "none"}:
+            return None
+        if get_origin(annotation) is tuple:
+            return value.strip("[] ").split(",")
+        return value
+
+
+class DatabaseSettings(Section):
+    """The database, and the limits of one query."""
+
+    path: Path | None = Field(
+        None, description="SQLite file to query; none takes the sample of `lang`, made if missing"
+    )
+    deadline_s: PositiveNumber = Field(2.0, description="seconds that one query may run")
+    max_rows: Positive = Field(20, description="rows of one query's result that the model sees")
+    max_chars: Annotated[int, Field(ge=100)] = Field(
+        1500, description="characters of one query's result that the model sees, all cells together"
+    )
+
+
+class DataSettings(Section):
+    """The questions to train and to validate on."""
+
+    train_file: Path | None = Field(
+        None, description="training questions, parquet or JSONL; none takes those made for the database"
+    )
+    val_file: Path | None = Field(
+        None, description="validation questions, parquet or JSONL; none takes those made for the database"
+    )
+    val_questions: Positive = Field(24, description="questions in one validation, evenly spaced over the file")
+
+
+class AgentSettings(Section):
+    """How the agent runs, and how its model is sampled in training and in validation."""
+
+    max_turns: Positive = Field(4, description="calls of the model in one rollout, the final answer included")
+    max_tokens: Positive = Field(128, description="tokens that the model may write in one turn")
+    temperature: NotNegativeNumber = Field(1.0, description="sampling temperature in training; 0 is greedy")
+    top_p: TopP = Field(1.0, description="nucleus sampling in training: share of the probability that is sampled from")
+    val_temperature: NotNegativeNumber = Field(
+        0.0, description="sampling temperature in validation and in `sql-agent ask`; 0 is greedy"
+    )
+    val_top_p: TopP = Field(1.0, description="nucleus sampling in validation and in `sql-agent ask`, as a share")
+    request_timeout_s: PositiveNumber = Field(120.0, description="seconds that one call of the model may take")
+
+
+class JudgeSettings(Section):
+    """Who grades the answers, within which limits, and how many failures a run accepts."""
+
+    name: str = Field(
+        "reference", description="reference, llm, llm:MODEL, reward-model or ranking; several joined by + are a panel"
+    )
+    combine: Literal["mean", "min"] = Field("mean", description="how the scores of a panel become one")
+    absolute: str = Field("reference", description="who grades single answers for the judge `ranking`")
+    rubric: Path | None = Field(
+        None, description="TOML file with the rubric of the judge `llm`; none takes the shipped one"
+    )
+    scale: Path | None = Field(
+        None, description="JSON file with a rescaling of the scores, made by utils/reward_scale.py; none leaves them"
+    )
+    reward_model_range: tuple[float, float] = Field(
+        (0.0, 1.0), description="lowest and highest score of the reward model, mapped to 0 and 1"
+    )
+    max_answer_chars: Positive = Field(2000, description="characters; a longer answer gets 0 from every judge")
+    structure: Literal["json_schema", "json_object", "none"] = Field(
+        "json_schema", description="`response_format` of requests to the judge; not every endpoint knows json_schema"
+    )
+    max_tokens: Positive = Field(800, description="tokens of one reply of the judge")
+    timeout_s: PositiveNumber = Field(60.0, description="seconds that one request to the judge may take")
+    attempts: Positive = Field(6, description="requests for one grading, retries and repairs included")
+    concurrency: Positive = Field(32, description="requests to the judge at once, of all runners together")
+    requests_per_minute: PositiveNumber | None = Field(
+        None, description="requests to the judge in a minute, of all runners together; none is no limit"
+    )
+    tokens_per_minute: PositiveNumber | None = Field(
+        None, description="tokens to and from the judge in a minute, of all runners together; none is no limit"
+    )
+    cache: bool = Field(True, description="keep the verdicts of judges that are asked over a network")
+    cache_dir: Path = Field(VAR / "judge-cache", description="folder of these verdicts")
+    max_failed_share: Share = Field(
+        0.05, description="share of a step's rollouts whose grading may fail (one always may); more stops the run"
+    )
+    evaluations_dir: Path = Field(VAR / "judges", description="folder of what `sql-agent judge evaluate` measured")
+    min_agreement: Share = Field(0.6, description="Spearman correlation with labels below which no run starts")
+    allow_weak: bool = Field(False, description="train with a judge below min_agreement all the same")
+
+    @field_validator("reward_model_range")
+    @classmethod
+    def _rises(cls, ends: tuple[float, float]) -> tuple[float, float]:
+        if ends[0] >= ends[1]:
+            raise ValueError("the lowest score must come first, and below the highest")
+        return ends
+
+
+class RunnerSettings(Section):
+    """Runner processes, the store they talk to, and what happens to lost rollouts."""
+
+    n_runners: Positive = Field(4, description="runner processes")
+    concurrency: Positive = Field(32, description="rollouts at once in each runner process")
+    n_proxies: Positive = Field(1, description="LLM proxy processes; only the verl backend runs more than one")
+    store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="port of the store; 0 takes a free one")
+    poll_s: PositiveNumber = Field(0.2, description="seconds between two looks for rollouts in a store run elsewhere")
+    rollout_timeout_s: PositiveNumber = Field(300.0, description="seconds after which a rollout is lost")
+    span_deadline_s: PositiveNumber = Field(
+        10.0, description="seconds that the last spans of an ended rollout may take before it is lost"
+    )
+    rollout_retries: NotNegative = Field(3, description="runs of a lost rollout beyond the first; 0 runs it once")
+    max_failed_share: Share = Field(0.2, description="share of a step's rollouts that may be lost; more stops the run")
+    stall_s: PositiveNumber = Field(
+        60.0, description="seconds without an ended rollout after which those still waited for are named"
+    )
+
+
+class TrainSettings(Section):
+    """GRPO (Shao et al. 2024, arXiv:2402.03300) with the asymmetric clip of DAPO (Yu et al. 2025, arXiv:2503.14476)."""
+
+    steps: Positive = Field(20, description="GRPO steps")
+    questions_per_step: Positive = Field(4, description="questions in one step")
+    group_size: Annotated[int, Field(ge=2)] = Field(4, description="rollouts of one question, compared with each other")
+    lr: PositiveNumber = Field(5e-6, description="learning rate of AdamW, constant")
+    clip_low: Share = Field(0.2, description="the probability ratio is clipped below 1 − clip_low")
+    clip_high: NotNegativeNumber = Field(0.3, description="the probability ratio is clipped above 1 + clip_high")
+    kl_coef: NotNegativeNumber = Field(
+        0.0, description="weight of the KL divergence from the starting model, in nats per token; 0 leaves it out"
+    )
+    minibatches: Positive = Field(1, description="optimizer steps per GRPO step, each on a part of the groups")
+    micro_batch: Positive = Field(
+        8, description="sequences per forward pass, also in sft; verl packs GRPO's by tokens instead"
+    )
+    max_grad_norm: PositiveNumber = Field(1.0, description="L2 norm to which a larger gradient is scaled down")
+    save_every: Positive = Field(5, description="steps between two checkpoints")
+    keep_checkpoints: Positive = Field(2, description="newest checkpoints that are kept")
+
+
+class SftSettings(Section):
+    """Supervised fine-tuning on the training questions' gold SQL, before GRPO; its result is cached on disk."""
+
+    steps: NotNegative = Field(16, description="optimizer steps; 0 starts GRPO from the model as it is")
+    batch: Positive = Field(8, description="demonstrations in one step")
+    lr: PositiveNumber = Field(2e-4, description="peak learning rate of AdamW; rises over a tenth, then falls linearly")
+
+
+class LocalSettings(Section):
+    """The CPU backend."""
+
+    cache_dir: Path = Field(VAR / "cache", description="folder of converted and of fine-tuned models, also of verl's")
+    threads: NotNegative = Field(0, description="torch threads; 0 takes all cores")
+    bf16: bool | None = Field(
+        None, description="bf16 in training and sampling; none uses it where the CPU has it in hardware"
+    )
+    max_batch: Positive = Field(16, description="requests that are generated together")
+    batch_window_s: PositiveNumber = Field(
+        0.15, description="seconds without a new request after which an idle sampler starts a batch"
+    )
+    max_context: Positive = Field(
+        2048, description="tokens of prompt and reply together; a request for more ends its rollout"
+    )
+
+
+class VerlSettings(Section):
+    """The GPU backend."""
+
+    n_gpus: Positive = Field(1, description="GPUs of each host")
+    nnodes: Positive = Field(1, description="hosts of the Ray cluster")
+    lora_rank: NotNegative = Field(0, description="rank of the LoRA adapters that are trained; 0 trains all weights")
+    trainer_mode: Literal["sync", "colocate_async", "separate_async"] = Field(
+        "sync", description="verl's trainer; separate_async rolls out on half of the GPUs and needs two or more"
+    )
+    level: Literal["trajectory", "transition"] = Field(
+        "trajectory", description="a training sequence holds the turns that continue each other, or one turn"
+    )
+    gpu_memory_gb: Literal["auto", "24", "40", "80"] = Field(
+        "auto", description="GB of GPU memory to plan for; auto goes by the smallest GPU that nvidia-smi shows"
+    )
+    endpoints: Positive = Field(4, description="processes that render and parse conversations for the policy")
+    test_every: NotNegative = Field(0, description="steps between two validations; 0 validates before and after only")
+    dynamic_sampling: NotNegative = Field(
+        0,
+        description="train only on groups whose rewards differ (DAPO), running at most so many times a step's rollouts "
+        "to find them; 0 trains on all groups",
+    )
+    host: str = Field("127.0.0.1", description="address of this host that other hosts reach; needed for nnodes > 1")
+    config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="verl's own configuration, key by key: verl.config.actor_rollout_ref.rollout.max_num_seqs=512",
+    )
+
+
+class Settings(Section):
+    """What is trained, where it runs and where its results go. `load_settings` builds this."""
+
+    lang: Lang = Field("en", description="language of the sample that is used when no database is named")
+    model: str = Field("", description="Hugging Face folder or id; empty takes the embedded SmolLM2-135M-Instruct")
+    backend: Literal["auto", "local", "verl"] = Field(
+        "auto", description="where to train; auto takes verl where it is installed and a GPU is there, else local"
+    )
+    run_name: str = Field("", description="folder of the run under `runs_dir`; empty makes a name from date and time")
+    runs_dir: Path = Field(RUNS, description="folder of all runs")
+    seed: int = Field(0, description="seed of the order of the questions, of sampling and of fine-tuning")
+    database: DatabaseSettings = DatabaseSettings()
+    data: DataSettings = DataSettings()
+    agent: AgentSettings = AgentSettings()
+    judge: JudgeSettings = JudgeSettings()
+    runner: RunnerSettings = RunnerSettings()
+    train: TrainSettings = TrainSettings()
+    sft: SftSettings = SftSettings()
+    local: LocalSettings = LocalSettings()
+    verl: VerlSettings = VerlSettings()
+
+    def database_limits(self) -> Limits:
+        """Return the limits of one query, as the database takes them."""
+        return Limits(
+            deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
+        )
