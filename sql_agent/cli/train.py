@@ -39,7 +39,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Train a small model to answer medical questions with SQL. For research on retrieval, not medical "
         "advice.",
-        epilog="Any setting can follow as section.key=value, for example: train.lr=1e-5 agent.max_turns=3. "
+        epilog="Any setting can follow as section.key=value, for example: train.lr=1e-5 agent.max_turns=3; "
+        "`sql-agent settings` lists them. "
         "AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from the environment.",
     )
     length = parser.add_mutually_exclusive_group()

@@ -6,9 +6,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from sql_agent.config.paths import RUNS, VAR
+from sql_agent.config.paths import ENV_FILES, RUNS, VAR
 from sql_agent.database.limits import Limits
 from sql_agent.schemas import Lang
 
@@ -246,3 +247,48 @@ class Settings(Section):
         return Limits(
             deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
         )
+
+
+class TeacherSettings(BaseSettings):
+    """The endpoints of the judges, from the conventional variables or `.env`."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    model: str | None = Field(
+        None,
+        validation_alias=AliasChoices("TEACHER_MODEL"),
+        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL as litellm names it",
+    )
+    base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("TEACHER_BASE_URL"),
+        description="its OpenAI-compatible address, ending in /v1; empty goes by the model's prefix",
+    )
+    api_key: SecretStr | None = Field(
+        None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
+    )
+    reward_model_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("REWARD_MODEL_URL"),
+        description='address of the judge `reward-model`: POST {"prompt": …, "response": …} gives {"score": …}',
+    )
+
+
+class EndpointSettings(BaseSettings):
+    """An OpenAI-compatible model for `sql-agent ask` instead of a local one."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
+        description="its address, ending in /v1; empty asks a local model, as does a `model` that is set",
+    )
+    api_key: SecretStr | None = Field(
+        None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
+    )
+    model: str | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_MODEL"),
+        description="its name of the model; required with an address",
+    )

@@ -2,7 +2,7 @@
 
 Precedence, strongest first: dotted overrides on the command line (`train.lr=1e-5`), environment variables
 (`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults in sections.py. The judge's
-and the endpoint's conventional names (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) are read by classes of their own.
+and the endpoint's conventional names (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) have classes of their own there.
 """
 
 from __future__ import annotations
@@ -16,23 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from dotenv import dotenv_values
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sql_agent.config.paths import ENV_FILES
 from sql_agent.config.sections import (
     AgentSettings,
-    DatabaseSettings,
-    DataSettings,
+    EndpointSettings,
     JudgeSettings,
     LocalSettings,
-    RunnerSettings,
     Section,
     Settings,
     SftSettings,
+    TeacherSettings,
     TrainSettings,
-    VerlSettings,
 )
 from sql_agent.errors import ConfigError
 
@@ -40,74 +37,22 @@ __all__ = [
     "GENERAL",
     "SECTIONS",
     "AgentSettings",
-    "DataSettings",
-    "DatabaseSettings",
     "EndpointSettings",
     "JudgeSettings",
     "LocalSettings",
-    "RunnerSettings",
-    "Section",
     "Settings",
     "SftSettings",
     "TeacherSettings",
     "TrainSettings",
-    "VerlSettings",
     "flatten",
     "load_settings",
     "public_dump",
-    "read_toml",
     "section_fields",
 ]
 
 PREFIX = "SQL_AGENT_"
 GENERAL = "general"  # what the settings without a section are listed under
 Key = tuple[str, ...]
-
-
-class TeacherSettings(BaseSettings):
-    """The endpoints of the judges, from the conventional variables or `.env`."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-
-    model: str | None = Field(
-        None,
-        validation_alias=AliasChoices("TEACHER_MODEL"),
-        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL as litellm names it",
-    )
-    base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("TEACHER_BASE_URL"),
-        description="its OpenAI-compatible address, ending in /v1; empty goes by the model's prefix",
-    )
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
-    )
-    reward_model_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("REWARD_MODEL_URL"),
-        description='address of the judge `reward-model`: POST {"prompt": …, "response": …} gives {"score": …}',
-    )
-
-
-class EndpointSettings(BaseSettings):
-    """An OpenAI-compatible model for `sql-agent ask` instead of a local one."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-
-    base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="its address, ending in /v1; empty asks a local model, as does a `model` that is set",
-    )
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
-    )
-    model: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_MODEL"),
-        description="its name of the model; required with an address",
-    )
-
 
 SECTIONS: dict[str, type[Section]] = {
     name: field.annotation
@@ -153,7 +98,7 @@ def load_settings(
     where it stands and the reason.
     """
     sources = [
-        *(_Source(str(path), flatten(read_toml(path))) for path in (defaults, config_file) if path is not None),
+        *(_Source(str(path), flatten(_read_toml(path))) for path in (defaults, config_file) if path is not None),
         *(_variables(str(path), _read_dotenv(path)) for path in ENV_FILES),
         _variables("environment", os.environ),
         _Source("command line", flatten(flags or {}) | _parse_overrides(overrides)),
@@ -187,7 +132,7 @@ def _parse_overrides(overrides: Iterable[str]) -> dict[Key, str]:
     return result
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of settings. Raises ConfigError when it cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -256,7 +201,7 @@ def _refuse_unknown(source: _Source, key: Key, value: Any) -> None:
 
 def _hint(source: _Source, key: Key) -> str:
     """Name the settings that the unknown `key` may stand for; where none is near, what its section has."""
-    nearest = [source.spell(tuple(name.split("."))) for name in _nearest(".".join(key))]
+    nearest = [source.spell(tuple(name.split("."))) for name in _nearest(".".join(key[:2]))]
     if nearest:
         return f"did you mean {' or '.join(nearest)}? {_listing(key[0])}"
     known = SECTIONS[key[0]].model_fields if key[0] in SECTIONS else Settings.model_fields
