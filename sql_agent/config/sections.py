@@ -113,7 +113,9 @@ class JudgeSettings(Section):
     cache: bool = Field(True, description="keep the verdicts of judges that are asked over a network")
     cache_dir: Path = Field(VAR / "judge-cache", description="folder of these verdicts")
     max_failed_share: Share = Field(
-        0.05, description="share of a step's rollouts whose grading may fail (one always may); more stops the run"
+        0.05,
+        description="share of a step's rollouts whose grading may fail; more stops the run. One always may, with the "
+        "judge `ranking` one group",
     )
     evaluations_dir: Path = Field(VAR / "judges", description="folder of what `sql-agent judge evaluate` measured")
     min_agreement: Share = Field(0.6, description="Spearman correlation with labels below which no run starts")
@@ -140,9 +142,11 @@ class RunnerSettings(Section):
         10.0, description="seconds that the last spans of an ended rollout may take before it is lost"
     )
     rollout_retries: NotNegative = Field(3, description="runs of a lost rollout beyond the first; 0 runs it once")
-    max_failed_share: Share = Field(0.2, description="share of a step's rollouts that may be lost; more stops the run")
+    max_failed_share: Share = Field(
+        0.2, description="share of a step's rollouts that may be lost, failed gradings included; more stops the run"
+    )
     stall_s: PositiveNumber = Field(
-        60.0, description="seconds without an ended rollout after which those still waited for are named"
+        60.0, description="seconds without a rollout that starts or ends, after which those still waited for are named"
     )
 
 
