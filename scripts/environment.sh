@@ -15,21 +15,22 @@ find_python() {
 }
 
 make_environment() {
-  local venv=${VENV:-$root/.venv} python stamp hash
+  local venv=${VENV:-$root/.venv} moved="" python stamp hash
   # shellcheck disable=SC1091
   if [ -x "$venv/bin/python" ]; then
     . "$venv/bin/activate"
     # The scripts of an environment hold its path: one that was moved or copied is of no use and is made anew.
-    [ "$VIRTUAL_ENV" -ef "$venv" ] || { deactivate; rm -f "$venv/bin/python"; }
+    [ "$VIRTUAL_ENV" -ef "$venv" ] || { moved=1; deactivate; }
   fi
-  if [ ! -x "$venv/bin/python" ]; then
+  stamp=$venv/.installed
+  if [ -n "$moved" ] || [ ! -x "$venv/bin/python" ]; then
     python=$(find_python)
-    "$python" -m venv --clear "$venv"
+    rm -f "$stamp"
+    "$python" -m venv ${moved:+--clear} "$venv"
     . "$venv/bin/activate"
   fi
   # pip takes ten seconds to find that all is installed: it is asked again only when what it was asked has changed.
-  stamp=$venv/.installed
-  hash=$({ echo "$root"; cat "$root/pyproject.toml" "$root/scripts/environment.sh"; } | sha256sum | cut -d' ' -f1)
+  hash=$({ echo "$root"; cat "$root/pyproject.toml" "$root/scripts/environment.sh"; } | cksum | tr ' ' -)
   if grep -qxF "$hash $1" "$stamp" 2>/dev/null; then return; fi
   grep -q "^$hash " "$stamp" 2>/dev/null || rm -f "$stamp"
   # First and exact, so that pip takes a CPU build where one is offered instead of several GB of CUDA packages.

@@ -1,4 +1,4 @@
-"""Start, watch and end training processes in tests."""
+"""Run commands, and start, watch and end training processes in tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from typing import Any
 import psutil
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "sql_agent" / "train_sql_agent.py"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "sql_agent" / "train_sql_agent.py"
+
+
+def run_command(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `command` to its end, with the programs of this Python's environment first in its PATH."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"PATH": path} | environment,
+    )  # fmt: skip
 
 
 def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> subprocess.Popen[str]:

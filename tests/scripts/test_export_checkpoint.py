@@ -1,0 +1,79 @@
+"""A checkpoint of the verl backend becomes a Hugging Face folder that needs nothing of ours."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from tests.support.processes import ROOT, run_command
+
+SCRIPT = ROOT / "scripts" / "export_checkpoint.sh"
+
+
+def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
+    result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out")
+    assert result.returncode == 2 and "has no checkpoint of the verl backend" in result.stderr
+    (tmp_path / "checkpoints/global_step_20").mkdir(parents=True)
+    result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out", "--step", 10)
+    assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "[20]" in result.stderr
+
+
+@pytest.fixture
+def export(tmp_path: Path, tiny_model_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Exports a run into tmp_path/out. verl is not here: a stand-in for its merger gives the tiny model.
+
+    It fails, as verl's does, unless our plugin is named to it.
+    """
+    merger = tmp_path / "site" / "verl" / "model_merger"
+    merger.mkdir(parents=True)
+    (merger.parent / "__init__.py").touch()
+    (merger / "__init__.py").touch()
+    (merger / "__main__.py").write_text(
+        "import json, os, shutil, sys\n"
+        "from pathlib import Path\n"
+        "assert os.environ['VERL_USE_EXTERNAL_MODULES'] == 'sql_agent.backends.verl.plugin', 'unknown attention'\n"
+        "out = Path(sys.argv[sys.argv.index('--target_dir') + 1])\n"
+        f"shutil.copytree({str(tiny_model_folder)!r}, out)\n"
+        "config = json.loads((out / 'config.json').read_text()) | {'attn_implementation': 'torch_varlen'}\n"
+        "(out / 'config.json').write_text(json.dumps(config))\n"
+        "if 'ADAPTER' in os.environ: shutil.copytree(os.environ['ADAPTER'], out / 'lora_adapter')\n"
+        "sys.exit(int(os.environ.get('FAIL', 0)))\n"
+    )
+    (tmp_path / "run" / "checkpoints" / "global_step_5" / "actor").mkdir(parents=True)
+    command = ("bash", SCRIPT, tmp_path / "run", tmp_path / "out")
+    return partial(run_command, *command, PYTHONPATH=str(tmp_path / "site"))
+
+
+def test_an_export_merges_where_our_attention_is_known_and_leaves_a_model_that_needs_it_not(
+    export: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    failed = export(FAIL="1")
+    assert failed.returncode == 2
+    assert not (tmp_path / "out").exists(), "half an export is none, and the same command may be tried again"
+    result = export()
+    assert result.returncode == 0, result.stderr
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_what_adapters_learned_is_in_the_exported_weights(
+    export: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_folder)
+    learned = get_peft_model(base, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"], init_lora_weights=False))
+    learned.save_pretrained(str(tmp_path / "adapter"))
+    expected = learned.merge_and_unload().state_dict()
+    result = export(ADAPTER=str(tmp_path / "adapter"))
+    assert result.returncode == 0, result.stderr
+    untrained = AutoModelForCausalLM.from_pretrained(tiny_model_folder).state_dict()
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    assert exported.keys() == untrained.keys()
+    assert all(torch.allclose(exported[name], expected[name], atol=1e-6) for name in exported)
+    assert any(not torch.equal(exported[name], untrained[name]) for name in exported)
