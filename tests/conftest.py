@@ -1,4 +1,4 @@
-"""Real parts in small: a tiny Llama with a byte tokenizer, and a database with a few rows."""
+"""Order the tests, keep them apart from each other and from the checkout, and make a tiny model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ import pytest
 gc.disable()  # while all that the tests need is imported; sql_agent/system/imports.py says why
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files with slow tests first, so that no process is left with one of them at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What commands keep between runs is to reach neither the checkout nor the next test."""
+def _keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Give each test folders of its own for what commands keep between runs."""
     monkeypatch.setenv("SQL_AGENT_JUDGE__EVALUATIONS_DIR", str(tmp_path / "evaluations"))
     monkeypatch.setenv("SQL_AGENT_JUDGE__CACHE_DIR", str(tmp_path / "judge-cache"))
 

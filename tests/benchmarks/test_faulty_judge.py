@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "judge_calls.py"
 
 
+@pytest.mark.slow
 def test_gradings_survive_a_judge_that_fails_one_call_in_five() -> None:
     command = [sys.executable, str(BENCHMARK), "--gradings", "400", "--concurrency", "16"]
     result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout)

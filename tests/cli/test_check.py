@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).resolve().parents[2] / "utils" / "check_install.py"
@@ -28,6 +30,7 @@ def test_a_sound_installation_passes_from_any_folder(tmp_path: Path) -> None:
         assert f"  {name} " in result.stdout
 
 
+@pytest.mark.slow
 def test_what_is_missing_fails_with_its_fix_and_the_rest_is_still_checked(tmp_path: Path) -> None:
     result = check(tmp_path, tmp_path / "nowhere.db", "--gpu")
     assert result.returncode == 1

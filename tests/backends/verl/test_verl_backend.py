@@ -94,6 +94,7 @@ def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> Non
     assert (part["min_version"], part["max_version"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_transition_level_makes_every_turn_a_sequence_with_the_whole_reward(
     arguments: list[str], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_transition_level_makes_every_turn_a_sequence_with_the_whole_reward(
             assert 0 not in part["response_mask"]
 
 
+@pytest.mark.slow
 def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_checkpoint(
     arguments: list[str], tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_kill_between_checkpoint_and_log_is_told_on_resuming(tmp_path: Path, l
     assert ("missing in metrics.jsonl" in told) is missing
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str]) -> None:
     process = start(arguments, script=SCRIPT, FAKE_VERL="crash")
     output = finish(process)
@@ -149,6 +152,7 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
     assert "CUDA out of memory" in output and "verl.log" in output and "Traceback" not in output
 
 
+@pytest.mark.slow
 def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
     process = start([*arguments, "train.steps=1", "runner.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
     output = finish(process)
@@ -157,6 +161,7 @@ def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
     assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
 
 
+@pytest.mark.slow
 def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:
     process = start([*arguments, "runner.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
     output = finish(process)

@@ -200,6 +200,7 @@ def test_a_wrong_question_is_an_error_not_dropped(sample: tuple[Path, Made]) -> 
     verify([good], catalog, path)
 
 
+@pytest.mark.slow
 def test_the_same_database_gives_the_same_files(tmp_path: Path) -> None:
     _, one = questions_folder(tmp_path, "en", "one")
     _, two = questions_folder(tmp_path, "en", "two")
@@ -333,6 +334,7 @@ def test_questions_about_another_database_are_never_taken_for_those_of_the_users
     assert "questions --db" in (error.value.hint or "")
 
 
+@pytest.mark.slow
 def test_a_real_noisy_database(real: Path) -> None:
     catalog = read_catalog(real)
     assert catalog.lang == "zh"
