@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lint, types and tests in an environment of their own. No GPU, no API key, no network but the package registry.
+# Run the linter, the type checker and the tests in an environment of their own. Needs no GPU, no API key, and no network
+# except for the package registry.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
