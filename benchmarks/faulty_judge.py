@@ -1,8 +1,8 @@
-"""An OpenAI-compatible judge on 127.0.0.1 that fails as real ones do: python benchmarks/faulty_judge.py [--faults 0.2]
+"""Serve an OpenAI-compatible judge that fails as real ones do: python benchmarks/faulty_judge.py [--faults 0.2]
 
-Of its replies a share are, in equal parts, a 429, a 500, nothing for 30 s, JSON that breaks off, or prose. The others
-grade by the number that stands in the answer ("case 17"), so a caller can check that every verdict is the one that was
-given for that very answer. It prints its port; GET /stats tells what it saw, POST /faults/SHARE changes the share.
+It serves on 127.0.0.1. A share of its replies are faulty, in equal parts: a 429, a 500, nothing for 30 s, JSON that is
+cut off, or prose. The others grade by the number in the answer ("case 17"), so that a caller can check that every
+verdict belongs to its answer. It prints its port; GET /stats returns counts, POST /faults/SHARE changes the share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RUBRIC = load_rubric(None)
 
 
 def grades_of(number: int) -> dict[str, dict[str, str]]:
-    """The grades of answer `number`: over the numbers, every combination of levels comes up."""
+    """Return the grades of answer `number`; the numbers from 0 on give every combination of levels."""
     grades = {}
     for criterion in _RUBRIC.criterion:
         number, level = divmod(number, len(criterion.levels))
@@ -38,7 +38,7 @@ def grades_of(number: int) -> dict[str, dict[str, str]]:
 
 
 def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
-    """The server; it waits `delay_s` before a reply that is not faulty."""
+    """Build the server, with a share `faults` of faulty replies; it waits `delay_s` seconds before the others."""
     app = FastAPI()
     rng = random.Random(seed)
     seen: dict[str, Any] = {"requests": 0, "at_once": 0, "most_at_once": 0, "times": [], **dict.fromkeys(FAULTS, 0)}
@@ -67,7 +67,7 @@ def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
             seen["at_once"] -= 1
 
     async def hang(request: Request) -> None:
-        """Nothing for 30 s, or until the caller gives up: what nobody waits for is not under way any more."""
+        """Wait for 30 s, or until the caller disconnects, so that an abandoned request is not counted any longer."""
         until = time.monotonic() + HANG_S
         while time.monotonic() < until and not await request.is_disconnected():  # noqa: ASYNC110  starlette has no event
             await asyncio.sleep(0.02)

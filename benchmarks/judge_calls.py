@@ -1,8 +1,8 @@
-"""What a grading costs beside a bare call, and whether faults lose or invent any: python benchmarks/judge_calls.py
+"""Measure the cost of a grading and check that faults lose or change no verdict: python benchmarks/judge_calls.py
 
-Against faulty_judge.py in a process of its own: (1) time per grading without faults, beside a bare httpx loop that
-posts prompts of the same length with the same concurrency; (2) as many gradings with a share of faults, every verdict
-compared with what the server gave for that answer; (3) a second pass, which must ask nothing.
+It runs against faulty_judge.py in a process of its own: (1) the time of a grading without faults, compared with a bare
+httpx loop that posts prompts of the same length with the same concurrency; (2) as many gradings with a share of faults,
+every verdict compared with what the server gave for that answer; (3) a second pass, which must send no request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),),
 
 
 def case(number: int) -> JudgeCase:
-    """One answer with its number in it."""
+    """Return a judge's case whose answer has `number` in it."""
     question = Question(id=str(number), question="What is Paracetamol for?", answer="pain; fever")
     return JudgeCase(
         question=question,
@@ -41,6 +41,7 @@ def case(number: int) -> JudgeCase:
 
 
 def judge_at(port: int, cache_dir: Path | None, concurrency: int) -> Judge:
+    """Make an `llm` judge that calls 127.0.0.1:`port`; without `cache_dir` it caches no verdicts."""
     settings = JudgeSettings(
         name="llm", timeout_s=2.0, attempts=10, concurrency=concurrency, cache=cache_dir is not None,
         cache_dir=cache_dir or Path(),
@@ -49,7 +50,7 @@ def judge_at(port: int, cache_dir: Path | None, concurrency: int) -> Judge:
 
 
 async def grade_all(judge: Judge, count: int, at_once: int) -> tuple[list[Verdict | JudgeError], float]:
-    """The verdicts or errors of cases 0..count-1, and the seconds that it took."""
+    """Grade the cases 0..count-1, `at_once` at a time; returns their verdicts or errors and the seconds it took."""
     slots = asyncio.Semaphore(at_once)
 
     async def grade(number: int) -> Verdict | JudgeError:
@@ -65,7 +66,7 @@ async def grade_all(judge: Judge, count: int, at_once: int) -> tuple[list[Verdic
 
 
 async def bare_loop(port: int, count: int, at_once: int) -> float:
-    """Seconds for `count` posts of prompts as long as ours, replies read as JSON."""
+    """Return the seconds for `count` posts of prompts as long as the judge's, with the replies read as JSON."""
     slots = asyncio.Semaphore(at_once)
     filler = "x" * 2500
     async with httpx.AsyncClient(timeout=10, limits=httpx.Limits(max_connections=at_once)) as client:
@@ -82,7 +83,7 @@ async def bare_loop(port: int, count: int, at_once: int) -> float:
 
 
 def compare(results: list[Verdict | JudgeError]) -> tuple[int, int]:
-    """How many were lost (no verdict) and how many are not what the server gave."""
+    """Count the cases without a verdict and those whose verdict is not what the server gave."""
     rubric = load_rubric(None)
     lost = sum(isinstance(result, JudgeError) for result in results)
     wrong = 0
@@ -94,6 +95,7 @@ def compare(results: list[Verdict | JudgeError]) -> tuple[int, int]:
 
 
 async def measure(port: int, count: int, at_once: int, faults: float) -> dict[str, Any]:
+    """Run the three measurements with `count` gradings, `at_once` at a time, against the server at `port`."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as server:
         await server.post("/faults/0")
         bare_s = await bare_loop(port, count, at_once)

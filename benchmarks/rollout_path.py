@@ -1,8 +1,9 @@
-"""What a rollout costs around the model, without a GPU: python benchmarks/rollout_path.py --model FOLDER --runners 1 4
+"""Measure a rollout's cost without the model's: python benchmarks/rollout_path.py --model FOLDER --runners 1 4
 
-The verl backend with the tests' stand-in for verl: store, scheduler, proxies, runners, agent, tool and judge are the
-real ones, the policy is a script that answers after `--latency` seconds. For each number of runner processes it prints
-rollouts a second, against the first number's, and the processor time of a rollout by part. FOLDER gives the tokenizer.
+No GPU is needed: it runs the verl backend with the tests' replacement for verl. Store, scheduler, proxies, runners,
+agent, tool and judge are the real ones, the policy is a script that answers after `--latency` seconds. For each number
+of runner processes it prints rollouts a second, their ratio to the first number's, and the processor time of a rollout
+by part. The tokenizer is that of FOLDER.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sql_agent.schemas import Question  # noqa: E402
 from tests.support.small_database import make_database  # noqa: E402
 
 FIRST = 2  # steps before this one are not counted
-PARTS = ("store and desk", "proxies", "runners", "endpoints")
+PARTS = ("store and scheduler", "proxies", "runners", "endpoints")
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def measured(runners: int, folder: Path, arguments: argparse.Namespace) -> tuple[float, dict[str, float]]:
-    """Rollouts a second while rolling out, and processor seconds of a rollout by part."""
+    """Return the rollouts a second while rollouts run, and the processor seconds of a rollout by part."""
     process = start(runners, folder, arguments)
     metrics = folder / "runs" / "bench" / "metrics.jsonl"
     try:
@@ -70,7 +71,7 @@ def measured(runners: int, folder: Path, arguments: argparse.Namespace) -> tuple
 
 
 def start(runners: int, folder: Path, arguments: argparse.Namespace) -> subprocess.Popen[bytes]:
-    """A training run of the stand-in, longer than is measured."""
+    """Start a training run with the replacement for verl, with more steps than are measured."""
     make_database(folder / "medical.db")
     for name in ("train", "val"):
         questions = [
@@ -79,7 +80,8 @@ def start(runners: int, folder: Path, arguments: argparse.Namespace) -> subproce
         ]
         (folder / f"{name}.jsonl").write_text("".join(q.model_dump_json() + "\n" for q in questions))
     command: list[Any] = [
-        sys.executable, ROOT / "tests" / "train_with_fake_verl.py", "--backend=verl", f"--model={arguments.model}",
+        sys.executable, ROOT / "tests" / "support" / "train_with_fake_verl.py",
+        "--backend=verl", f"--model={arguments.model}",
         f"--train-file={folder / 'train.jsonl'}", f"--val-file={folder / 'val.jsonl'}",
         f"database.path={folder / 'medical.db'}", f"runs_dir={folder / 'runs'}", "run_name=bench", "sft.steps=0",
         f"runner.n_runners={runners}", f"runner.n_proxies={arguments.proxies}", "verl.gpu_memory_gb=80",
@@ -92,6 +94,7 @@ def start(runners: int, folder: Path, arguments: argparse.Namespace) -> subproce
 
 
 def wait_for_steps(metrics: Path, steps: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until `metrics` has `steps` lines; exit with an error when `process` ends before."""
     while not metrics.exists() or len(metrics.read_text().splitlines()) < steps:
         if process.poll() is not None:
             sys.exit(f"error: the run ended with exit code {process.returncode}")
@@ -99,7 +102,7 @@ def wait_for_steps(metrics: Path, steps: int, process: subprocess.Popen[bytes]) 
 
 
 def processor_seconds(main_process: int) -> dict[str, float]:
-    """Processor time so far of each part of the run, in seconds."""
+    """Return the processor time of each part of the run until now, in seconds."""
     root = psutil.Process(main_process)
     spent: dict[str, float] = defaultdict(float)
     for process in (root, *root.children(recursive=True)):
@@ -109,9 +112,12 @@ def processor_seconds(main_process: int) -> dict[str, float]:
 
 
 def part_of(process: psutil.Process, root: psutil.Process) -> str:
-    """All but the endpoints are forks of one process; a proxy is known by where its output goes."""
+    """Return the part of the run that `process` is.
+
+    All but the endpoints are forks of one process; a proxy is recognised by the file of its output.
+    """
     if process == root:
-        return "store and desk"
+        return "store and scheduler"
     if any("fake_verl" in word and "train_with" not in word for word in process.cmdline()):
         return "endpoints"
     output = Path(f"/proc/{process.pid}/fd/1").readlink()

@@ -1,4 +1,4 @@
-"""Compares the tool (guard, limits, JSON) with bare sqlite3 on the same statements: python tool_overhead.py DB."""
+"""Compare the tool (guard, limits, JSON) with bare sqlite3 on the same statements: python tool_overhead.py DB."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEMPLATES = {
 
 
 def statements(connection: sqlite3.Connection, rounds: int) -> Iterator[tuple[str, str]]:
-    """`rounds` distinct statements of each template, filled with names that the database has."""
+    """Yield template name and SQL of `rounds` distinct statements of each template, with names from the database."""
     drugs = connection.execute("SELECT DISTINCT med_name FROM drugs_info WHERE med_name <> ''").fetchall()
     diseases = connection.execute("SELECT DISTINCT disease_name FROM disease WHERE disease_name <> ''").fetchall()
     for number in range(rounds):
@@ -59,12 +59,12 @@ def _text(value: str) -> str:
 async def measure(
     database: SqliteDatabase, bare: sqlite3.Connection, rounds: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """Milliseconds of (bare sqlite3, tool) for each statement, by template; the two take turns in going first."""
+    """Return the milliseconds of (bare sqlite3, tool) for each statement, by template; the two alternate in order."""
     tool = QueryTool(database)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in TEMPLATES}
     await tool("SELECT 1")
     for number, (name, sql) in enumerate(statements(bare, rounds)):
-        # By round, too: with an even number of templates each would otherwise always be measured in one order.
+        # Alternate by round, too, because with an even number of templates each would otherwise have the same order.
         if (number + number // len(TEMPLATES)) % 2:
             with_tool = await _timed_tool(tool, sql)
             without = _timed_bare(bare, sql, database.limits)
@@ -102,6 +102,7 @@ def report(times: dict[str, list[tuple[float, float]]]) -> None:
 
 
 def main() -> None:
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("database", type=Path)
     parser.add_argument("--rounds", type=int, default=60, help="distinct statements of each kind")

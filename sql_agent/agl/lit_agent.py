@@ -1,4 +1,4 @@
-"""The agent as agent-lightning runs it: one run per attempt, its record and its reward into the store."""
+"""Run the agent under agent-lightning: one run per attempt, its record and its reward written to the store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ RESOURCE = "main_llm"
 
 
 class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
-    """Runs one question per rollout. Training samples, validation uses its own temperature.
+    """Runs one question per rollout; training and validation have a temperature and a top_p of their own.
 
-    Returns the rollout's spans: its `RolloutRecord` as an object and, unless the rollout is to be dropped, its reward.
-    A record that was dropped says why, and nothing pretends to be a score of 0.
+    A rollout returns its spans: its `RolloutRecord` as an object and, unless the rollout is dropped, its reward. The
+    record of a dropped rollout holds the reason; no reward of 0 is written in its place.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -54,7 +54,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             top_p=top_p,
         )
         if self._database is None or self._judge is None or self._http is None:
-            # Made in the runner process, not before the fork: a SQLite connection must not cross one.
+            # Opened in the runner process, because a SQLite connection must not be used after a fork.
             self._database, self._judge = database_from_settings(self._settings), judge_from_settings(self._settings)
             self._http = shared_client()
         record = await run_rollout(

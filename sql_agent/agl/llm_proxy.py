@@ -1,4 +1,4 @@
-"""The LLM proxy of agent-lightning, on this machine only and with its output in a file."""
+"""Start agent-lightning's LLM proxy on 127.0.0.1, with its output in a file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sql_agent.agl.call_recorder import RolloutPath, TokenIdRecorder
 
 
 def model_entry(name: str, api_base: str) -> dict[str, Any]:
-    """The model `name` of a proxy's model list, served at `api_base` (ending in /v1)."""
-    # A hosted_vllm/ name makes the proxy ask for, and record, token ids.
+    """Return the entry of a proxy's model list for the model `name`, served at `api_base` (ending in /v1)."""
+    # The prefix hosted_vllm/ makes the proxy request and record token ids.
     return {
         "model_name": name,
         "litellm_params": {"model": "hosted_vllm/policy", "api_base": api_base, "api_key": "unused"},
@@ -24,7 +24,7 @@ def model_entry(name: str, api_base: str) -> dict[str, Any]:
 
 
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
-    """An LLMProxy in a process of its own, bound to 127.0.0.1; what litellm prints goes to `log_file`."""
+    """Runs an LLMProxy in a process of its own, bound to 127.0.0.1; the output of litellm goes to `log_file`."""
 
     def __init__(self, log_file: Path) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
 
     @asynccontextmanager
     async def _serve_context(self) -> AsyncIterator[None]:
-        # Entered in the proxy's own process, so this moves its output and nobody else's.
+        # Entered in the proxy's own process, so this redirects only the proxy's output.
         with self._log_file.open("a", encoding="utf-8") as sink:
             os.dup2(sink.fileno(), 1)
             os.dup2(sink.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Checks before the first step: what would otherwise fail hours later, or silently."""
+"""Check before the first step what would otherwise fail hours later or without an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CALL_TIMEOUT_S = 60.0
 
 
 def check_opentelemetry() -> None:
-    """Raise PreflightError when OpenTelemetry is too new: from 1.45 every span is lost while rollouts "succeed"."""
+    """Raise PreflightError when OpenTelemetry is 1.45 or newer, because every span is lost while rollouts "succeed"."""
     installed = version("opentelemetry-sdk")
     if tuple(int(part) for part in installed.split(".")[:2]) >= _OPENTELEMETRY_CAP:
         raise PreflightError(
@@ -29,10 +29,10 @@ def check_opentelemetry() -> None:
 async def check_triplet(
     store: agl.LightningStore, resource: agl.ProxyLLM, adapter: Any, *, deadline_s: float = 15.0
 ) -> agl.Triplet:
-    """Make one real call through a proxy's `resource`; its triplet must come back from the store with both id lists.
+    """Make one real call through a proxy's `resource` and return its triplet, read back from the store.
 
-    Spans may take `deadline_s` seconds to arrive. Returns the triplet. Raises PreflightError that names the part of
-    the path that failed.
+    The spans may take `deadline_s` seconds to arrive. Raises PreflightError, which names the part of the path that
+    failed, when the model does not answer or the triplet lacks the prompt's or the response's token ids.
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
@@ -74,5 +74,8 @@ async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: st
         await asyncio.sleep(0.1)
     triplet = triplets[0]
     if not triplet.prompt.get("token_ids") or not triplet.response.get("token_ids"):
-        raise PreflightError("the triplet of the preflight call has no token ids", hint="see above")
+        raise PreflightError(
+            "the triplet of the preflight call has no token ids",
+            hint="the model server must return prompt_token_ids and token_ids that are not empty",
+        )
     return triplet

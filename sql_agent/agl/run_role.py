@@ -1,4 +1,4 @@
-"""Which LightningStore a run uses: its own, or one that `agl store` serves elsewhere."""
+"""Determine which LightningStore a run uses: its own, or one that `agl store` serves elsewhere."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _FALSE = {"0", "false", "no", "off"}
 
 @dataclass(frozen=True)
 class RunRole:
-    """Which part of a run this process is, and where the store is.
+    """States which part of a run this process is, and where the store is.
 
-    `role` is "algorithm", "runner" or "both"; `store_address` is None unless a store is served elsewhere.
+    `role` is "algorithm", "runner" or "both"; `store_address` is None unless a store is served elsewhere;
+    `managed_store` is true when the run makes its own store.
     """
 
     role: str
@@ -25,7 +26,10 @@ class RunRole:
 
 
 def managed_store_from_environment(external_address: str | None) -> bool:
-    """Whether the run makes its own store. Raises ConfigError when AGL_MANAGED_STORE and the address disagree."""
+    """Return whether the run makes its own store.
+
+    Raises ConfigError when AGL_MANAGED_STORE and `external_address` contradict each other.
+    """
     given = os.environ.get("AGL_MANAGED_STORE", "").strip().lower()
     if external_address:
         if given and given not in _FALSE:

@@ -1,4 +1,4 @@
-"""The runner process: many rollouts at once in one event loop."""
+"""Run many rollouts at once in the event loop of a runner process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from agentlightning.tracer.dummy import DummyTracer
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.span_exporter import SpanExporter, make_span
 
-_AT_ONCE = 4  # rollouts taken in one request: enough to fill up fast, few enough to leave some for other runners
-_SHARE_S = 0.005  # between two requests, for the same reasons
+# Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
+_DEQUEUE_LIMIT = 4  # rollouts in one request
+_DEQUEUE_PAUSE_S = 0.005  # between two requests
 
 
 class NoTracer(DummyTracer):  # type: ignore[misc]
-    """Traces nothing: the model's calls are recorded by the LLM proxy, and the agent returns its own spans.
+    """Traces nothing, because the LLM proxy records the model's calls and the agent returns its own spans.
 
-    A tracer proper keeps the current rollout in a process-wide place, so it allows one rollout at a time.
+    A real tracer keeps the current rollout in a variable of the process, so it allows one rollout at a time.
     """
 
     @asynccontextmanager
@@ -32,10 +33,10 @@ class NoTracer(DummyTracer):  # type: ignore[misc]
 
 
 class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
-    """Runs up to `concurrency` rollouts at once; asks the store when `notifier` rings, else every `poll_s` seconds.
+    """Runs up to `concurrency` rollouts at once.
 
-    A rollout spends nearly all its time waiting for the model, so a process of its own for each would only cost
-    memory and start-up time.
+    It asks the store for queued rollouts when `notifier` wakes it, else every `poll_s` seconds. A rollout waits for
+    the model nearly all of its time, so a process for each would only take memory and start-up time.
     """
 
     def __init__(self, *, concurrency: int, poll_s: float, notifier: Notifier) -> None:
@@ -43,22 +44,22 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         self._concurrency = concurrency
         self._poll_s = poll_s
         self._notifier = notifier
-        self._sender = SpanExporter()
+        self._exporter = SpanExporter()
 
     def init_worker(self, worker_id: int, store: agl.LightningStore, **kwargs: Any) -> None:
         super().init_worker(worker_id, _RunnerStore(store), **kwargs)
 
     async def iter(self, *, event: Any = None) -> None:
-        """Take rollouts from the store until `event` is set, then cancel those still running."""
+        """Run queued rollouts of the store until `event` is set, then cancel those still running."""
         store = self.get_store()
         stop_heartbeat = self._start_heartbeat_loop(store)
         running: set[asyncio.Task[Any]] = set()
         try:
             while event is None or not event.is_set():
-                room = min(_AT_ONCE, self._concurrency - len(running))
-                taken = await store.dequeue_many_rollouts(limit=room, worker_id=self.get_worker_id()) if room else []
-                running |= {asyncio.create_task(self._step_impl(rollout)) for rollout in taken}
-                running = await self._pause(running, poll=not taken)
+                free = min(_DEQUEUE_LIMIT, self._concurrency - len(running))
+                dequeued = await store.dequeue_many_rollouts(limit=free, worker_id=self.get_worker_id()) if free else []
+                running |= {asyncio.create_task(self._step_impl(rollout)) for rollout in dequeued}
+                running = await self._pause(running, poll=not dequeued)
         finally:
             for task in running:
                 task.cancel()
@@ -67,7 +68,7 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
                 await stop_heartbeat()
 
     async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
-        """Send the agent's spans in one request, which the base does in two for each; the store numbers them."""
+        """Send the agent's spans in one request, because the base class makes two for each; the store numbers them."""
         spans = [
             make_span(
                 span.name,
@@ -78,22 +79,22 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
             )
             for span in raw_result
         ]
-        await self._sender.send(self.get_store().otlp_traces_endpoint(), spans)
+        await self._exporter.send(self.get_store().otlp_traces_endpoint(), spans)
         return []
 
     async def _pause(self, running: set[asyncio.Task[Any]], *, poll: bool) -> set[asyncio.Task[Any]]:
-        """Sleep: until there is something to take, or a slot is free; returns the tasks that still run."""
+        """Wait until the store has rollouts again or a running one ends, and return the tasks that still run."""
         if len(running) < self._concurrency:
             if poll:
                 await self._notifier.wait(self.worker_id or 0, self._poll_s)
-            await asyncio.sleep(_SHARE_S)
+            await asyncio.sleep(_DEQUEUE_PAUSE_S)
         else:
             await asyncio.wait(running, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
         return {task for task in running if not task.done()}
 
 
 class _RunnerStore:
-    """The store, which is not asked for the same resources again: what an id stands for does not change."""
+    """Caches the store's resources by their id, because the resources of an id do not change."""
 
     def __init__(self, store: agl.LightningStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Spans to the store, many in one request: the store's work is by the request, and it has one thread for it."""
+"""Send spans to the store, many in one request, because its single thread spends its time per request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
-_WAIT_S = 0.005  # how long a batch waits for company
+_WAIT_S = 0.005  # how long a batch waits for more spans
 _RETRIES = 3
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
@@ -33,7 +33,10 @@ def make_span(
     sequence_id: int | None = None,
     seconds: tuple[float, float],
 ) -> ReadableSpan:
-    """A span of a rollout's attempt, from its start and end (Unix time). Without `sequence_id` the store numbers it."""
+    """Return a span of a rollout's attempt; `seconds` are its start and its end in Unix time.
+
+    Without `sequence_id` the store gives the span its number.
+    """
     owner: dict[str, str | int] = {
         LightningResourceAttributes.ROLLOUT_ID.value: rollout_id,
         LightningResourceAttributes.ATTEMPT_ID.value: attempt_id,
@@ -44,7 +47,7 @@ def make_span(
     return ReadableSpan(
         name=name,
         context=SpanContext(random.getrandbits(128), random.getrandbits(64), is_remote=False),
-        resource=Resource(owner),  # not Resource.create: that looks for facts about the machine, each time
+        resource=Resource(owner),  # not Resource.create, because that inspects the machine each time
         attributes=dict(attributes),
         status=Status(StatusCode.OK),
         start_time=int(start * 1e9),
@@ -61,7 +64,10 @@ class SpanExporter:
         self._session: aiohttp.ClientSession | None = None
 
     def send(self, endpoint: str, spans: Sequence[ReadableSpan]) -> asyncio.Future[None]:
-        """Queue `spans`; the future ends when the store has them, with a TrainingError when it would not take them."""
+        """Queue `spans` and return a future that ends when the store has them.
+
+        The future holds a TrainingError when the store did not accept them in three tries.
+        """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((spans, stored))
         if self._task is None or self._task.done():
@@ -90,10 +96,11 @@ class SpanExporter:
                     response.raise_for_status()
                     return None
             except (aiohttp.ClientError, TimeoutError) as error:
-                # Not a warning: it is tried again, and when a run is stopped the store may be the first to go.
+                # Not a warning, because it is tried again, and the store may end first when a run is stopped.
                 logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
                 cause = f"{type(error).__name__}: {error}"
             await asyncio.sleep(0.2 * 2**attempt)
         return TrainingError(
-            f"the store at {endpoint} did not take {len(spans)} spans: {cause}", hint="is the store still up?"
+            f"the store at {endpoint} did not accept {len(spans)} spans: {cause}",
+            hint="check that the process that serves the store is still running",
         )

@@ -1,4 +1,4 @@
-"""What the algorithms of both backends share: how rollouts are run, how a run stops, and the error that ended it."""
+"""Define what the algorithms of both backends share: running rollouts, stopping, and keeping the error of a run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from sql_agent.tracking.run_log import RunLog
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
-    """An algorithm whose `_run` looks at `_stop` and at `_monitor.failure` now and then.
+    """Runs `_run`, which must check `_stop` and `_monitor.failure` regularly, until it ends or a signal comes.
 
-    `error` holds what ended the run early, `interrupted` that a signal did; both because the trainer's `fit` swallows
-    one and logs the other with a traceback.
+    `error` is the error that ended the run early, and `interrupted` is true when a signal did. Both are kept here,
+    because the trainer's `fit` hides an interrupt and logs an error with a traceback.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -64,7 +64,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        """Run to the end; raises SqlAgentError for whatever ends the run early."""
+        """Train to the end; raises SqlAgentError for whatever ends the run early."""
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
         """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
@@ -72,7 +72,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         Raises PreflightError when a call does not come back from the store as a triplet.
         """
         store, adapter = self.get_store(), self.get_adapter()
-        # All at once: a proxy's first call takes it seconds.
+        # All at once, because the first call of a proxy takes seconds.
         triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
         self._ui.say(
             f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "

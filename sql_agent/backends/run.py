@@ -1,4 +1,4 @@
-"""The run itself: store, proxy, runners and algorithm under agent-lightning's Trainer."""
+"""Run a training: store, proxy, runners and algorithm under agent-lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sql_agent.system.sockets import free_port
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
-_SPAN_BYTES = 256 << 20
+_SPAN_BYTES = 256 << 20  # the default store keeps spans until they fill 70 % of the memory
 
 
 def run_algorithm(
@@ -44,7 +44,11 @@ def run_algorithm(
     val: Sequence[Question],
     resume: bool,
 ) -> TrainingAlgorithm:
-    """Train, with runners of its own unless `run_role` says that they are elsewhere; returns the ended algorithm."""
+    """Train on `train`, validate on `val`, and return the algorithm after its end.
+
+    The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
+    `interrupted` of the returned algorithm say how the run ended.
+    """
     algorithm = (VerlGrpo if settings.backend == "verl" else LocalGrpo)(settings, log, ui, resume=resume)
     trainer = _trainer(settings, run_role, algorithm, log_file=log.folder / "proxy.log")
     trainer.fit(SqlLitAgent(settings), train, val_dataset=val)
@@ -52,7 +56,7 @@ def run_algorithm(
 
 
 def run_runners(settings: Settings, run_role: RunRole, train: Sequence[Question]) -> None:
-    """Run the rollouts of an algorithm that runs elsewhere, until a signal comes."""
+    """Run the rollouts of an algorithm in another process, until a signal comes."""
     _trainer(settings, run_role, None).fit(SqlLitAgent(settings), train)
 
 
@@ -60,7 +64,7 @@ def set_log_level(*, debug: bool) -> None:
     """Show errors only, or with `debug` the logs of every part."""
     agl.setup_logging("DEBUG" if debug else "ERROR")
     if not debug:
-        # uvicorn sets its own level whenever a server starts; a filter is the one thing that it leaves alone.
+        # A filter, because uvicorn sets the level again whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
@@ -68,7 +72,7 @@ def _trainer(
     settings: Settings, run_role: RunRole, algorithm: TrainingAlgorithm | None, *, log_file: Path = Path(os.devnull)
 ) -> agl.Trainer:
     die_with_parent_after_fork()
-    uvloop.install()  # for the store, the runners and the proxies alike, which are all forked from here
+    uvloop.install()  # also for the runners and the proxies, which are forked from this process
     multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
     port = settings.runner.store_port or (free_port() if run_role.managed_store and run_role.role == "both" else None)
     notifier = Notifier(settings.runner.n_runners)
@@ -76,7 +80,6 @@ def _trainer(
     if run_role.store_address:
         store = agl.LightningStoreClient(run_role.store_address.rstrip("/"))
     else:
-        # The default store keeps spans until they fill 70 % of the memory.
         store = RunStore(notifier, thread_safe=True, eviction_memory_threshold=_SPAN_BYTES)
     return agl.Trainer(
         algorithm=algorithm,

@@ -1,4 +1,4 @@
-"""Say who is waited for when rollouts stop ending."""
+"""Describe which rollouts are waited for when none has ended for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 3
 
 
 async def describe_stalled(store: agl.LightningStore, rollout_ids: Sequence[str]) -> str:
-    """One line on the rollouts that have not ended: how many in which state, and the oldest ones by name."""
+    """Return one line about the rollouts `rollout_ids`, which have not ended: counts by state and the oldest by id."""
     rollouts = list(await store.query_rollouts(rollout_id_in=list(rollout_ids)))
     states = Counter(r.status for r in rollouts)
     counts = ", ".join(f"{count} {status}" for status, count in states.most_common())

@@ -1,4 +1,4 @@
-"""Count what each step asked for and got, decide when a run must stop and why, and write the step's lines."""
+"""Count the rollouts of each step, decide when a run must stop and why, and write the step's metrics and rollouts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Entry:
         return self.groups.total()
 
     def take_ended(self) -> _Entry:
-        """Move out the groups of which no try is under way."""
+        """Remove the groups of which no try is running, and return them."""
         running = self.groups - Counter(r.group for r in self.finished)
         ended = _Entry(
             Counter({group: tries for group, tries in self.groups.items() if group not in running}),
@@ -39,11 +39,12 @@ class _Entry:
 
 
 class StepMonitor:
-    """Observes every try of every rollout. `failure` is set as soon as a step can no longer be worth finishing.
+    """Observes every try of every rollout, and sets `failure` as soon as a step is not worth finishing.
 
-    A lost rollout is run again, and that is fine now and then. The run stops with the reasons when more than the
-    accepted share of a step's rollouts were lost, when as many as the step has were lost and none was kept, when the
-    judge failed on more than its share, or when dynamic sampling finds no groups that differ.
+    A rollout that was lost is run again. The run stops, with the reasons, when more than the accepted share of a step's
+    rollouts were lost, when as many as the step has were lost and none was kept, when the judge failed on more than its
+    accepted share, or when dynamic sampling does not find enough groups whose rewards differ. `last_event` is the
+    monotonic time in seconds at which a try last began or ended.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val_questions: int) -> None:
@@ -71,10 +72,10 @@ class StepMonitor:
             and entry.enqueued > limit * self._expected["train"]
         ):
             self._log.rollouts(request.step, request.mode, entry.finished, group_advantages(entry.finished))
-            self.failure = _nothing_differs(request.step, entry, self._settings)
+            self.failure = _too_few_informative_groups(request.step, entry, self._settings)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Count a try that ended, and look whether the run must stop."""
+        """Count a try that ended, and decide whether the run must stop."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
@@ -84,7 +85,7 @@ class StepMonitor:
                 self._log.rollouts(request.step, request.mode, entry.finished)
 
     def close_validation(self, step: int) -> None:
-        """Write the validation at `step`, if there was one; step 0 is before training."""
+        """Write the metrics and rollouts of the validation at `step`, if there was one; step 0 is before training."""
         entry = self._entries.pop(("val", step), None)
         if entry is None:
             return
@@ -94,9 +95,9 @@ class StepMonitor:
         self._ui.validation(step, measured, questions=self._expected["val"])
 
     def close_step(self, step: int, update: Mapping[str, float]) -> None:
-        """Write the training step `step` with the metrics of its `update`.
+        """Write the metrics and rollouts of training step `step`, with the metrics of its `update`.
 
-        In verl's asynchronous trainer modes groups are under way while a step ends; they belong to a later one.
+        In verl's asynchronous trainer modes some groups still run when a step ends; they are counted in a later step.
         """
         entry = self._take_ended(step)
         measured = summary(entry.finished, enqueued=entry.enqueued) | dict(update)
@@ -120,15 +121,15 @@ class StepMonitor:
         lost = sum(r.dropped is not None for r in finished)
         judge_failures = count_judge_failures(finished)
         nothing_kept = lost == len(finished) >= expected
-        if judge_failures > self._borne(self._settings.judge.max_failed_share, expected):
+        if judge_failures > self._accepted_losses(self._settings.judge.max_failed_share, expected):
             return TrainingError(
                 f"{where}: the judge failed on {judge_failures} of {expected} rollouts: {drop_reasons(finished)}",
-                hint="mend the judge and --resume; the accepted share is "
+                hint="repair the judge, then --resume; the accepted share is "
                 f"judge.max_failed_share={self._settings.judge.max_failed_share:g}",
             )
-        if lost <= self._borne(self._settings.runner.max_failed_share, expected) and not nothing_kept:
+        if lost <= self._accepted_losses(self._settings.runner.max_failed_share, expected) and not nothing_kept:
             return None
-        hint = f"see {self._log.folder}/rollouts.jsonl, mend the cause, then --resume"
+        hint = f"see {self._log.folder}/rollouts.jsonl, repair the cause, then --resume"
         if not any(r.triplets for r in finished):
             return NoTripletsError(
                 f"{where}: zero triplets from {len(finished)} rollouts: {drop_reasons(finished)}", hint=hint
@@ -138,16 +139,19 @@ class StepMonitor:
             hint=hint,
         )
 
-    def _borne(self, share: float, expected: int) -> float:
-        """How many of `expected` may be lost: `share`, and always one, with the judge `ranking` one group."""
+    def _accepted_losses(self, share: float, expected: int) -> float:
+        """Return how many of `expected` rollouts may be lost: `share` of them, but at least one.
+
+        With the judge `ranking` at least one group, because a failed ranking loses all rollouts of its group.
+        """
         one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
         return max(one, share * expected)
 
 
-def _nothing_differs(step: int, entry: _Entry, settings: Settings) -> TrainingError:
+def _too_few_informative_groups(step: int, entry: _Entry, settings: Settings) -> TrainingError:
     share = informative_groups(entry.finished).get("groups/informative", 0.0)
     return TrainingError(
         f"step {step}: after {entry.enqueued - 1} rollouts still not {settings.train.questions_per_step} groups whose "
-        f"rewards differ ({share:.1%} of the groups do): there is nothing left that GRPO could compare",
-        hint="the last checkpoint is the result; going on takes harder questions or a higher agent.temperature",
+        f"rewards differ ({share:.1%} of the groups do), and GRPO learns from no others",
+        hint="the last checkpoint is the result; to train on, use harder questions or a higher agent.temperature",
     )

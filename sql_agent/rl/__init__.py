@@ -1,0 +1,1 @@
+"""Rollouts, trajectories, advantages and metrics of reinforcement learning, without torch."""

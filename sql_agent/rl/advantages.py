@@ -1,4 +1,4 @@
-"""GRPO's advantage: how much better a rollout did than the others of its group."""
+"""Compute GRPO's advantages: how much better a rollout did than the others of its group."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ _EPSILON = 1e-6
 
 
 def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Rollout id → (reward - mean of its group) / (standard deviation of its group + 1e-6), for the kept rollouts.
+    """Return the advantage of each kept rollout, by its id.
 
-    The outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample's deviation, as verl computes
-    it. A group of one has nothing to be compared with and gets 0; verl, where a group can only shrink so far when all
-    retries were lost, takes its reward.
+    advantage = (reward - mean of its group) / (standard deviation of its group + 1e-6)
+
+    This is the outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample's deviation, as verl
+    computes it. A rollout alone in its group gets 0, because there is nothing to compare it with; verl, where a group
+    shrinks to one only when all retries of the others were lost, takes its reward.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():

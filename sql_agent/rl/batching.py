@@ -9,15 +9,16 @@ from sql_agent.schemas import Question
 
 
 def evenly_spaced(questions: Sequence[Question], count: int) -> list[Question]:
-    """At most `count` questions, evenly over the whole file, always the same ones."""
+    """Return at most `count` questions, evenly spaced over the whole file, always the same ones."""
     step = max(1.0, len(questions) / count)
     return [questions[int(i * step)] for i in range(min(count, len(questions)))]
 
 
 def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
-    """The questions of a step (1-based): passes over the shuffled set, each pass in an order of its own.
+    """Return the `count` questions of a step (counted from 1).
 
-    A function of seed and step alone, so a resumed run goes on with exactly the questions it would have had.
+    The steps pass over all questions again and again, each pass in a new random order. The result depends on `seed`
+    and `step` alone, so a resumed run continues with exactly the questions that it would have had.
     """
     chosen = []
     for position in range((step - 1) * count, step * count):

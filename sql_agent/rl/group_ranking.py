@@ -1,4 +1,4 @@
-"""Grade the rollouts of a group against each other, once all of them are there."""
+"""Grade the rollouts of a group against each other, once all of them have ended."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
 
 
 async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
-    """The rollouts of one group, in order, with rewards relative to each other; those already dropped stay so.
+    """Return the rollouts of one group, in order, with the rewards (0.0–1.1) that `judge` gives them by comparison.
 
-    When the judge fails, all of the group are dropped with its reason: half a ranking is no ranking.
+    Rollouts that were dropped already are returned unchanged. When the judge fails, all rollouts of the group are
+    dropped with its reason, because a part of a ranking cannot be compared with the rest. Raises ValueError when a kept
+    rollout has no record or no reward.
     """
     kept = [r for r in rollouts if r.dropped is None]
     records = [r.record for r in kept if r.record is not None]
@@ -45,7 +47,7 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
 
 
 class GroupBarrier:
-    """Seats the rollouts of a group as they come in, and ranks them when all `size` are there or lost."""
+    """Collects the rollouts of each group as they end, and ranks them when all `size` have ended or were abandoned."""
 
     def __init__(self, judge: GroupJudge, size: int) -> None:
         self._judge = judge
@@ -53,17 +55,16 @@ class GroupBarrier:
         self._groups: dict[str, tuple[list[FinishedRollout | None], asyncio.Future[dict[str, FinishedRollout]]]] = {}
 
     async def add(self, rollout: FinishedRollout) -> FinishedRollout:
-        """`rollout` with its reward relative to its group, once the group is complete."""
-        ranking = await self._take_place(rollout.group, rollout)
+        """Wait until the group of `rollout` is complete, and return `rollout` with its reward from the ranking."""
+        ranking = await self._count(rollout.group, rollout)
         return (await asyncio.shield(ranking))[rollout.rollout_id]
 
     async def abandon(self, group: str) -> None:
-        """One rollout of `group` will never come; the others are not to wait for it."""
-        await self._take_place(group, None)
+        """Count one rollout of `group` as lost, so that the others do not wait for it."""
+        await self._count(group, None)
 
-    async def _take_place(
-        self, group: str, rollout: FinishedRollout | None
-    ) -> asyncio.Future[dict[str, FinishedRollout]]:
+    async def _count(self, group: str, rollout: FinishedRollout | None) -> asyncio.Future[dict[str, FinishedRollout]]:
+        """Add one ended rollout to `group`, rank the group if it was the last, and return the future ranking."""
         if group not in self._groups:
             self._groups[group] = [], asyncio.get_running_loop().create_future()
         members, ranking = self._groups[group]

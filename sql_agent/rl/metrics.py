@@ -14,7 +14,7 @@ _SAME = 1e-6
 
 
 def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """How many rollouts survived each stage, and why a judge or the infrastructure lost some."""
+    """Count the rollouts that reached each stage, and those that the judge or the infrastructure lost."""
     kept = [r for r in rollouts if r.dropped is None]
     return {
         "rollouts/enqueued": enqueued,
@@ -33,7 +33,10 @@ def count_judge_failures(rollouts: Iterable[FinishedRollout]) -> int:
 
 
 def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Mean reward and its parts over the kept rollouts; nothing when none was kept."""
+    """Return the means of the reward (0.0–1.1), its parts and the agent's behaviour over the kept rollouts.
+
+    Empty when no rollout was kept.
+    """
     records = [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
     if not records:
         return {}
@@ -60,7 +63,10 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def accurate_by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
-    """Share of accurate answers for each kind of question, as `accurate/KIND`; nothing for questions without a kind."""
+    """Return the share of accurate answers for each kind of question, as `accurate/KIND`.
+
+    Questions without a kind are not counted.
+    """
     kinds: dict[str, list[bool]] = defaultdict(list)
     for record in records:
         if record.question.task_type and record.reward:
@@ -73,7 +79,7 @@ def _accurate(record: RolloutRecord) -> bool:
 
 
 def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:
-    """Group → rollout id → reward, of the kept rollouts."""
+    """Return the rewards of the kept rollouts by group and rollout id."""
     groups: dict[str, dict[str, float]] = defaultdict(dict)
     for rollout in rollouts:
         if rollout.dropped is None and rollout.reward is not None:
@@ -82,7 +88,10 @@ def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str,
 
 
 def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Share of the groups whose rewards differ: GRPO learns from no others. Nothing when no group has two rollouts."""
+    """Return the share of the groups whose rewards differ, because GRPO learns from no others.
+
+    Empty when no group has two kept rollouts.
+    """
     compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
     if not compared:
         return {}
@@ -90,12 +99,12 @@ def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """Funnel, rewards, groups and the judge's cost of some rollouts, as every step and validation reports them."""
+    """Return the funnel, rewards, groups and judge's cost of `rollouts`, as every step and validation reports them."""
     return funnel(rollouts, enqueued=enqueued) | rewards(rollouts) | informative_groups(rollouts) | judge_cost(rollouts)
 
 
 def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """What the judge spent, on dropped rollouts too; nothing for a judge that asks no endpoint."""
+    """Sum what the judge spent, on dropped rollouts too; empty for a judge that calls no endpoint."""
     usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
     if not usage.requests and not usage.cache_hits:
         return {}
@@ -109,6 +118,6 @@ def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
-    """The reasons for dropping, most frequent first, with their counts."""
+    """Describe why rollouts were dropped: the reasons with their counts, most frequent first."""
     counts = Counter(str(rollout.dropped) for rollout in rollouts if rollout.dropped)
     return "; ".join(f"{count} × {reason}" for reason, count in counts.most_common()) or "none"

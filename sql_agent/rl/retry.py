@@ -11,22 +11,26 @@ from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
 
 
 class RolloutLostError(TrainingError):
-    """A question's rollout failed for reasons that are not the model's, as often as it may be tried."""
+    """Every try of a question's rollout was lost for reasons that are not the model's."""
 
 
 class RolloutObserver(Protocol):
-    """Is called for every try of a rollout, the lost ones included."""
+    """Is called at the start and at the end of every try of a rollout, the lost ones included."""
 
-    def enqueued(self, request: RolloutRequest) -> None: ...
+    def enqueued(self, request: RolloutRequest) -> None:
+        """Record that a try begins."""
+        ...
 
-    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None: ...
+    def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
+        """Record how a try ended; `rollout.dropped` is the reason when it was lost."""
+        ...
 
 
 class RetryingScheduler:
-    """Gives back kept rollouts: one that was lost is run again, up to `retries` times.
+    """Runs a rollout that was lost again, up to `retries` times.
 
-    The model's own failures are rollouts like any other. With a `barrier` the rollouts of a training group wait there
-    for each other, to be ranked.
+    The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts of a
+    training group wait for each other and are ranked.
     """
 
     def __init__(
@@ -62,4 +66,6 @@ class RetryingScheduler:
             reasons.append(str(rollout.dropped))
         if barrier is not None:
             await barrier.abandon(request.group)
-        raise RolloutLostError(f"question {request.question.id} was lost {len(reasons)} times: {'; '.join(reasons)}")
+        raise RolloutLostError(
+            f"every rollout of question {request.question.id} was lost ({len(reasons)} tries): {'; '.join(reasons)}"
+        )

@@ -1,4 +1,4 @@
-"""Turn what a rollout left in the LightningStore into token sequences, its record and its reward."""
+"""Read an ended rollout from the LightningStore: its token sequences, its record and its reward."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import agentlightning as agl
+from agentlightning.semconv import AGL_OBJECT
 
 from sql_agent.agl.adapter import final_reward
 from sql_agent.agl.store import mark_consumed, read_spans
@@ -16,12 +17,11 @@ from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, RolloutRecord
 
 _SPAN_POLL_S = 0.01
-_OBJECT_SPAN = "agentlightning.object"
 
 
 @dataclass(frozen=True)
 class FinishedRollout:
-    """One rollout that came back. `dropped` says why it cannot be trained on; None means that it was kept.
+    """Holds one ended rollout; `dropped` is the reason why it cannot be trained on, or None when it was kept.
 
     `group` names the rollouts whose rewards are compared; `record` and `reward` (0.0–1.1) are None where there is none.
     """
@@ -40,15 +40,15 @@ class FinishedRollout:
 
     @classmethod
     def lost(cls, rollout_id: str, group: str, cause: DropCause, detail: str) -> FinishedRollout:
-        """A rollout of which nothing came back."""
+        """Return a dropped rollout without turns, record and reward."""
         return cls(rollout_id, group, None, None, (), (), Drop(cause=cause, detail=detail))
 
 
 async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
-    """Read the spans of a rollout's latest attempt; returns them with how many are still missing at the deadline.
+    """Return the spans of a rollout's latest attempt by sequence id, and how many are missing after `deadline_s`.
 
-    A rollout can be marked as succeeded before its last span is stored; sequence ids 1..max tell. Marks the rollout as
-    consumed, so that the store may forget it.
+    A rollout can be marked as succeeded before its last span is stored, so this waits until the sequence ids 1..max are
+    all there. It then marks the rollout as consumed, so that the store may delete it.
     """
     deadline = time.monotonic() + deadline_s
     while True:
@@ -68,10 +68,10 @@ def missing_spans(sequence_ids: Sequence[int]) -> int:
 def read_rollout(
     rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any
 ) -> FinishedRollout:
-    """Read one ended rollout from its spans, and decide whether it can be trained on."""
+    """Read one ended rollout from its spans, of which `missing` never arrived; decide whether it can be trained on."""
     turns = turns_of(adapter.adapt(spans))
     record = _record(spans)
-    # The adapter gives the reward to the last triplet only; the final reward belongs to the whole rollout.
+    # The adapter puts the reward on the last triplet only, but it belongs to the whole rollout.
     reward = final_reward(spans)
     return FinishedRollout(
         rollout_id=rollout.rollout_id,
@@ -102,6 +102,6 @@ def _reason_to_drop(
 
 def _record(spans: Sequence[Any]) -> RolloutRecord | None:
     for span in reversed(spans):
-        if span.name == _OBJECT_SPAN:
+        if span.name == AGL_OBJECT:
             return RolloutRecord.model_validate(agl.get_object_value(span))
     return None

@@ -1,4 +1,4 @@
-"""Run single rollouts through the LightningStore, many at a time: enqueue, wait for the end, read what came back."""
+"""Run single rollouts through the LightningStore, many at a time: enqueue, wait for the end, read the result."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sql_agent.schemas import DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
-_SUBSCRIBED_POLL_S = 2.0  # for an end that came before its rollout was waited for
+_SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """One rollout to run: which question, for which step, and the group whose rewards are compared."""
+    """Asks for one rollout of `question` in training step `step`; the rewards within `group` are compared."""
 
     question: Question
     mode: Mode
@@ -31,10 +31,11 @@ class RolloutRequest:
 
 
 class RolloutScheduler:
-    """Runs rollouts through `store`; `watch` must run beside it.
+    """Runs rollouts through `store`; `watch` must run at the same time.
 
-    `resources` are ids of store resources, each another route to the policy; a group keeps to one of them. When no
-    rollout has ended for twice `timeout_s` seconds, those that are waited for are given up.
+    `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
+    same one. When no rollout has ended for twice `timeout_s` seconds, all that are waited for are given up. The spans
+    of an ended rollout may take `span_deadline_s` seconds to arrive.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class RolloutScheduler:
 
     @property
     def waiting(self) -> list[str]:
-        """The ids of the rollouts that have not ended yet."""
+        """Return the ids of the rollouts that have not ended yet."""
         return list(self._waiting)
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Run one attempt of one rollout; what was lost on the way comes back with `dropped` set."""
+        """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
         rollout_id = await self._enqueue(request)
         rollout = await self._ended_rollout(rollout_id)
         if rollout is None:
@@ -71,17 +72,17 @@ class RolloutScheduler:
             return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, detail)
         try:
             spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
-        except Exception as error:  # in whichever way a store fails, this rollout is lost and not the run
+        except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
             detail = f"{type(error).__name__}: {error}"
             return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
         return read_rollout(rollout, request.group, spans, missing, adapter=self._adapter)
 
     async def watch(self) -> None:
-        """Learn which rollouts ended, from the store or by polling it; runs until cancelled."""
+        """Watch for rollouts that end, through the store's callback or by polling; runs until it is cancelled."""
         poll_s = _SUBSCRIBED_POLL_S if subscribe_ended(self._store, self._end) else _POLL_S
         while True:
             if self._waiting:
-                # The store's client refuses a timeout above 0.1 s, so waiting is ours to do.
+                # Polled here, because the store's client refuses a timeout above 0.1 s.
                 for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
                     self._end(rollout)
                 if time.monotonic() - self._last_end > 2 * self._timeout_s:
@@ -89,7 +90,7 @@ class RolloutScheduler:
             await asyncio.sleep(poll_s)
 
     async def _enqueue(self, request: RolloutRequest) -> str:
-        """Queue one attempt: a second one of the same rollout was seen to hang when a late span revived the first."""
+        """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
         rollout = await self._store.enqueue_rollout(
             input=request.question.model_dump(mode="json"),
             mode=request.mode,
@@ -101,7 +102,10 @@ class RolloutScheduler:
         return rollout_id
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | None:
-        """Wait for a rollout's end; None when it was given up. Cancels it in the store when it is not waited for."""
+        """Wait for a rollout's end; None when it was given up.
+
+        A rollout that was given up, or whose caller was cancelled, is cancelled in the store.
+        """
         if not self._waiting:
             self._last_end = time.monotonic()
         future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
@@ -126,7 +130,7 @@ class RolloutScheduler:
                 future.set_result(None)
 
     def _resource(self, request: RolloutRequest) -> str:
-        """All rollouts of a group share a proxy and an endpoint: they begin alike, and its caches know them."""
+        """Return the route of a request's group; they share one, because the caches there hold their common prefix."""
         if request.step != self._step:
             self._step, self._resource_of_group = request.step, {}
         if request.group not in self._resource_of_group:

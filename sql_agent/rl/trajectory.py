@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """One training sequence: a prompt, what follows it, and which of that the policy itself sampled.
+    """Holds one training sequence: a prompt, the tokens after it, and which of those the policy sampled.
 
     `response_mask[i]` is 1 where `response_ids[i]` was sampled and 0 where it came from a tool or the template.
-    `logprobs[i]` is what the sampling policy gave to `response_ids[i]`, 0.0 where the mask is 0, and `versions` are the
-    first and the last version of the weights that sampled; both None when unknown.
+    `logprobs[i]` is the natural log-probability of `response_ids[i]` under the sampling policy, 0.0 where the mask is
+    0. `versions` are the first and the last version of the weights that sampled. Both are None when unknown.
     """
 
     prompt_ids: tuple[int, ...]
@@ -33,13 +33,13 @@ class TokenSequence:
 
     @property
     def sampled(self) -> int:
-        """How many tokens the policy sampled."""
+        """Return how many tokens the policy sampled."""
         return sum(self.response_mask)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One call of the model: the ids it was given, the ids it sampled, and what is known of the sampling."""
+    """Holds one call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions."""
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
@@ -65,7 +65,7 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
 
 def one_turn(turn: Turn) -> TokenSequence:
-    """A turn as a sequence of its own."""
+    """Return `turn` as a sequence of its own."""
     return TokenSequence(
         turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs, turn.versions
     )
@@ -95,7 +95,7 @@ def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tupl
 
 
 def turns_of(triplets: Iterable[Any]) -> list[Turn]:
-    """The turns of a rollout from agent-lightning triplets (`prompt`/`response` dicts with `token_ids`)."""
+    """Return the turns of a rollout from agent-lightning's triplets (`prompt`/`response` dicts with `token_ids`)."""
     return [
         Turn(
             tuple(t.prompt["token_ids"]),

@@ -1,0 +1,1 @@
+"""Small tools for the operating system: files, imports, processes, signals and sockets."""

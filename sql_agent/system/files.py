@@ -1,4 +1,4 @@
-"""Files of which nobody ever sees half, and folders that nobody else has."""
+"""Write files atomically; create uniquely named folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place when the context ends without an error."""
+    """Yield a temporary path beside `path` to write to; it replaces `path` when the context ends without an error."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield unfinished
@@ -21,14 +21,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def timestamped_folder(parent: Path, prefix: str = "") -> Path:
-    """Make a folder in `parent` named after this second, with a number where others began in the same one."""
+    """Create a new folder in `parent`, named `prefix` and the UTC time, and return it.
+
+    Where a folder of the same second exists, a number is added to the name.
+    """
     name = f"{prefix}{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
-    folder, others = parent / name, 0
+    folder, number = parent / name, 1
     while True:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            others += 1
-            folder = parent / f"{name}-{others + 1}"
+            number += 1
+            folder = parent / f"{name}-{number}"
         else:
             return folder

@@ -1,4 +1,4 @@
-"""Import large packages without paying for them twice."""
+"""Import large packages without the cost of garbage collection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """What is imported inside is never looked at by the garbage collector, now or later.
+    """Exclude all objects that are created inside the context, such as imported modules, from garbage collection.
 
-    Modules live until the end. Looking through their objects again and again took half of the time that importing
-    agent-lightning takes, and would copy the pages that the runners share with their parent (see `gc.freeze`).
+    Modules stay until the process ends. Collections that examine their objects took half of the time of importing
+    agent-lightning, and would copy the memory pages that the runners share with their parent (see `gc.freeze`).
     """
     gc.disable()
     try:

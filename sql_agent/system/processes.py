@@ -1,4 +1,4 @@
-"""Child processes that do not outlive their parent, even when it is killed with -9."""
+"""End child processes when their parent dies, even when it is killed with SIGKILL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent_after_fork() -> None:
-    """From now on, every child forked from this process gets SIGTERM when the process dies (Linux only)."""
+    """Have every child that is forked from now on get SIGTERM when this process dies (Linux only)."""
     os.register_at_fork(after_in_child=die_with_parent)
 
 

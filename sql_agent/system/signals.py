@@ -12,7 +12,10 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def handled_signals(handler: Callable[[], None]) -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM call `handler` once; a second signal then ends the process the usual way."""
+    """Call `handler` at the first SIGINT or SIGTERM inside the context; a second one ends the process as usual.
+
+    Must be entered in a running event loop.
+    """
     loop = asyncio.get_running_loop()
 
     def restore() -> None:

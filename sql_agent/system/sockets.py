@@ -1,4 +1,4 @@
-"""Ports on this machine only."""
+"""Bind ports that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sql_agent.errors import TrainingError
 
 
 def bind_local(port: int = 0) -> socket.socket:
-    """A socket bound to 127.0.0.1; port 0 takes a free one. Raises TrainingError when the port is taken."""
+    """Return a socket bound to 127.0.0.1; port 0 means any free one. Raises TrainingError when the port is taken."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -20,7 +20,7 @@ def bind_local(port: int = 0) -> socket.socket:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """Return a port of 127.0.0.1 that was free a moment ago."""
     with bind_local() as sock:
         port: int = sock.getsockname()[1]
         return port

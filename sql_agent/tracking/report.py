@@ -1,4 +1,4 @@
-"""Draw a run: one HTML page that works offline, from the files that the run left."""
+"""Write the report of a run: one HTML page that works offline, from the run's files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from sql_agent.errors import DataError
 from sql_agent.schemas import Drop
 from sql_agent.system.files import atomic_write
 
-_SHOWN = 12  # rollouts in full; rollouts.jsonl has them all
+_SHOWN = 12  # rollouts shown in full; rollouts.jsonl has them all
 _HEIGHT = 320
 
 Row = dict[str, Any]
-# Names in the legend, and the colour that a name keeps on every figure (Okabe and Ito's set, told apart by all eyes).
+# Names in the legend, and the colour that a name has in every figure (Okabe and Ito's set, which people with colour
+# blindness can distinguish).
 _FUNNEL = {
     "rollouts/enqueued": ("enqueued", "#999999"),
     "rollouts/finished": ("finished", "#56B4E9"),
@@ -39,8 +40,8 @@ _AGENT = {
     "agent/sql_ok": ("share with a successful query", "#009E73"),
 }
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#000000")
-# Counts and money of the judge, not what it thinks.
-_NO_CRITERIA = {
+# Counts and costs of the judge, which are not criteria.
+_NOT_CRITERIA = {
     f"judge/{name}"
     for name in ("failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw")
 }
@@ -51,7 +52,7 @@ _TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("upd
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into `run_dir` and return its path.
 
-    Files that are missing or end in half a line, as an interrupted run leaves them, give a page that says so. Raises
+    An interrupted run may lack files, or have a last line that is cut off: the page then shows what there is. Raises
     DataError when the folder holds no run at all.
     """
     if not (run_dir / "config.json").exists():
@@ -68,7 +69,7 @@ def write_report(run_dir: Path) -> Path:
         figures=_figures(steps, validations),
         plotly=get_plotlyjs() if steps else "",
         dropped=_dropped(rollouts),
-        rollouts=_worth_reading([r for r in rollouts if r.get("record")]),
+        rollouts=_examples([r for r in rollouts if r.get("record")]),
         total=len(rollouts),
     )
     target = run_dir / "report.html"
@@ -78,14 +79,14 @@ def write_report(run_dir: Path) -> Path:
 
 
 def _lines(path: Path) -> list[Row]:
-    """The whole objects of a JSONL file; a last line that was cut off by a kill is left out."""
+    """Read the objects of a JSONL file, without a last line that was cut off when the process was killed."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1] if line]
 
 
 def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str, str]]:
-    """Title and HTML of each figure; none before the first step."""
+    """Draw the figures and return the title and the HTML of each; none before the first step."""
     if not steps:
         return []
     reward = _curves(steps, _REWARD, "reward (0–1.1)")
@@ -130,9 +131,9 @@ def _kinds(validations: Sequence[Row]) -> dict[str, tuple[str, str]]:
 
 
 def _criteria(steps: Sequence[Row]) -> dict[str, tuple[str, str]]:
-    """The judge's criteria of this run; a panel's are those of the panel, its members' own are in metrics.jsonl."""
+    """Return the legend of the judge's criteria; of a panel only its own, its members' are in metrics.jsonl."""
     found = {key for step in steps for key in step if key.startswith("judge/") and "." not in key}
-    names = sorted(found - _NO_CRITERIA)
+    names = sorted(found - _NOT_CRITERIA)
     return _coloured({name: name.removeprefix("judge/") for name in names}, _COLOURS)
 
 
@@ -173,8 +174,8 @@ def _dropped(rollouts: Sequence[Row]) -> list[tuple[str, int]]:
     return Counter(map(str, drops)).most_common()
 
 
-def _worth_reading(rollouts: Sequence[Row]) -> list[Row]:
-    """The last step's rollouts from best to worst, thinned evenly so that both ends and the middle are there."""
+def _examples(rollouts: Sequence[Row]) -> list[Row]:
+    """Choose rollouts of the last step, evenly spaced from the best to the worst."""
     if not rollouts:
         return []
     last = max(r["step"] for r in rollouts)

@@ -1,4 +1,4 @@
-"""The folder of a run: what it was asked, what each step measured, and every rollout."""
+"""Write and read the folder of a run: its settings, the metrics of each step, and every rollout."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sql_agent.system.files import atomic_write, timestamped_folder
 if TYPE_CHECKING:
     from sql_agent.rl.rollouts import FinishedRollout
 
-# Where and how fast a run happens may change between two halves of it; what it computes may not.
+# Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
 _MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",
                "judge.cache_dir", "judge.evaluations_dir",
                "run_name", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 
 class RunLog:
-    """Appends to `runs/<name>/`. Every line is flushed to disk, so an interrupted run keeps what it did."""
+    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
-        """A new folder for this run. Raises ConfigError when one of that name already holds a run."""
+        """Create the folder of a new run. Raises ConfigError when one of that name already holds a run."""
         log = cls(settings.runs_dir / settings.run_name if settings.run_name else timestamped_folder(settings.runs_dir))
         if (log.folder / "config.json").exists():
             raise ConfigError(
@@ -41,7 +41,10 @@ class RunLog:
 
     @classmethod
     def resume(cls, settings: Settings) -> RunLog:
-        """The folder of an earlier run. Raises ResumeError when there is none, or when settings that matter differ."""
+        """Open the folder of an earlier run.
+
+        Raises ResumeError when there is none, or when settings differ that change what the run computes.
+        """
         log = cls(settings.runs_dir / settings.run_name)
         path = log.folder / "config.json"
         if not settings.run_name or not path.exists():
@@ -93,7 +96,7 @@ class RunLog:
         )
 
     def forget_after(self, step: int) -> None:
-        """Drop the lines of steps after `step`: a resumed run does them again."""
+        """Remove the lines of the steps after `step`, because a resumed run repeats those."""
         for name in ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl"):
             path = self.folder / name
             if path.exists():
@@ -101,7 +104,7 @@ class RunLog:
                 _replace(path, "".join(f"{line}\n" for line in kept))
 
     def last_step(self) -> int:
-        """The last step that metrics.jsonl has; 0 when it has none."""
+        """Return the last step in metrics.jsonl; 0 when it has none."""
         path = self.folder / "metrics.jsonl"
         lines = _whole_lines(path) if path.exists() else []
         return int(json.loads(lines[-1])["step"]) if lines else 0
@@ -129,7 +132,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """The lines that end in a newline: a kill in the middle of a write leaves a last one that does not."""
+    """Return the lines that end in a newline, because a kill in the middle of a write leaves one without."""
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 

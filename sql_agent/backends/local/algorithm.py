@@ -1,4 +1,4 @@
-"""GRPO on one machine without a GPU: serve the policy, roll out, update, save."""
+"""Train with GRPO on one machine without a GPU: serve the policy, run rollouts, update, save."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from sql_agent.backends.local.policy_trainer import PolicyTrainer
 
 _SERVED_AS = "policy"
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 class LocalGrpo(TrainingAlgorithm):
-    """The algorithm of backend `local`.
+    """Trains the policy in this process and serves it to the runners, for backend `local`.
 
-    Torch is imported inside `run`, after agent-lightning has forked its runners: a process that has already
-    started torch's threads must not be forked.
+    Torch is imported inside `run`, after agent-lightning has forked its runners, because a process that has started
+    torch's threads must not be forked.
     """
 
-    stopping = "Stopping after saving what was done; interrupt again to stop at once."
+    stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         sock = bind_local()
@@ -42,7 +42,7 @@ class LocalGrpo(TrainingAlgorithm):
             raise TrainingError("the local backend needs the LLM proxy")
         api_base = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
         proxy.update_model_list([model_entry(_SERVED_AS, api_base)])
-        # The proxy forks too, so it starts before torch is there.
+        # Before torch is imported, because the proxy is forked too.
         with self._ui.status("Starting the LLM proxy"):
             await proxy.start()
         try:
@@ -61,7 +61,7 @@ class LocalGrpo(TrainingAlgorithm):
         with without_gc():
             from sql_agent.backends.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
 
-        # In a thread, so that the event loop stays free to hear a signal.
+        # In a thread, so that the event loop can handle a signal meanwhile.
         trainer = await asyncio.to_thread(
             PolicyTrainer.open,
             self._settings,
@@ -95,7 +95,7 @@ class LocalGrpo(TrainingAlgorithm):
             await self._validate(scheduler, trainer.step, val)
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
-        """Do one GRPO step; False when a signal came before its rollouts were in, so that nothing was changed."""
+        """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed."""
         settings, step = self._settings.train, trainer.step + 1
         title = f"Step {step}/{settings.steps}"
         questions = batch_for_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
@@ -127,14 +127,14 @@ class LocalGrpo(TrainingAlgorithm):
     ) -> list[FinishedRollout]:
         """Run `requests` and return the rollouts that were kept; those still running at a signal are cancelled.
 
-        Raises the monitor's TrainingError as soon as the step can no longer be worth finishing.
+        Raises the monitor's TrainingError as soon as the step is not worth finishing.
         """
         tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
         running = set(tasks)
         try:
             with self._ui.progress(title, len(tasks)) as progress:
                 while running and self._monitor.failure is None and not self._stop.is_set():
-                    _, running = await asyncio.wait(running, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                    _, running = await asyncio.wait(running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
                     progress(len(tasks) - len(running))
                     await self._show_stall()
         finally:

@@ -1,4 +1,4 @@
-"""Feed requests to the sampler as they come, in the one thread that owns the model."""
+"""Pass requests to the sampler as they arrive, in the one thread that uses the model."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import queue
 import threading
 from concurrent.futures import Future
 
-from sql_agent.backends.local.sampler import Generation, Request, Sampler
+from sql_agent.backends.local.sampler import Request, Sampler
+from sql_agent.backends.serving.engine import Generation
 
 _Job = tuple[Request, "Future[Generation]"]
 
 
 class Batcher:
-    """Continuous batching: up to `max_batch` rows are sampled together, and a new request joins between two tokens.
+    """Samples up to `max_batch` rows together and adds new requests between two tokens (continuous batching).
 
-    Hold `lock` to keep the policy still, for example while its weights change; it is free when no row is active.
+    It starts a batch when it is full or no further request has arrived for `window_s` seconds. Hold `lock` while the
+    weights change: the batcher holds it as long as a row is being sampled.
     """
 
     def __init__(self, sampler: Sampler, *, max_batch: int, window_s: float) -> None:
@@ -29,13 +31,13 @@ class Batcher:
         self._thread.start()
 
     def submit(self, request: Request) -> Future[Generation]:
-        """Queue one request; the future holds its sampled turn, or the exception that sampling raised."""
+        """Queue one request and return a future of its sampled turn, or of the exception that sampling raised."""
         future: Future[Generation] = Future()
         self._jobs.put((request, future))
         return future
 
     def close(self) -> None:
-        """End the thread once the rows in hand are done."""
+        """End the thread after the rows that are being sampled; wait up to 60 s for that."""
         self._jobs.put(None)
         self._thread.join(timeout=60)
 
@@ -48,7 +50,7 @@ class Batcher:
                 self._sample_until_idle(first)
 
     def _sample_until_idle(self, first: _Job) -> None:
-        fresh = [first, *self._arrived(self._max_batch - 1, self._window_s)]
+        fresh = [first, *self._take_jobs(self._max_batch - 1, self._window_s)]
         while fresh or self._sampler.active:
             try:
                 if fresh:
@@ -56,16 +58,16 @@ class Batcher:
                     self._sampler.admit([request for request, _ in fresh])
                 for request, sampled in self._sampler.step():
                     self._futures.pop(id(request)).set_result(sampled)
-            except Exception as error:  # whatever it was, it belongs to the clients that wait
+            except Exception as error:  # any error is raised in the clients that wait
                 self._fail(error)
-            fresh = self._arrived(self._max_batch - self._sampler.active, 0.0)
+            fresh = self._take_jobs(self._max_batch - self._sampler.active, 0.0)
 
-    def _arrived(self, room: int, patience_s: float) -> list[_Job]:
-        """At most `room` requests that wait already or come within `patience_s` of each other."""
+    def _take_jobs(self, limit: int, window_s: float) -> list[_Job]:
+        """Take at most `limit` jobs that are queued already or arrive within `window_s` seconds of each other."""
         jobs: list[_Job] = []
-        while len(jobs) < room and not self._closing:
+        while len(jobs) < limit and not self._closing:
             try:
-                job = self._jobs.get(timeout=patience_s) if patience_s else self._jobs.get_nowait()
+                job = self._jobs.get(timeout=window_s) if window_s else self._jobs.get_nowait()
             except queue.Empty:
                 break
             if job is None:

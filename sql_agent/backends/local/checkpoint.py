@@ -16,7 +16,7 @@ from sql_agent.errors import ResumeError
 def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
     """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`; keep the newest `keep` of them.
 
-    The folder appears whole or not at all: it is written under another name first.
+    The folder is written under another name and then renamed, so it is complete whenever it exists. Returns it.
     """
     target = run_folder / "checkpoints" / f"step-{step:06d}"
     partial = target.with_name(target.name + ".partial")
@@ -33,20 +33,22 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
 
 
 def latest(run_folder: Path) -> Path:
-    """The newest whole checkpoint of a run. Raises ResumeError when there is none."""
+    """Return the newest complete checkpoint of a run. Raises ResumeError when there is none."""
     found = _all(run_folder)
     if not found:
-        raise ResumeError(f"{run_folder} has no checkpoint", hint="the run ended before its first save; start it anew")
+        raise ResumeError(
+            f"{run_folder} has no checkpoint", hint="start a new run; this one ended before its first save"
+        )
     return found[-1]
 
 
 def step_of(checkpoint: Path) -> int:
-    """The training step after which `checkpoint` was written."""
+    """Return the training step after which `checkpoint` was written."""
     return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
 
 
 def restore_optimizer(checkpoint: Path, optimizer: Any) -> None:
-    """Load the optimizer's state in place."""
+    """Load the optimizer's state of `checkpoint` into `optimizer`."""
     optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
 
 

@@ -1,4 +1,4 @@
-"""The GRPO objective as pure functions of tensors."""
+"""Compute the GRPO objective, as pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def clipped_loss(
     clip_high: float,
     tokens: float,
 ) -> tuple[torch.Tensor, float]:
-    """The clipped policy-gradient loss, summed over sampled tokens and divided by `tokens`.
+    """Return the clipped policy-gradient loss and how many tokens were clipped.
 
-    `new` and `old` are log-probabilities (rows, length), `advantages` (rows,), `mask` 1.0 on sampled tokens; `tokens`
-    is the number of sampled tokens of the whole minibatch, so that micro-batches add up to its mean. The ratio is
-    kept within [1 - clip_low, 1 + clip_high] (arXiv:2503.14476, eq. 10). Returns the loss and how many tokens were
-    clipped.
+    The loss is the sum over the sampled tokens divided by `tokens`, the number of sampled tokens of the whole
+    minibatch, so that the losses of its micro-batches add up to its mean. `new` and `old` are natural log-probabilities
+    of shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on sampled tokens. The
+    ratio exp(new - old) is kept within [1 - clip_low, 1 + clip_high] (Yu et al. 2025, arXiv:2503.14476, eq. 10).
     """
     ratio = torch.exp((new - old) * mask)
     weight = advantages[:, None]
@@ -30,6 +30,11 @@ def clipped_loss(
 
 
 def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *, tokens: float) -> torch.Tensor:
-    """KL(policy || reference) by the unbiased, non-negative estimator exp(d) - d - 1 (arXiv:2402.03300, eq. 4)."""
+    """Return an estimate of KL(policy || reference) in nats, summed over the sampled tokens and divided by `tokens`.
+
+    The estimate exp(d) - d - 1 of each token, with d = reference - new, is unbiased and never negative (Shao et al.
+    2024, arXiv:2402.03300, eq. 4). `new` and `reference` are natural log-probabilities of shape (rows, length), `mask`
+    is 1.0 on sampled tokens.
+    """
     difference = (reference - new) * mask
     return ((torch.exp(difference) - difference - 1) * mask).sum() / tokens

@@ -1,4 +1,4 @@
-"""One GRPO update of the policy from the rollouts of a step."""
+"""Update the policy by GRPO from the rollouts of a step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ class _Item:
 
 
 class GrpoTrainer:
-    """Holds the optimizer; `update` takes one step's kept rollouts and moves the weights once per minibatch."""
+    """Updates the weights of a policy; `update` takes the kept rollouts of one step.
+
+    `optimizer` is AdamW over all weights. With `settings.kl_coef` above 0 a frozen copy of the policy as it is now is
+    the reference of the KL penalty.
+    """
 
     def __init__(self, policy: Policy, settings: TrainSettings, *, bf16: bool) -> None:
         self._policy = policy
@@ -38,10 +42,11 @@ class GrpoTrainer:
         self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.kl_coef > 0 else None
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
-        """Move the policy; returns `update/...` metrics. Groups without a difference in reward teach nothing.
+        """Do one optimizer step for each minibatch and return the `update/...` metrics.
 
-        Every kept rollout counts in the normalisation, also one whose advantage is 0, so that a step with few
-        informative groups moves the policy less, not more.
+        `advantages` are by rollout id; rollouts whose advantage is 0 have no gradient and are left out. They still
+        count in the number of tokens that the loss is divided by, so that a step with few informative groups changes
+        the policy less, not more.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
         metrics = {
@@ -61,7 +66,7 @@ class GrpoTrainer:
     ) -> dict[str, float]:
         parts = _split_by_group(useful, self._settings.minibatches)
         old = None
-        if len(parts) > 1:  # the first optimizer step would make the later minibatches off-policy without this
+        if len(parts) > 1:  # because the later minibatches are off-policy after the first optimizer step
             with torch.no_grad():
                 old = {r.rollout_id: self._logprobs(r.sequences) for r in useful}
         share = sum(s.sampled for r in kept for s in r.sequences) / len(parts)
@@ -78,7 +83,7 @@ class GrpoTrainer:
         part: Sequence[FinishedRollout],
         old: dict[str, list[torch.Tensor]] | None,
     ) -> dict[str, float]:
-        """One optimizer step over `items`, in micro-batches of similar length."""
+        """Do one optimizer step over `items`, in micro-batches of similar length."""
         recorded = [row for r in part for row in old[r.rollout_id]] if old else [None] * len(items)
         paired = sorted(zip(items, recorded, strict=True), key=lambda pair: len(pair[0].sequence))
         size = self._settings.micro_batch
@@ -127,7 +132,7 @@ class GrpoTrainer:
 
 
 def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:
-    """At most `parts` lists of about equal size; a group is never split."""
+    """Split `rollouts` into at most `parts` lists of about equal size; a group is never split."""
     groups: dict[str, list[FinishedRollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group, []).append(rollout)

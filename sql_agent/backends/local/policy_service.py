@@ -1,4 +1,4 @@
-"""A policy that answers on an endpoint: encoder, sampler, batcher and server as one thing with a start and an end."""
+"""Serve a policy on an OpenAI-compatible endpoint of this machine: encoder, sampler, batcher and server together."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sql_agent.system.sockets import bind_local
 
 
 class PolicyService:
-    """Serves `policy` on 127.0.0.1 from construction until `close`; `sock` is a bound socket, or any port is taken.
+    """Serves `policy` on 127.0.0.1 from construction until `close`, on the bound `sock` or else on any free port.
 
-    With `bf16` a bf16 copy answers, at nearly twice the speed. Its log-probabilities differ from the fp32 weights' by
-    up to 0.3 nats, which is why the update recomputes them and never takes them from here.
+    With `bf16` a bf16 copy of the policy is sampled, nearly twice as fast. Its log-probabilities differ by up to 0.3
+    nats from those of the fp32 weights, so the update recomputes them and never uses those of the service.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class PolicyService:
 
     @property
     def base_url(self) -> str:
-        """The address of the OpenAI-compatible API, ending in /v1."""
+        """Return the address of the OpenAI-compatible API, ending in /v1."""
         return self._server.base_url
 
     @contextmanager
     def weights_locked(self) -> Iterator[None]:
-        """No request is sampled inside; afterwards nothing computed with the old weights is left."""
+        """Sample no request inside the context, and afterwards drop all that was computed with the old weights."""
         with self._batcher.lock:
             yield
             if self._serving is not self._policy:
@@ -61,7 +61,7 @@ class PolicyService:
 
 
 class _BatchedEngine:
-    """The batcher as the server sees it."""
+    """Passes the server's requests to the batcher."""
 
     def __init__(self, batcher: Batcher, max_context: int) -> None:
         self._batcher = batcher
@@ -70,14 +70,13 @@ class _BatchedEngine:
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
         request = Request(prompt_ids, sampling.max_tokens, sampling.temperature, sampling.top_p)
         try:
-            sampled = await asyncio.wrap_future(self._batcher.submit(request))
+            return await asyncio.wrap_future(self._batcher.submit(request))
         except asyncio.CancelledError:
             request.cancelled.set()
             raise
-        return Generation(sampled.token_ids, sampled.finish_reason)
 
 
 def _bf16_copy(policy: Policy) -> Policy:
     model = copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval()
-    model.set_attn_implementation("sdpa")  # eager is the faster one in training only
+    model.set_attn_implementation("sdpa")  # eager attention is faster in training only
     return replace(policy, model=model)

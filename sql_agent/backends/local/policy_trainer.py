@@ -1,4 +1,4 @@
-"""The living half of a local run: the policy, its service, its optimizer, and where it stands."""
+"""Load, serve, update and save the policy of a local run, or serve one for asking only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-# Read when torch loads libgomp, whose threads wait for each other in a busy loop, by default for milliseconds. Where
-# another process wants the core, a backward pass took up to five times as long; on an idle machine it gains nothing.
+# libgomp reads this when torch loads it. Its threads wait for each other in a busy loop, by default for milliseconds.
+# Where another process needs the core, a backward pass took up to five times as long because of that; on an idle
+# machine the long wait gains nothing.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from sql_agent.backends.local import checkpoint
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class PolicyTrainer:
-    """Everything that needs torch. `step` counts finished updates, `saved` is the step of the last checkpoint."""
+    """Holds a local run's policy, its service and its optimizer: all parts that need torch.
+
+    `step` is the number of finished updates, `saved` the step of the last checkpoint.
+    """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, sock: socket.socket, *, bf16: bool) -> None:
         self._settings = settings
@@ -56,7 +60,12 @@ class PolicyTrainer:
         resume: bool,
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
-        """Load the checkpoint to resume from, or fine-tune, and serve the result on `sock`."""
+        """Load the checkpoint to resume from, or fine-tune on `train`, and serve the policy on the bound `sock`.
+
+        `stopped` is called between two steps of the fine-tuning; when it returns true, that ends early. Raises
+        ResumeError when there is no checkpoint, ModelError when the model cannot be loaded and DataError when no
+        question has SQL to learn from.
+        """
         bf16 = _prepare_torch(settings)
         if resume:
             folder = checkpoint.latest(log.folder)
@@ -77,14 +86,14 @@ class PolicyTrainer:
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
-        """One GRPO update; returns its metrics."""
+        """Update the policy once by GRPO and return the metrics, see `GrpoTrainer.update`."""
         with self._service.weights_locked():
             metrics = self.trainer.update(kept, advantages)
         self.step += 1
         return metrics
 
     def save(self) -> None:
-        """Write a checkpoint of the present step."""
+        """Write a checkpoint of the current step."""
         keep = self._settings.train.keep_checkpoints
         checkpoint.save(self._log.folder, self.step, self._policy, self.trainer.optimizer, keep=keep)
         self.saved = self.step

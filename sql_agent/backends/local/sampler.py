@@ -1,4 +1,4 @@
-"""Sample turns from the policy, many at once: rows join and leave the batch between any two tokens."""
+"""Sample turns from the policy in a batch that rows can join and leave between any two tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch.nn import functional
 
 from sql_agent.backends.policy.forward import common_prefix, expand, prefix_cache
 from sql_agent.backends.policy.model import Policy
+from sql_agent.backends.serving.engine import Generation
 
 _GREEDY = 1e-5
-_MIN_SHARED = 64  # tokens; a prefix worth keeping is a system prompt, not a coincidence
+_MIN_SHARED = 64  # tokens; a shorter common prefix is a coincidence and no system prompt
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One turn to sample. `cancelled` is set by a client that went away, and ends the row early."""
+    """Asks for one turn after `prompt_ids`; a client that disconnects sets `cancelled`, which ends the turn early."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -28,19 +29,11 @@ class Request:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass(frozen=True)
-class Generation:
-    """The ids of one sampled turn, its end token included, and why it ended."""
-
-    token_ids: tuple[int, ...]
-    finish_reason: Literal["stop", "length"]
-
-
 @dataclass
 class _Rows:
-    """The rows being sampled: keys and values, which of their columns are real, each row's next position and logits.
+    """Holds the rows being sampled: their keys and values, attention mask, next positions and next logits.
 
-    Padding stands left of what it pads, so that all rows end in the same column.
+    Rows are padded on the left, so that all of them end in the same column.
     """
 
     requests: list[Request]
@@ -52,7 +45,7 @@ class _Rows:
 
 
 class Sampler:
-    """Samples from one policy; keys and values of the prompts' shared start are kept until the weights change."""
+    """Samples from one policy, and caches the keys and values of the prompts' common prefix for its weights."""
 
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._policy = policy
@@ -63,11 +56,11 @@ class Sampler:
 
     @property
     def active(self) -> int:
-        """How many rows are being sampled."""
+        """Return how many rows are being sampled."""
         return len(self._rows.requests) if self._rows else 0
 
     def weights_changed(self) -> None:
-        """Forget what was computed with the old weights; no row may be active."""
+        """Drop the cached prefix of the old weights; no row may be active."""
         self._prefix, self._prefix_cache = (), None
 
     def abandon(self) -> None:
@@ -78,11 +71,11 @@ class Sampler:
     def admit(self, requests: Sequence[Request]) -> None:
         """Run the prompts of `requests` and add them as rows."""
         fresh = self._prefill(requests)
-        self._rows = _joined(self._rows, fresh) if self._rows else fresh
+        self._rows = _concatenate(self._rows, fresh) if self._rows else fresh
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
-        """Sample one token in each row; returns the rows that ended with it and removes them."""
+        """Sample one token in each row, and remove and return the rows that ended with it."""
         rows = self._rows
         if rows is None:
             return []
@@ -93,12 +86,12 @@ class Sampler:
             reason = self._ended(token, len(rows.sampled[index]), request)
             if reason:
                 ended[index] = (request, Generation(tuple(rows.sampled[index]), reason))
-        going = [i for i in range(len(rows.requests)) if i not in ended]
-        self._rows = self._advance(_kept(rows, going) if ended else rows, chosen[going]) if going else None
+        active = [i for i in range(len(rows.requests)) if i not in ended]
+        self._rows = self._advance(_select(rows, active) if ended else rows, chosen[active]) if active else None
         return list(ended.values())
 
     def sample(self, batch: Sequence[Request]) -> list[Generation]:
-        """One turn for each request, in order: `admit` and `step` until all have ended."""
+        """Sample one turn for each request and return them in order."""
         self.admit(batch)
         done: dict[int, Generation] = {}
         while self.active:
@@ -146,7 +139,7 @@ class Sampler:
         return rows
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """How many leading tokens come from the kept cache; computes that cache when a new start is worth it."""
+        """Return how many leading tokens the prefix cache holds; fill it when the prompts share a new prefix."""
         known = len(self._prefix)
         if self._prefix_cache is not None and all(len(p) > known and p[:known] == self._prefix for p in prompts):
             return known
@@ -158,7 +151,7 @@ class Sampler:
         return length if self._prefix_cache is not None else 0
 
     def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-        """The next token of each row, from logits (rows, vocabulary)."""
+        """Sample the next token of each row from logits (rows, vocabulary); returns ids (rows,)."""
         temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)
         for row, request in enumerate(requests):
@@ -174,8 +167,8 @@ class Sampler:
         return "length" if length >= request.max_tokens or request.cancelled.is_set() else None
 
 
-def _joined(old: _Rows, new: _Rows) -> _Rows:
-    """Both sets of rows as one; the shorter one gets padding columns on its left."""
+def _concatenate(old: _Rows, new: _Rows) -> _Rows:
+    """Concatenate two sets of rows; the shorter one gets padding columns on its left."""
     width = max(old.attention.shape[1], new.attention.shape[1])
     for rows in (old, new):
         missing = width - rows.attention.shape[1]
@@ -196,16 +189,16 @@ def _joined(old: _Rows, new: _Rows) -> _Rows:
     )
 
 
-def _kept(rows: _Rows, going: Sequence[int]) -> _Rows:
-    """Only the rows `going`, without columns that are padding in all of them."""
-    index = torch.tensor(going)
+def _select(rows: _Rows, kept: Sequence[int]) -> _Rows:
+    """Return the rows `kept`, without columns that are padding in all of them."""
+    index = torch.tensor(kept)
     attention = rows.attention[index]
     start = int(attention.any(dim=0).int().argmax())
     for layer in rows.cache.layers:
         layer.keys, layer.values = layer.keys[index, :, start:], layer.values[index, :, start:]
     return _Rows(
-        requests=[rows.requests[i] for i in going],
-        sampled=[rows.sampled[i] for i in going],
+        requests=[rows.requests[i] for i in kept],
+        sampled=[rows.sampled[i] for i in kept],
         cache=rows.cache,
         attention=attention[:, start:],
         positions=rows.positions[index],

@@ -1,0 +1,1 @@
+"""The policy model: loading, forward passes and supervised fine-tuning."""

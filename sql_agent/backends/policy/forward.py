@@ -1,4 +1,4 @@
-"""Forward passes that compute a prompt shared by the whole batch only once, for training and for sampling."""
+"""Run forward passes that compute the common prefix of a batch only once, for training and for sampling."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from transformers.cache_utils import DynamicLayer
 
 from sql_agent.rl.trajectory import TokenSequence
 
-_WORTH_SHARING = 16  # tokens; below this a second forward pass costs more than it saves
+_MIN_SHARED = 16  # tokens; below this a second forward pass costs more than it saves
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
-    """How many leading tokens all `prompts` share, leaving at least one token of each."""
+    """Return how many leading tokens all `prompts` share, leaving at least one token of each."""
     first, last = min(prompts), max(prompts)
     limit = min(len(p) for p in prompts) - 1
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
@@ -25,7 +25,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Keys and values of `prefix` for one row; None when the model's cache is not of the plain, sharable kind."""
+    """Compute the keys and values of `prefix` for one row; None when the model's cache is not a plain DynamicCache."""
     cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -33,20 +33,21 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
 
 
 def expand(cache: DynamicCache, rows: int) -> DynamicCache:
-    """The same cache as seen by `rows` rows: views, no copy; gradients flow back into the one original."""
-    seen = copy.copy(cache)
-    seen.layers = [copy.copy(layer) for layer in cache.layers]
-    for layer in seen.layers:
+    """Return a cache for `rows` rows that are views of the one row of `cache`; gradients reach the original."""
+    view = copy.copy(cache)
+    view.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in view.layers:
         layer.keys = layer.keys.expand(rows, -1, -1, -1)
         layer.values = layer.values.expand(rows, -1, -1, -1)
-    return seen
+    return view
 
 
 def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities (nats) of the response tokens of `batch` under `model`, at temperature 1.
+    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, at temperature 1.
 
-    Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled, and the
-    mask of sampled tokens (1.0 where the policy sampled, 0.0 for tool output and padding).
+    Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled and 0.0
+    where the mask is 0, and the mask (1.0 where the policy sampled, 0.0 for tool output and padding). With `bf16` the
+    forward pass runs under bf16 autocast.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
@@ -68,14 +69,14 @@ def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) ->
 
 
 def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
-    """Last hidden states of the unshared part of each row, and where in it each response starts."""
+    """Return the last hidden states of each row after the common prefix, and where in them each response starts."""
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
-    cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _WORTH_SHARING else None
+    cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
     if cache is None:
         shared = 0
     tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
     longest = max(map(len, tails))
-    # Padding stands on the right, where causal attention keeps it from every real token: no mask is needed.
+    # No mask is needed: padding is on the right, and by causal attention no real token attends to it.
     ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
     if cache is None:
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -88,7 +89,7 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
 
 
 def bf16_in_hardware() -> bool:
-    """Whether this CPU multiplies bf16 natively; without it, autocast is slower than fp32."""
-    ask = getattr(torch.cpu, "get_capabilities", None)  # not in every torch that we support
-    capabilities = ask() if ask else {}
+    """Return whether this CPU multiplies bf16 natively; without that, autocast is slower than fp32."""
+    get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # not in every torch that we support
+    capabilities = get_capabilities() if get_capabilities else {}
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

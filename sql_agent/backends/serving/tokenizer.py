@@ -1,4 +1,4 @@
-"""A model's tokenizer as the policy needs it: a chat template that knows tools, and the ids that end a turn."""
+"""Load a model's tokenizer with a chat template that renders tools, and find the ids that end a turn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CHATML = ("<|im_start|>", "<|im_end|>")
 
 
 def load_tokenizer(folder: str) -> Any:
-    """The tokenizer of a Hugging Face folder or id, with a chat template that can show tools.
+    """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    Raises ModelError when there is none, and its vocabulary does not allow ours.
+    A template that does not is replaced by ours. Raises ModelError when the vocabulary lacks the tokens of ours.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     template = tokenizer.chat_template
@@ -25,15 +25,18 @@ def load_tokenizer(folder: str) -> Any:
     vocabulary = tokenizer.get_vocab()
     if not all(token in vocabulary for token in _CHATML):
         raise ModelError(
-            f"the chat template of {folder!r} does not know tools, and its vocabulary has no {_CHATML[0]}",
-            hint="take a model whose template takes `tools`, such as Qwen2.5-Instruct",
+            f"the chat template of {folder!r} does not render tools, and its vocabulary has no {_CHATML[0]}",
+            hint="use a model whose template takes `tools`, such as Qwen2.5-Instruct",
         )
     tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
     return tokenizer
 
 
 def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
-    """The ids that end a turn, the one that the chat template writes first. Raises ModelError when there is none."""
+    """Return the ids that end a turn, first the one that the chat template writes.
+
+    Raises ModelError when there is none.
+    """
     configured = generation.eos_token_id if generation else None
     ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
     if _CHATML[1] in tokenizer.get_vocab():
@@ -45,7 +48,7 @@ def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, 
 
 
 def generation_config(folder: str) -> GenerationConfig | None:
-    """The folder's generation_config.json; None when it has none."""
+    """Load the folder's generation_config.json; None when it has none."""
     try:
         return GenerationConfig.from_pretrained(folder)
     except OSError:

@@ -1,0 +1,1 @@
+"""The backend `verl`: GRPO on GPUs by verl's trainer, with rollouts from agent-lightning."""

@@ -1,4 +1,4 @@
-"""verl's side of a rollout: ask for one, and hand its token sequences to the trainer."""
+"""Run verl's sessions: request a rollout from the rollout server, and return its token sequences to the trainer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _SESSIONS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSe
 class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Runs a verl session as a rollout of the LightningStore.
 
-    The agent itself runs in a runner process; this only waits for its rollout. Returns one output for each run of
-    turns that continue each other, all with the reward of the whole rollout. A rollout that was lost raises, and
-    verl counts the session as failed.
+    The agent runs in a runner process; this only waits for its rollout. `run` returns one output for each series of
+    turns that continue each other, all with the reward of the whole rollout (0.0–1.1). It raises RuntimeError when the
+    rollout was lost, and verl counts the session as failed.
     """
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
-        # Not the base's: it prepares to render conversations, and here the endpoint does that.
+        # The base class is not initialised, because it prepares to render conversations and the endpoint does that.
         self.config = trainer_config.config
 
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
-        order = {
+        request = {
             "question": sample["extra_info"]["question"],
             "mode": sample["extra_info"]["mode"],
             "step": int(sample["global_steps"]),
             "group": sample["uid"],
         }
         url = f"{self.config.sql_agent.rollout_server}/rollouts"
-        async with _session().post(url, json=order) as response:
+        async with _session().post(url, json=request) as response:
             if response.status != 200:
                 raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
             body = await response.json()
@@ -42,7 +42,7 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
 def _session() -> aiohttp.ClientSession:
     loop = asyncio.get_running_loop()
     if loop not in _SESSIONS:
-        # No limit on connections and no time-out: a rollout has its own, and the desk watches over it.
+        # No limit on connections and no time-out, because the scheduler limits the time of each rollout.
         _SESSIONS[loop] = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
         )

@@ -1,4 +1,4 @@
-"""What verl asks to generate: it opens the policy to the LLM proxy, then dispatches sessions to agent loops."""
+"""Manage verl's agent loops: connect the policy to the LLM proxies, then dispatch sessions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sql_agent.backends.verl.policy_endpoint import find_endpoints
 
 
 class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """verl's manager of agent loops, behind an LLM proxy that reaches all vLLM replicas.
+    """Dispatches sessions to agent loops as verl's manager does, after it has put the policy behind the LLM proxies.
 
-    Before the first rollout it has the endpoints serve the replicas and registers them; the answer comes when the
-    proxy reaches them and one call through it came back as a triplet.
+    `create` has the endpoints serve the vLLM replicas, sends their addresses to the rollout server, and returns when a
+    call through each route came back as a triplet. It raises RuntimeError when that fails.
     """
 
     @classmethod

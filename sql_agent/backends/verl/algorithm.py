@@ -1,4 +1,4 @@
-"""GRPO on GPUs: verl trains, agent-lightning rolls out, this brings the two together."""
+"""Train with GRPO on GPUs: verl updates the policy, agent-lightning runs the rollouts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sql_agent.system.processes import die_with_parent
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _GRACE_S = 20.0
 SFT_RESULT = "sft.json"
 TRAINER_MODULE = "sql_agent.backends.verl.launch"
@@ -39,17 +39,14 @@ _SFT_MODULE = "sql_agent.backends.verl.sft"
 
 
 class VerlGrpo(TrainingAlgorithm):
-    """The algorithm of backend `verl`.
-
-    verl's trainer runs in a process of its own and asks the rollout server for rollouts.
-    """
+    """Runs verl's trainer in a process of its own and serves it rollouts, for backend `verl`."""
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
         super().__init__(settings, log, ui, resume=resume)
         self._proxies: list[LocalLlmProxy] = []
-        self._starting = contextlib.ExitStack()  # what is shown until rollouts can be scheduled
+        self._starting = contextlib.ExitStack()  # the clock that is shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         if self._resume:
@@ -90,7 +87,7 @@ class VerlGrpo(TrainingAlgorithm):
         return scheduler
 
     async def _sft_model(self) -> str | None:
-        """The model to train: the run's own, or what the supervised start made of it; None after an interrupt."""
+        """Return the model to train, after supervised fine-tuning unless `sft.steps` is 0; None after an interrupt."""
         if self._settings.sft.steps == 0:
             return self._settings.model
         result = self._log.folder / SFT_RESULT
@@ -109,7 +106,7 @@ class VerlGrpo(TrainingAlgorithm):
             if process.returncode:
                 raise TrainingError(
                     f"supervised fine-tuning ended with exit code {process.returncode}: {last_error(log)}",
-                    hint=f"see {log}; sft.steps=0 goes without",
+                    hint=f"see {log}; sft.steps=0 trains without it",
                 )
         model: str = json.loads(result.read_text(encoding="utf-8"))["model"]
         return model
@@ -130,7 +127,7 @@ class VerlGrpo(TrainingAlgorithm):
             await process.wait()
 
     async def _start_module(self, module: str, argument: Path, **streams: Any) -> asyncio.subprocess.Process:
-        """Start one of our modules that need torch or Ray, in a session of its own that dies with this process."""
+        """Start one of our modules that need torch or Ray, in a session of its own that ends with this process."""
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, str(argument),
             env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
@@ -159,7 +156,7 @@ class VerlGrpo(TrainingAlgorithm):
             await _end(process)
 
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
-        """Close each step as verl reports it, until verl ends, a signal comes, or the monitor has a failure."""
+        """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
         position = 0
         while True:
             ended = process.returncode is not None
@@ -171,19 +168,19 @@ class VerlGrpo(TrainingAlgorithm):
             if ended:
                 break
             await self._show_stall()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         if process.returncode:
             raise TrainingError(
                 f"verl ended with exit code {process.returncode}: {last_error(self._log.folder / 'verl.log')}",
-                hint=f"see {self._log.folder / 'verl.log'}; after mending the cause, --resume",
+                hint=f"see {self._log.folder / 'verl.log'}, repair the cause, then --resume",
             )
 
     async def _stall(self) -> str | None:
-        """Describe what is waited for; while verl is starting, how far it is; None while verl trains."""
+        """Describe what is waited for: rollouts, or the start of verl; None while verl updates the policy."""
         if self._scheduler is not None:
             return await super()._stall()
         log = self._log.folder / "verl.log"
-        return f"verl is still starting: minutes on a cold host. The last line of {log}: {last_line(log)}"
+        return f"verl is still starting, which takes minutes on a new host. The last line of {log}: {last_line(log)}"
 
     def _read_metrics(self, path: Path, position: int) -> int:
         if not path.exists():
@@ -202,19 +199,22 @@ class VerlGrpo(TrainingAlgorithm):
 
 
 def prepare_resume(log: RunLog) -> str:
-    """Bring a run's files back to its last checkpoint; returns what to tell the user. Raises ResumeError."""
+    """Cut a run's files back to its last checkpoint, and return the message for the user.
+
+    Raises ResumeError when there is no checkpoint.
+    """
     step = last_checkpoint(log.folder)
     log.forget_after(step)
     if log.last_step() == step:
         return f"Resuming after step {step}"
     return (
-        f"Resuming after step {step}. What it learned is in the checkpoint, but the run ended before its lines were "
-        "written: they are missing in metrics.jsonl and rollouts.jsonl"
+        f"Resuming after step {step}. The checkpoint holds this step, but the run ended before its metrics and "
+        "rollouts were written: they are missing in metrics.jsonl and rollouts.jsonl"
     )
 
 
 def last_checkpoint(run: Path) -> int:
-    """The step of the run's last whole checkpoint. Raises ResumeError when there is none."""
+    """Return the step of the run's last complete checkpoint. Raises ResumeError when there is none."""
     try:
         return int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -224,13 +224,13 @@ def last_checkpoint(run: Path) -> int:
 
 
 def last_error(log: Path) -> str:
-    """The last line of verl's output that looks like the cause of its end."""
+    """Return the last line of a log that looks like an error (at most 500 characters), else its last line."""
     causes = [line for line in _tail(log) if "Error" in line or line.startswith("error:")]
     return causes[-1][-500:] if causes else last_line(log)
 
 
 def last_line(log: Path) -> str:
-    """The last line of verl's output, without its colours."""
+    """Return the last line of a log that is not empty, without colours (at most 500 characters)."""
     return next((line[-500:] for line in reversed(_tail(log)) if line), "it printed nothing")
 
 
@@ -240,7 +240,7 @@ def _tail(log: Path) -> list[str]:
 
 
 def typed(value: Any) -> Any:
-    """Strings that came from the command line as the numbers, booleans and lists that they spell."""
+    """Convert strings from the command line into the numbers, booleans, lists and None that they spell."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -252,7 +252,7 @@ def typed(value: Any) -> Any:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End verl and all that it started, gently first."""
+    """End verl and all processes that it started: interrupt them, and kill them 20 s later."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

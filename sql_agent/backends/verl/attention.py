@@ -1,7 +1,7 @@
-"""Attention over packed sequences without flash-attn: PyTorch's own variable-length kernel.
+"""Compute attention over packed sequences without flash-attn, by PyTorch's own variable-length kernel.
 
-verl packs the sequences of a batch into one row and leaves it to the attention to keep them apart. flash-attn does
-that, but is hard to build and is not on every host; `torch.nn.attention.varlen` has the same kernel inside PyTorch.
+verl packs the sequences of a batch into one row, and the attention must keep them apart. flash-attn does that, but it
+is hard to build and not on every host; `torch.nn.attention.varlen` has the same kernel inside PyTorch.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
     position_ids: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
+    """Compute causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
 
-    query is (1, heads, tokens, head size), key and value have the same or fewer heads; returns (1, tokens, heads,
-    head size). Raises ValueError for what the kernel cannot do.
+    `query` has the shape (1, heads, tokens, head size), `key` and `value` have as many heads or fewer, `position_ids`
+    has as many elements as tokens. Returns (1, tokens, heads, head size) and None for the weights. Raises ValueError
+    for more than one row, for missing position ids and for dropout.
     """
     if query.shape[0] != 1 or position_ids is None:
         raise ValueError(f"{NAME} takes one packed row with its position ids, not a batch of {query.shape[0]}")
@@ -46,7 +47,7 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 
 
 def _bounds(position_ids: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Where each sequence starts, and the end of the last (int32), and the longest length; kept for all layers."""
+    """Return where each sequence starts and the last one ends (int32), and the longest length; cached for layers."""
     known: tuple[torch.Tensor, int] | None = getattr(position_ids, "_sequence_bounds", None)
     if known is None:
         row = position_ids.reshape(-1)
@@ -58,5 +59,5 @@ def _bounds(position_ids: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 
 def register() -> None:
-    """Make `attn_implementation="torch_varlen"` known to transformers in this process."""
+    """Register `attn_implementation="torch_varlen"` with transformers in this process."""
     AttentionInterface.register(NAME, packed_attention)

@@ -1,4 +1,4 @@
-"""From our settings to verl's configuration. Plain dicts: nothing of verl is imported here."""
+"""Translate our settings to verl's configuration, as plain dicts, because verl is not imported here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sql_agent.errors import ConfigError
 _HERE = "sql_agent.backends.verl"
 DEFAULTS = Path(__file__).with_name("grpo.toml")
 
-# Share of the memory that vLLM may take, and the most tokens in one forward and backward pass: those need the logits,
-# tokens x vocabulary, several times over.
+# By GPU memory in GB: the share of it that vLLM may use, and the most tokens in one forward and backward pass, which
+# holds the logits (tokens x vocabulary) several times.
 _PROFILES: dict[str, dict[str, Any]] = {
     "24": {"vllm_share": 0.35, "tokens": 8192, "checkpointing": True},
     "40": {"vllm_share": 0.4, "tokens": 12288, "checkpointing": True},
@@ -24,9 +24,10 @@ _PROFILES: dict[str, dict[str, Any]] = {
 
 
 def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
-    """Everything that our settings decide, nested as verl has it. `settings.verl.config` is to be laid over it.
+    """Return all options that our settings decide, nested as in verl; `settings.verl.config` overrides them later.
 
-    Raises ConfigError when the settings contradict each other.
+    `model` is the policy's folder or hub id, `run` the run's folder, `rollout_server` the server's address. Raises
+    ConfigError when the settings contradict each other.
     """
     train, verl = settings.train, settings.verl
     _check(settings)
@@ -46,7 +47,7 @@ def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: s
                 "path": model,
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
-                # vLLM gets the adapters added to the weights: verl finds no adapters to send on a single GPU
+                # Merged before they are sent to vLLM, because verl finds no adapters to send on a single GPU.
                 "lora": {"merge": verl.lora_rank > 0},
                 "enable_gradient_checkpointing": profile["checkpointing"],
                 "override_config": {"attn_implementation": packed_attention_name()},
@@ -69,9 +70,9 @@ def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: s
 
 
 def verl_environment() -> dict[str, str]:
-    """Environment variables that every process of verl must have."""
+    """Return the environment variables that every process of verl must have."""
     package_root = str(Path(__file__).resolve().parents[3])
-    # A cluster of restart_ray.sh answers nobody without its token; one that has none does not mind being shown it.
+    # A cluster of restart_ray.sh refuses clients without its token; a cluster without a token ignores it.
     token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
     authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
     return authentication | {
@@ -82,12 +83,13 @@ def verl_environment() -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
-        "RAY_task_events_max_num_task_in_gcs": "10000",  # 3 KB each; Ray's own 100,000 fill in a quarter of an hour
+        # 3 KB each: the 100,000 of Ray's default are reached after a quarter of an hour.
+        "RAY_task_events_max_num_task_in_gcs": "10000",
     }
 
 
 def packed_attention_name() -> str:
-    """flash-attn where it is installed, else PyTorch's own kernel over packed sequences (see attention.py)."""
+    """Return the name of flash-attn where it is installed, else that of PyTorch's own kernel (see attention.py)."""
     return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
 
 
@@ -156,7 +158,7 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             f"train.questions_per_step={train.questions_per_step} is not a multiple of "
             f"train.minibatches={train.minibatches}",
-            hint="make it one",
+            hint="set train.questions_per_step to a multiple of train.minibatches",
         )
     if verl.config.get("algorithm", {}).get("filter_groups"):
         raise ConfigError(
@@ -176,7 +178,7 @@ def _length(settings: Settings, name: str, default: int) -> int:
 
 
 def _profile_of_this_gpu() -> str:
-    """The largest profile that the smallest GPU here can hold; the smallest one when nvidia-smi does not tell."""
+    """Return the largest profile that fits the smallest GPU here; the smallest profile when nvidia-smi fails."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)  # noqa: S603

@@ -1,4 +1,4 @@
-"""Questions as the parquet file that verl reads."""
+"""Write questions to the parquet file that verl reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sql_agent.schemas import Question
 
 
 def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None:
-    """Write `questions` to `path`; each row carries its question whole, as JSON."""
+    """Write `questions` to the parquet file `path`; each row holds its complete question as JSON."""
     rows = [
         {
             "data_source": "sql_agent",

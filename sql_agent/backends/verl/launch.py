@@ -1,6 +1,7 @@
 """Run verl's trainer in a process of its own: python -m sql_agent.backends.verl.launch OPTIONS.json
 
-A process of its own, because the main one forks runners and proxies and must hold neither torch nor Ray.
+It runs in a process of its own, because the main process forks runners and proxies and must import neither torch nor
+Ray.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from sql_agent.backends.verl.policy_endpoint import endpoint_actors
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
-    """verl's defaults, ours over them, the user's over all. Raises OmegaConfBaseException for a key verl lacks."""
+    """Merge verl's defaults, our `options` and the user's `overrides`; the later ones take precedence.
+
+    Raises OmegaConfBaseException when an override names a key that verl lacks.
+    """
     with initialize_config_module(config_module="verl.trainer.config", version_base=None):
         config = compose("ppo_trainer")
     OmegaConf.set_struct(config, False)
@@ -38,7 +42,7 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
 
 
 def _open(node: DictConfig) -> None:
-    """Let every dict that verl leaves empty take any key: they are passed on, to vLLM for example."""
+    """Allow any key in each dict that verl leaves empty, because verl passes those on, for example to vLLM."""
     for key in node:
         child = OmegaConf.select(node, str(key))
         if OmegaConf.is_dict(child):
@@ -49,7 +53,7 @@ def _open(node: DictConfig) -> None:
 
 
 def main(path: Path) -> int:
-    """Train as the file says; returns the exit code."""
+    """Train with the options in the JSON file `path`, and return the exit code: 2 for a wrong `verl.config`."""
     given = json.loads(path.read_text(encoding="utf-8"))
     try:
         config = build_config(given["options"], given["overrides"])
@@ -62,7 +66,7 @@ def main(path: Path) -> int:
     try:
         here = ray.get_runtime_context().get_node_id()
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=here, soft=False)
-        # On this host, because it writes the metrics file that the main process reads.
+        # On this host, because the task runner writes the metrics file that the main process reads.
         runner = TaskRunnerV1.options(scheduling_strategy=strategy).remote()
         with endpoint_actors(config.sql_agent.endpoints):
             ray.get(runner.run.remote(config))

@@ -1,4 +1,4 @@
-"""Imported by every process of verl (VERL_USE_EXTERNAL_MODULES): makes our parts known to it."""
+"""Register our attention in every process of verl, which imports this module (VERL_USE_EXTERNAL_MODULES)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import logging
 
 from sql_agent.backends.verl import attention
 
-# The modules that need verl itself import it only when it is complete: this one is imported by verl's __init__.
+# Nothing that needs verl may be imported here, because verl's __init__ imports this module before it is complete.
 attention.register()
 logging.getLogger("openai.agents").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The policy that verl trains, as an OpenAI-compatible endpoint with exact token ids."""
+"""Serve the policy that verl trains on OpenAI-compatible endpoints with exact token ids."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
 
-_CLIENTS = "verl.workers.rollout.llm_server"  # what `serve` is given is of a class from there
+_CLIENTS = "verl.workers.rollout.llm_server"  # has the class of the client that `serve` takes
 
 
 class ReplicaEngine:
     """Samples from verl's vLLM replicas through verl's own client.
 
-    That client spreads conversations over the replicas and keeps each on one, and in the asynchronous modes it carries
-    on a turn that a weight update interrupted.
+    The client distributes conversations over the replicas, all turns of one to the same replica. In the asynchronous
+    modes it continues a turn that a weight update interrupted.
     """
 
     def __init__(self, client: Any, stops: tuple[int, ...], max_context: int) -> None:
@@ -49,24 +49,27 @@ class ReplicaEngine:
         return Generation(ids, "stop" if ended else "length", tuple(output.log_probs), versions)
 
 
-@ray.remote(num_cpus=0)  # it mostly waits; a whole core reserved for it would starve others
+@ray.remote(num_cpus=0)  # a core is not reserved for it, because it mostly waits
 class PolicyEndpoint:
-    """Serves the policy from this actor's host; it renders and parses the conversations of the rollouts it is given.
+    """Serves the policy from this actor's host, and renders and parses the conversations of its rollouts.
 
-    It is made before there is a policy, so that its imports run beside those of verl and vLLM.
+    The actor starts before there is a policy, so that its imports run at the same time as those of verl and vLLM.
     """
 
     def __init__(self) -> None:
         importlib.import_module(_CLIENTS)
 
     def serve(self, client: Any, model: str, max_context: int) -> str:
-        """Begin to serve what `client` reaches; returns the address, ending in /v1."""
+        """Start to serve the policy that `client` samples from, and return the address, ending in /v1.
+
+        `model` is the folder or hub id of the tokenizer, `max_context` the most tokens of a prompt and its turn.
+        """
         tokenizer = load_tokenizer(model)
         stops = stop_ids(tokenizer, generation_config(model))
         app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
         sock = socket.socket()
         sock.bind((ray.util.get_node_ip_address(), 0))
-        gc.freeze()  # else each full collection walks all of vLLM and torch
+        gc.freeze()  # because each full collection would examine all objects of vLLM and torch
         self._server = ServerThread(app, sock)
         self._server.start()
         return self._server.base_url
@@ -74,8 +77,8 @@ class PolicyEndpoint:
 
 @contextmanager
 def endpoint_actors(count: int) -> Iterator[None]:
-    """Start the actors of `count` endpoints; `find_endpoints` of the same Ray job has them until the context ends."""
-    # Held, because a Ray actor ends with the last handle to it.
+    """Start the actors of `count` endpoints, for `find_endpoints` in the same Ray job, until the context ends."""
+    # The handles are kept, because a Ray actor ends with the last one.
     actors = [PolicyEndpoint.options(name=_name(index)).remote() for index in range(count)]  # type: ignore[attr-defined]
     try:
         yield
@@ -85,7 +88,7 @@ def endpoint_actors(count: int) -> Iterator[None]:
 
 
 def find_endpoints(count: int) -> list[Any]:
-    """Handles to the actors of the job's endpoints. Raises ValueError when there are fewer than `count`."""
+    """Return handles to the actors of the job's endpoints. Raises ValueError when there are fewer than `count`."""
     return [ray.get_actor(_name(index)) for index in range(count)]
 
 

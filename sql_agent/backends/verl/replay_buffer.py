@@ -1,4 +1,4 @@
-"""verl's replay buffers, asked more often."""
+"""Configure verl's replay buffers: poll them more often, and replace questions that GRPO cannot learn from."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Any
 
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-# verl looks every 2 s whether a step's rollouts are in. That is a third of a step of a small model.
+# verl polls every 2 s whether a step's rollouts have ended, which is a third of the step time of a small model.
 _POLL_S = 0.05
 _METRIC = "reward"  # verl's name for what it compares within a group
 
 
 class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """For trainer mode `sync`; a question all of whose rollouts were lost is replaced by another.
+    """Replaces a question when all of its rollouts were lost, in trainer mode `sync`.
 
-    With `informative_only` so is one whose rollouts all earned the same (Yu et al. 2025, arXiv:2503.14476, 3.2).
+    With `informative_only` it also replaces a question whose rollouts all got the same reward (dynamic sampling, Yu et
+    al. 2025, arXiv:2503.14476, 3.2).
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -29,7 +30,7 @@ class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
 
 class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
-    """For the asynchronous trainer modes."""
+    """Leaves out groups whose rollouts all got the same reward with `informative_only`, in the asynchronous modes."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs, poll_interval=_POLL_S, filter_groups_metric=_metric(kwargs["sampler_kwargs"]))

@@ -25,8 +25,9 @@ OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
 class RolloutServer:
     """Serves POST /endpoints once, with the policy's addresses, and POST /rollouts for every session.
 
-    `open_scheduler` is given the addresses and returns the scheduler that runs the rollouts. With `split_turns`
-    every turn becomes a sequence of its own (transition level).
+    `open_scheduler` takes the addresses and returns the scheduler that runs the rollouts. With `split_turns` every turn
+    is a sequence of its own (transition level). The reply to a session has its sequences, its reward (0.0–1.1), its
+    number of turns and its seconds; it is an error 500 when the rollout was lost.
     """
 
     def __init__(self, sock: socket.socket, open_scheduler: OpenScheduler, *, split_turns: bool) -> None:
@@ -46,18 +47,19 @@ class RolloutServer:
 
     @property
     def url(self) -> str:
+        """Return the server's address, without a path."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{host}:{port}"
 
     async def start(self) -> None:
-        """Accept requests from now on."""
-        # not serve(): it would take over the signals, which the algorithm handles itself
+        """Start to serve, and return when requests are accepted."""
+        # Not serve(), because that installs signal handlers, and the algorithm handles signals itself.
         self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
         while not self._server.started:  # noqa: ASYNC110  uvicorn has no event for it
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Stop serving; requests under way are cut off."""
+        """Stop serving; requests that are not answered yet are cut off."""
         if self._serving is not None:
             self._server.should_exit = self._server.force_exit = True
             await asyncio.wait([self._serving], timeout=5)
@@ -81,7 +83,7 @@ class RolloutServer:
                 rollout = await self._scheduler.run(_request(from_json(await request.body())))
             except SqlAgentError as error:
                 raise HTTPException(500, str(error)) from error
-            # to_json, because FastAPI's own way looks at each of the thousands of numbers
+            # to_json, because FastAPI's own conversion examines each of the thousands of numbers.
             return Response(to_json(self._reply(rollout)), media_type="application/json")
 
         return app

@@ -1,7 +1,7 @@
-"""The supervised start of a verl run, on one GPU: python -m sql_agent.backends.verl.sft RUN_FOLDER
+"""Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.backends.verl.sft RUN_FOLDER
 
-In a process of its own, which gives the GPU back when it ends. Prints its progress as JSON lines and leaves the path of
-the fine-tuned model in RUN_FOLDER/sft.json.
+It runs in a process of its own, which frees the GPU when it ends. It prints its progress as JSON lines and writes the
+path of the fine-tuned model to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESULT = "sft.json"
 
 
 def main(run: Path) -> int:
-    """Fine-tune as the run's config.json says; returns the exit code."""
+    """Fine-tune with the settings in the run's config.json, and return the exit code: 2 for an error of ours."""
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
     cuda = torch.cuda.is_available()
     try:
