@@ -20,7 +20,7 @@ make_environment() {
   # shellcheck disable=SC1091
   if [ -x "$venv/bin/python" ]; then
     . "$venv/bin/activate"
-    # The scripts of an environment hold its path: one that was moved or copied is of no use and is made anew.
+    # The scripts of an environment hold its path, so one that was moved or copied is created again.
     [ "$VIRTUAL_ENV" -ef "$venv" ] || { moved=1; deactivate; }
   fi
   stamp=$venv/.installed
@@ -30,7 +30,7 @@ make_environment() {
     "$python" -m venv ${moved:+--clear} "$venv"
     . "$venv/bin/activate"
   fi
-  # pip takes ten seconds to find that all is installed: it is asked again only when what it was asked has changed.
+  # pip takes ten seconds to find that all is installed, so it runs again only when the requirements have changed.
   hash=$({ echo "$root"; cat "$root/pyproject.toml" "$root/scripts/environment.sh"; } | cksum | tr ' ' -)
   if grep -qxF "$hash $1" "$stamp" 2>/dev/null; then return; fi
   grep -q "^$hash " "$stamp" 2>/dev/null || rm -f "$stamp"

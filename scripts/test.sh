@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lint, types and tests in an environment of their own: scripts/test.sh [--fast] [PYTEST ARGUMENTS]
-# --fast leaves out the tests marked slow. No GPU, no API key, no network but the package registry.
+# Run linter, type checker and tests in an environment of their own: scripts/test.sh [--fast] [PYTEST ARGUMENTS]
+# --fast leaves out the tests marked slow. Needs no GPU, no API key, and no network except for the package registry.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"

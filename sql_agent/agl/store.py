@@ -72,8 +72,8 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
         labels = ["rollouts", "attempts", "spans", "span_sequence_ids"]
         async with self.collections.atomic(mode="rw", labels=labels) as collections:
             await self._evict_spans_for_rollout(collections, rollout_id)
-            for table in (collections.attempts, collections.rollouts):
-                await table.delete((await table.query(filter=of_rollout)).items)
+            for collection in (collections.attempts, collections.rollouts):
+                await collection.delete((await collection.query(filter=of_rollout)).items)
             collections.attempts._items.pop(rollout_id, None)  # else an empty dict stays under its id
             await collections.span_sequence_ids.pop(rollout_id)
             self._evicted_rollout_span_sets.discard(rollout_id)
