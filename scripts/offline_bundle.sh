@@ -54,8 +54,8 @@ parts() {  # NAME FOLDER OUT MB
 unpack() {
   local from=${1:-} target=${2:-} name
   [ -d "$from" ] && [ -n "$target" ] || fail "two folders are needed" "offline_bundle.sh unpack OUT TARGET"
-  [ -f "$from/SHA256SUMS" ] || fail "$from has no SHA256SUMS" "carry the whole folder"
-  (cd "$from" && sha256sum --check --quiet SHA256SUMS) || fail "a part is missing or damaged, see above" "carry it again"
+  [ -f "$from/SHA256SUMS" ] || fail "$from has no SHA256SUMS" "copy the whole folder"
+  (cd "$from" && sha256sum --check --quiet SHA256SUMS) || fail "a part is missing or damaged, see above" "copy it again"
   chmod +x "$from/zstd"
   for name in site model; do
     [ -f "$from/$name.part.000" ] || continue

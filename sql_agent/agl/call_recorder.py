@@ -60,6 +60,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
     ) -> None:
+        """Record the token ids of a call that was answered; times are those of litellm."""
         reply = json.loads(kwargs["original_response"])
         kept = [name for name in _KEPT if name in reply]
         if "response_token_ids" not in reply and _CHOICES in reply:
@@ -75,7 +76,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:
-        # Record failed calls too, because a gap in the sequence ids is taken for a lost span.
+        """Record failed calls too, because a gap in the sequence ids is taken for a lost span."""
         now = datetime.now().timestamp()
         self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
 

@@ -34,10 +34,12 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._http: DefaultAsyncHttpxClient | None = None
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
+        """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` has the proxy."""
         agent = self._settings.agent
         return await self._rollout(task, resources, rollout, agent.temperature, agent.top_p)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
+        """Run a validation rollout and return its spans; the arguments are those of a training rollout."""
         agent = self._settings.agent
         return await self._rollout(task, resources, rollout, agent.val_temperature, agent.val_top_p)
 

@@ -26,9 +26,11 @@ class NoTracer(DummyTracer):  # type: ignore[misc]
 
     @asynccontextmanager
     async def trace_context(self, *_args: Any, **_kwargs: Any) -> AsyncIterator[None]:
+        """Run a rollout without tracing it."""
         yield
 
     def get_last_trace(self) -> list[Any]:
+        """Return no spans."""
         return []
 
 
@@ -47,6 +49,7 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         self._exporter = SpanExporter()
 
     def init_worker(self, worker_id: int, store: agl.LightningStore, **kwargs: Any) -> None:
+        """Set this process's number and its store, before the first rollout."""
         super().init_worker(worker_id, _RunnerStore(store), **kwargs)
 
     async def iter(self, *, event: Any = None) -> None:
@@ -104,6 +107,7 @@ class _RunnerStore:
         return getattr(self._store, name)
 
     async def get_resources_by_id(self, resources_id: str) -> agl.ResourcesUpdate | None:
+        """Return the resources of an id, from the store only the first time; None when there are none."""
         if resources_id not in self._resources:
             found = await self._store.get_resources_by_id(resources_id)
             if found is None:

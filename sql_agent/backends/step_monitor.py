@@ -19,11 +19,14 @@ from sql_agent.tracking.run_log import RunLog
 
 @dataclass
 class _Entry:
+    """Holds the tries and the ended rollouts of one step."""
+
     groups: Counter[str] = field(default_factory=Counter)  # tries by group
     finished: list[FinishedRollout] = field(default_factory=list)
 
     @property
     def enqueued(self) -> int:
+        """Return how many tries began."""
         return self.groups.total()
 
     def take_ended(self) -> _Entry:

@@ -36,6 +36,7 @@ class FinishedRollout:
 
     @property
     def triplets(self) -> int:
+        """Return how many triplets came back: one for each call of the model."""
         return len(self.turns)
 
     @classmethod

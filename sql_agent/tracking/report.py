@@ -52,7 +52,7 @@ _TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("upd
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into `run_dir` and return its path.
 
-    An interrupted run may lack files, or have a last line that is cut off: the page then shows what there is. Raises
+    An interrupted run may lack files, or have a last line that is cut off: the page says so. Raises
     DataError when the folder holds no run at all.
     """
     if not (run_dir / "config.json").exists():

@@ -76,7 +76,7 @@ class RunLog:
     def rollouts(
         self, step: int, mode: str, rollouts: Iterable[FinishedRollout], advantages: Mapping[str, float] | None = None
     ) -> None:
-        """Append one line per rollout: what was asked, queried, answered and earned, or why it was dropped."""
+        """Append one line per rollout: its record with question, queries, answer and reward, or why it was dropped."""
         self._append(
             "rollouts.jsonl",
             [
@@ -95,7 +95,7 @@ class RunLog:
             ],
         )
 
-    def forget_after(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Remove the lines of the steps after `step`, because a resumed run repeats those."""
         for name in ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl"):
             path = self.folder / name

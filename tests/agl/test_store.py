@@ -1,4 +1,4 @@
-"""A night's run: the store must not grow with it."""
+"""A store keeps its size during a long run, and keeps what was not consumed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def run_one(store: RunStore) -> agl.AttemptedRollout:
 
 
 def sizes(store: RunStore) -> dict[str, int]:
-    """How much the store holds, by attribute; whatever it is that has a length."""
+    """Return the length of each attribute of the store that has one."""
     tables = {name: getattr(store.collections, name)._items for name in ("rollouts", "attempts", "spans")}
     tables["span_sequence_ids"] = store.collections.span_sequence_ids._values
     own = {name: value for name, value in vars(store).items() if hasattr(value, "__len__")}
@@ -59,21 +59,21 @@ async def test_a_store_holds_as_much_after_forty_rollouts_as_after_eight(store: 
     assert after_eight["rollouts"] == 3
 
 
-async def test_the_rollouts_read_last_can_still_be_asked_for_and_take_late_spans(store: RunStore) -> None:
+async def test_the_rollouts_consumed_last_can_still_be_queried_and_take_late_spans(store: RunStore) -> None:
     attempts = [await run_one(store) for _ in range(5)]
     assert [r.rollout_id for r in await store.query_rollouts()] == [a.rollout_id for a in attempts[-3:]]
     await store.add_many_spans([span_of(attempts[-1], "late")])
     assert [s.name for s in await store.query_spans(attempts[-1].rollout_id)] == ["a call", "late"]
 
 
-async def test_a_span_of_a_forgotten_rollout_does_not_cost_the_spans_sent_with_it(store: RunStore) -> None:
-    forgotten, *_, kept = [await run_one(store) for _ in range(5)]
-    await store.add_many_spans([span_of(forgotten, "too late"), span_of(kept, "in time")])
+async def test_a_span_of_a_deleted_rollout_does_not_lose_the_spans_sent_with_it(store: RunStore) -> None:
+    deleted, *_, kept = [await run_one(store) for _ in range(5)]
+    await store.add_many_spans([span_of(deleted, "too late"), span_of(kept, "in time")])
     assert "in time" in [s.name for s in await store.query_spans(kept.rollout_id)]
-    assert not await store.query_spans(forgotten.rollout_id)
+    assert not await store.query_spans(deleted.rollout_id)
 
 
-async def test_a_rollout_that_was_not_read_is_never_forgotten(store: RunStore) -> None:
+async def test_a_rollout_that_was_not_consumed_is_never_deleted(store: RunStore) -> None:
     unread = await store.enqueue_rollout(input={"question": "?"})
     await store.dequeue_rollout(worker_id="w")
     for _ in range(10):

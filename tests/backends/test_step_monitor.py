@@ -35,7 +35,7 @@ def lose(monitor: StepMonitor, count: int, cause: DropCause, *, mode: Mode = "tr
         monitor.finished(request, FinishedRollout(f"r{index}", request.group, None, None, (TURN,) * turns, (), drop))
 
 
-def test_a_few_lost_rollouts_are_borne_and_more_stop_the_run_with_the_reason(tmp_path: Path) -> None:
+def test_a_few_lost_rollouts_are_accepted_and_more_stop_the_run_with_the_reason(tmp_path: Path) -> None:
     monitor = monitor_of(tmp_path, "runner.max_failed_share=0.2")
     lose(monitor, 3, DropCause.ATTEMPT)
     assert monitor.failure is None
@@ -54,7 +54,7 @@ def test_a_step_without_any_triplet_stops_the_run_however_many_losses_are_accept
     assert "zero triplets from 16 rollouts" in str(monitor.failure)
 
 
-def test_one_failed_grading_is_always_borne_and_more_than_the_share_stop_the_run(tmp_path: Path) -> None:
+def test_one_failed_grading_is_always_accepted_and_more_than_the_share_stop_the_run(tmp_path: Path) -> None:
     monitor = monitor_of(tmp_path, "judge.max_failed_share=0.05")
     lose(monitor, 1, DropCause.JUDGE)
     assert monitor.failure is None
@@ -63,7 +63,7 @@ def test_one_failed_grading_is_always_borne_and_more_than_the_share_stop_the_run
 
 
 @pytest.mark.parametrize(("lost", "stops"), [(4, False), (5, True)])
-def test_a_failed_ranking_costs_a_whole_group_and_one_group_is_borne(tmp_path: Path, lost: int, stops: bool) -> None:
+def test_a_failed_ranking_loses_a_whole_group_and_one_group_is_accepted(tmp_path: Path, lost: int, stops: bool) -> None:
     monitor = monitor_of(tmp_path, "judge.name=ranking", "judge.max_failed_share=0.05", "runner.max_failed_share=1")
     lose(monitor, lost, DropCause.JUDGE)
     assert (monitor.failure is not None) is stops
@@ -77,8 +77,8 @@ def test_the_accepted_share_of_a_validation_is_that_of_its_questions(tmp_path: P
     assert "step 1 (val)" in str(monitor.failure)
 
 
-def test_groups_under_way_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:
-    """As in the asynchronous trainer modes, where the next groups roll out while a step is trained."""
+def test_groups_that_still_run_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:
+    """This happens in the asynchronous trainer modes, where groups of the next step run during an update."""
     monitor = monitor_of(tmp_path)
     requests = [RolloutRequest(QUESTION, "train", 1, group) for group in ("early", "early", "late", "late")]
     ended = [FinishedRollout(f"r{i}", o.group, None, float(i % 2), (), (), None) for i, o in enumerate(requests)]

@@ -1,4 +1,4 @@
-"""The scheduler between verl and the store: a rollout that cannot be had is lost with a reason, and counted."""
+"""A rollout that the store or the runners lose is counted, with its reason."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class UnreadableStore(agl.InMemoryLightningStore):  # type: ignore[misc]
 
 class Counts:
     def __init__(self) -> None:
-        self.enqueued_orders: list[RolloutRequest] = []
+        self.enqueued_requests: list[RolloutRequest] = []
         self.drops: list[Drop | None] = []
 
     def enqueued(self, request: RolloutRequest) -> None:
-        self.enqueued_orders.append(request)
+        self.enqueued_requests.append(request)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
         self.drops.append(rollout.dropped)
@@ -55,5 +55,5 @@ async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and
             helper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await helper
-    assert len(counts.enqueued_orders) == 3
+    assert len(counts.enqueued_requests) == 3
     assert [drop and drop.cause for drop in counts.drops] == [DropCause.STORE] * 3

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Item:
+    """Pairs a sequence with the advantage of its rollout."""
+
     sequence: TokenSequence
     advantage: float
 

@@ -68,6 +68,7 @@ class _BatchedEngine:
         self.max_context = max_context
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        """Sample one turn after `prompt_ids`, see `Engine.generate`; the batcher needs no `conversation`."""
         request = Request(prompt_ids, sampling.max_tokens, sampling.temperature, sampling.top_p)
         try:
             return await asyncio.wrap_future(self._batcher.submit(request))

@@ -79,7 +79,7 @@ class PolicyTrainer:
                 )
                 checkpoint.restore_optimizer(folder, trainer.trainer.optimizer)
             trainer.step = trainer.saved = checkpoint.step_of(folder)
-            log.forget_after(trainer.step)
+            log.truncate_after(trainer.step)
             return trainer
         with database_from_settings(settings) as database:
             policy = _supervised(settings, train, database, ui, bf16=bf16, stopped=stopped)

@@ -16,8 +16,8 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Runs a verl session as a rollout of the LightningStore.
 
     The agent runs in a runner process; this only waits for its rollout. `run` returns one output for each series of
-    turns that continue each other, all with the reward of the whole rollout (0.0–1.1). It raises RuntimeError when the
-    rollout was lost, and verl counts the session as failed.
+    turns that continue each other, all with the reward of the whole rollout (0.0–1.1). verl counts a session whose
+    rollout was lost as failed.
     """
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
@@ -25,6 +25,11 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self.config = trainer_config.config
 
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
+        """Run one rollout of `sample`, a row of the dataset with verl's `global_steps` and `uid`.
+
+        `sampling_params` is not used, because the agent's settings decide. Raises RuntimeError when the rollout was
+        lost.
+        """
         request = {
             "question": sample["extra_info"]["question"],
             "mode": sample["extra_info"]["mode"],

@@ -22,6 +22,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     @classmethod
     @auto_await  # type: ignore[untyped-decorator]
     async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
+        """Make the manager as verl does, and wait until rollouts can be scheduled."""
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)
         await instance._init_agent_loop_workers()

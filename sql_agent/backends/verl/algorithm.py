@@ -204,7 +204,7 @@ def prepare_resume(log: RunLog) -> str:
     Raises ResumeError when there is no checkpoint.
     """
     step = last_checkpoint(log.folder)
-    log.forget_after(step)
+    log.truncate_after(step)
     if log.last_step() == step:
         return f"Resuming after step {step}"
     return (

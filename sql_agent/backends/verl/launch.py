@@ -77,15 +77,15 @@ def main(path: Path) -> int:
 
 def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     """Join the cluster that RAY_ADDRESS names, or start one on this host."""
-    asked = OmegaConf.to_container(config.ray_kwargs.ray_init)
-    runtime = get_ppo_ray_runtime_env(config) | _set(asked.pop("runtime_env"))
+    options = OmegaConf.to_container(config.ray_kwargs.ray_init)
+    runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
-    ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _set(asked)))
+    ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _not_none(options)))
 
 
-def _set(values: dict[str, Any]) -> dict[str, Any]:
+def _not_none(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 

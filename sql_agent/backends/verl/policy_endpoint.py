@@ -32,6 +32,7 @@ class ReplicaEngine:
         self.max_context = max_context
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        """Sample one turn after `prompt_ids`, see `Engine.generate`."""
         output = await self._client.generate(
             conversation,
             prompt_ids=list(prompt_ids),

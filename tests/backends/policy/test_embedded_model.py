@@ -1,4 +1,4 @@
-"""The embedded model, fine-tuned for a minute on the real sample, lives through one real step."""
+"""The embedded model, fine-tuned for a minute on the real sample, does one real step."""
 
 from __future__ import annotations
 

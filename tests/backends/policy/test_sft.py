@@ -1,4 +1,4 @@
-"""The supervised start, on a model so small that it only shows the mechanics."""
+"""Supervised fine-tuning, on a model so small that it only shows the mechanics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
         torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
 
 
-def test_a_fine_tune_that_another_run_is_at_is_waited_for_and_taken(fine_tune: FineTuning) -> None:
+def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result(fine_tune: FineTuning) -> None:
     made = Path(fine_tune().source)
     away = made.rename(made.with_name("not yet"))
     with ThreadPoolExecutor() as threads:
@@ -75,7 +75,7 @@ def test_a_fine_tune_that_another_run_is_at_is_waited_for_and_taken(fine_tune: F
     assert len(fine_tune.losses) == 3, "only the first one took its three steps"
 
 
-def test_with_a_lora_rank_only_adapters_learn_and_the_weights_carry_them(fine_tune: FineTuning) -> None:
+def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(fine_tune: FineTuning) -> None:
     tuned = fine_tune(lora_rank=2)
     assert fine_tune.losses[-1] < fine_tune.losses[0]
     before, saved = (load_policy(p, cache_dir=fine_tune.folder) for p in (str(fine_tune.model), tuned.source))

@@ -1,4 +1,4 @@
-"""The verl backend with a stand-in for verl itself: scheduler, proxies, runners, files and stops are real."""
+"""The verl backend with a replacement for verl itself: scheduler, proxies, runners, files and stops are real."""
 
 from __future__ import annotations
 
@@ -133,15 +133,15 @@ def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_
 
 
 @pytest.mark.parametrize(("logged", "missing"), [(3, False), (2, True)])
-def test_a_kill_between_checkpoint_and_log_is_told_on_resuming(tmp_path: Path, logged: int, missing: bool) -> None:
+def test_a_kill_between_checkpoint_and_log_is_reported_on_resuming(tmp_path: Path, logged: int, missing: bool) -> None:
     log = RunLog(tmp_path)
     for step in range(1, logged + 1):
         log.metrics(step, {"reward/mean": 0.5})
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
-    told = prepare_resume(log)
-    assert told.startswith("Resuming after step 3")
-    assert ("missing in metrics.jsonl" in told) is missing
+    message = prepare_resume(log)
+    assert message.startswith("Resuming after step 3")
+    assert ("missing in metrics.jsonl" in message) is missing
 
 
 @pytest.mark.slow
