@@ -110,7 +110,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> None:
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
     rewards = _ask(questions, titles, settings, remote, ui)
     if rewards:
-        ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of 1.1 on {len(rewards)} questions.")
+        ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of 1.1 on {_questions(len(rewards))}.")
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> None:
@@ -189,10 +189,14 @@ def _ask(
     ui.console.rule()
     if failed := sum(record.dropped is not None for record in records):
         raise TrainingError(
-            f"{failed} of {len(records)} questions could not be asked or graded",
+            f"{failed} of {_questions(len(records))} could not be asked or graded",
             hint="the lines `Failed` above say why",
         )
     return [record.reward.total for record in records if record.reward]
+
+
+def _questions(count: int) -> str:
+    return f"{count} question{'' if count == 1 else 's'}"
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, Any]:

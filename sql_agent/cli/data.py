@@ -36,7 +36,7 @@ _BUILD = """
 """
 _QUESTIONS = """\
   sql-agent data questions --db var/sample_en.db
-  sql-agent data questions --db /data/medical.db --per-type 200 --out my_questions
+  sql-agent data questions --db /data/medical.db --per-type 200 --out mine
 """
 
 

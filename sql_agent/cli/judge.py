@@ -51,9 +51,9 @@ with the labels and what attacks earn. Leaves numbers, every grading and a page;
 training refuses a judge that this found too weak."""
 
 _EVALUATE = """
-  sql-agent judge evaluate                        the judge of the settings
-  sql-agent judge evaluate --labels heldout       answers that it was not tuned on
-  sql-agent judge evaluate judge.name=llm         needs TEACHER_MODEL
+  sql-agent judge evaluate                      the judge of the settings
+  sql-agent judge evaluate --labels heldout     answers it was not tuned on
+  sql-agent judge evaluate judge.name=llm       needs TEACHER_MODEL
   sql-agent judge evaluate --labels mine.jsonl --out mine
 """
 

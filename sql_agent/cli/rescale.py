@@ -24,7 +24,7 @@ from sql_agent.schemas import Drop
 from sql_agent.tracking.console import open_console
 
 DESCRIPTION = """\
-Look at a judge's scores, and write a scale that spreads them (judge.scale=FILE).
+Look at a judge's scores, and write a scale that spreads them: judge.scale=FILE.
 
 A SOURCE is a run's folder, its rollouts.jsonl, or a JSONL file of
 {"score": 0.0-1.0, "group": "optional"}, such as the gradings of

@@ -89,7 +89,9 @@ def _show_rows(answer: QueryAnswer, console: Console) -> None:
 
 def _cell(cell: Cell) -> str:
     text = "NULL" if cell is None else str(cell)
-    return text if len(text) <= _CELL_CHARS else f"{text[:_CELL_CHARS].rstrip()} … ({len(text):,} characters)"
+    if len(text) <= _CELL_CHARS:
+        return text
+    return f"{text[:_CELL_CHARS].rstrip()} … (the first {_CELL_CHARS} of {len(text):,} characters)"
 
 
 def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
