@@ -22,7 +22,7 @@ from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
 from sql_agent.cli.parser import NOT_ADVICE, help_text, positive
 from sql_agent.config.default_paths import question_file
-from sql_agent.config.settings import Settings, load_settings, parse_overrides
+from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.medical.prepare import ensure_sample
 from sql_agent.data.question_files import load_questions
 from sql_agent.database.factory import database_from_settings
@@ -98,7 +98,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> None:
     settings = load_settings(arguments.overrides, flags=_flags(arguments))
     if arguments.questions and "lang" not in settings.model_fields_set:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
-    remote = remote_endpoint(settings, parse_overrides(arguments.overrides).get("model", arguments.model))
+    remote = remote_endpoint(settings, _model_of(arguments))
     if remote:
         ui.say(f"Asking {remote.model} at {remote.base_url}")
     else:
@@ -193,6 +193,12 @@ def _ask(
             hint="the lines `Failed` above say why",
         )
     return [record.reward.total for record in records if record.reward]
+
+
+def _model_of(arguments: argparse.Namespace) -> str | None:
+    """The model that the command line names, as a flag or, stronger, as a setting."""
+    named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
+    return [arguments.model, *named][-1] or None
 
 
 def _questions(count: int) -> str:

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sql_agent.schemas import Cell, QueryAnswer, QueryCall, RewardParts, RolloutRecord
+from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.tracking.wrapping import wrap
 
 _LABEL = 11  # columns of the label at the left
@@ -20,13 +20,6 @@ _ROWS_SHOWN = 5
 _CELL_CHARS = 300
 _FULL_MARKS = 1.1
 
-_OUTCOMES = {
-    "unknown_tool": "called a tool that does not exist",
-    "malformed_call": "wrote a tool call that cannot be read",
-    "no_output": "said nothing",
-    "too_many_turns": "was still calling the tool when its turns were used up",
-    "context_overflow": "filled its context",
-}
 # What the criteria of the judge "reference" measure; those of other judges are named by the user's own rubric.
 _REFERENCE_CRITERIA = {
     "facts": "how much of the reference it says",
@@ -43,14 +36,14 @@ def show_rollout(record: RolloutRecord, console: Console) -> None:
     for number, call in enumerate(record.calls, 1):
         _show_call(number, call, console)
     _field(console, "Answer", record.answer or "(none)")
-    if record.outcome != "answered":
-        _field(console, "Ended", f"the model {_OUTCOMES.get(record.outcome, record.outcome)}")
+    if record.outcome is not Outcome.ANSWERED:
+        _field(console, "Model", record.outcome.message)
     if record.question.answer:
         _field(console, "Reference", record.question.answer)
     if record.reward is not None:
         _show_reward(record.reward, record.calls, console)
     elif record.dropped is not None:
-        _field(console, "Failed", f"not asked or not graded: {record.dropped}")
+        _field(console, "Failed", str(record.dropped))
     else:
         _field(console, "Reward", "none: without a reference answer nothing is graded")
 

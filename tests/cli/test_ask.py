@@ -145,7 +145,7 @@ def graded(tmp_path: Path) -> str:
         ([tool_call(FORM_SQL), "capsule"],
          ["Reward 0.100 of 1.1", "Judge reference: says 0 of 1 facts; facts 0.00 (how much of the reference it says)"]),
         ([tool_call(FORM_SQL)] * 9,
-         ["Answer (none)", "Ended the model was still calling the tool when its turns were used up"]),
+         ["Answer (none)", "Model was still calling the tool when its turns were used up"]),
         ([tool_call(FORM_SQL), "tablet"],
          ["Reference tablet Reward 1.100 of 1.1 = rule 0.1 + judge 1.000 ─", "1.100 of 1.1 on 1 question."]),
     ],
