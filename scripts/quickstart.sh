@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
-# From a fresh clone to one real GRPO step: environment, sample data, warm-up, step, before/after table.
+# From a fresh clone to one real GRPO step: environment, sample data, supervised fine-tuning,
+# the step, and one question before and after it.
 # Needs Python 3.11 or 3.12 and two cores; no GPU, no API key. About five minutes, most of them installation.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
 started=$SECONDS
-echo "1/4  Environment (.venv)"
+echo "1/5  Environment (.venv)"
 make_environment ""
 echo "     $((SECONDS - started)) s"
-echo "2/4  Sample database and questions (var/)"
+echo "2/5  Sample database and questions (var/)"
 python -m sql_agent data build --lang en
 python -m sql_agent data questions --db var/sample_en.db
-echo "3/4  Warm-up on the training questions' SQL, then one GRPO step (runs/)"
+echo "3/5  Supervised fine-tuning on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
 python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 "$@"
-echo "4/4  Done in $((SECONDS - started)) s. Where to look next:"
-cat <<EOF
+echo "4/5  One question before and after training"
+python -m sql_agent ask --run "runs/$name"
+echo "5/5  Done in $((SECONDS - started)) s. Where to look next:"
+cat <<EOT
      . .venv/bin/activate
-     python sql_agent/sqlagent_test.py --model runs/$name/checkpoints/step-000001/model   # watch it answer
-     python sql_agent/train_sql_agent.py --ci                                             # 20 steps
-     runs/$name/report.html                                                               # what happened
-EOF
+     sql-agent ask --model runs/$name/checkpoints/step-000001/model "What treats hypothyroidism?"
+     sql-agent train --ci                  # 20 steps
+     runs/$name/report.html                # what happened
+EOT

@@ -16,13 +16,14 @@ async def run_rollout(
     question: Question,
     endpoint: ModelEndpoint,
     database: SqliteDatabase,
-    judge: Judge,
+    judge: Judge | None,
     settings: Settings,
     *,
     http_client: DefaultAsyncHttpxClient | None = None,
 ) -> RolloutRecord:
     """Run the agent on `question` and grade it. A failed judge or endpoint gives a record with `dropped` set.
 
+    Without a `judge` nothing is graded, as for a question that has no reference answer: `reward` is None then too.
     `http_client` lets many rollouts share their connections.
     """
     run = AgentRun("", Outcome.ANSWERED, (), 0, 0.0)
@@ -35,6 +36,8 @@ async def run_rollout(
             settings=settings.agent,
             http_client=http_client,
         )
+        if judge is None:
+            return _record(question, run)
         reward, usage = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
     except JudgeError as error:
         record = _record(question, run, dropped=Drop(cause=DropCause.JUDGE, detail=error.message))

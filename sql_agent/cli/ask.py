@@ -1,138 +1,209 @@
-"""Ask a model a few questions end to end and show every query, its rows, the answer and the reward."""
+"""Ask a model questions end to end and show every query, its rows, the answer and the reward."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+import statistics
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, get_args
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
+from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
+from sql_agent.cli.parser import NOT_ADVICE, help_text, positive
 from sql_agent.config.default_paths import question_file
-from sql_agent.config.settings import EndpointSettings, Settings, load_settings
+from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.medical.prepare import ensure_sample
 from sql_agent.data.question_files import load_questions
-from sql_agent.database import SqliteDatabase
 from sql_agent.database.factory import database_from_settings
-from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.errors import DataError, TrainingError
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.rl.batching import evenly_spaced
-from sql_agent.schemas import Question, RolloutRecord
-from sql_agent.system.imports import without_gc
+from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.tracking.console import Ui
+from sql_agent.tracking.largest_gain import largest_gain
+from sql_agent.tracking.rollout_view import show_rollout
+from sql_agent.tracking.run_log import last_checkpoint
 
-_ROWS_SHOWN = 5
+_QUESTIONS = 4
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+
+_DESCRIPTION = """\
+Ask a model questions about the database, and see every query, its rows, the
+answer and, where there is a reference answer, the reward.
+
+The model is the one of --model when that is given; else the one behind
+OPENAI_API_BASE (with OPENAI_MODEL and OPENAI_API_KEY) when that is set; else
+the embedded SmolLM2-135M-Instruct after supervised fine-tuning, which takes
+some two minutes the first time. A --model that is no folder is, while
+OPENAI_API_BASE is set, the name of the model to ask there."""
+
+_EXAMPLES = """
+  sql-agent ask "What treats hypothyroidism?"
+  sql-agent ask -n 2                     two questions of the validation file
+  sql-agent ask --run runs/quickstart    one question before and after training
+  sql-agent ask --model runs/quickstart/checkpoints/step-000001/model
+  OPENAI_API_BASE=http://localhost:8000/v1 sql-agent ask --model qwen "..."
+"""
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line of sqlagent_test.py."""
-    parser = argparse.ArgumentParser(
-        description="Ask a few questions end to end. The model is the one behind OPENAI_API_BASE when that is set "
-        "(with OPENAI_MODEL and OPENAI_API_KEY), otherwise --model, otherwise the embedded one after supervised "
-        "fine-tuning. For research on retrieval, not medical advice."
-    )
-    parser.add_argument("--model", help="a Hugging Face folder, such as runs/NAME/checkpoints/step-000020/model")
-    parser.add_argument("--lang", choices=("en", "zh"))
-    parser.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the sample's val split")
-    parser.add_argument("-n", "--questions", type=int, default=4, help="how many to ask (default 4)")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
-    return parser.parse_intermixed_args(argv)
+    """The command line, its positional arguments parted into `questions` and `overrides`."""
+    parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
+                        help="questions of your own, which are not graded; an argument with = and no space is a "
+                        "setting (`sql-agent settings` lists them)")  # fmt: skip
+    parser.add_argument("--model", help="a Hugging Face folder or id, or a name at OPENAI_API_BASE (see above)")
+    parser.add_argument("--lang", choices=get_args(Lang), help="of the prompts and the sample; default: the "
+                        "question's own language")  # fmt: skip
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
+    source.add_argument("--run", type=Path, metavar="FOLDER",
+                        help="ask a run's models, before and after training, with the run's settings; without a "
+                        "question the validation question that gained most")  # fmt: skip
+    parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
+                        help=f"how many of the file to ask, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
+    arguments = parser.parse_intermixed_args(argv)
+    arguments.overrides = [word for word in arguments.words if "=" in word and not re.search(r"\s", word)]
+    arguments.questions = [word for word in arguments.words if word not in arguments.overrides]
+    if not all(question.strip() for question in arguments.questions):
+        parser.error("a question is empty")
+    if arguments.count and (arguments.questions or arguments.run):
+        parser.error("-n chooses questions from a file; leave it out beside a question of your own or --run")
+    if arguments.file and arguments.questions:
+        parser.error("--file names the questions to ask; leave it out beside a question of your own")
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask, print, and return 0; 2 when a question could not be asked or graded."""
+    """Ask, print, and return 0. Raises TrainingError when a question could not be asked or graded."""
     arguments = parse_arguments(argv)
-    flags = {key: value for key in ("model", "lang") if (value := getattr(arguments, key))}
-    settings = load_settings(arguments.overrides, flags=flags)
-    console = Console(highlight=False)
-    ensure_sample(settings, Ui(console).say)
-    database = database_from_settings(settings)
-    questions = evenly_spaced(load_questions(arguments.file or question_file(settings, "val")), arguments.questions)
-    with _endpoint(settings, database, console) as endpoint:
-        records = asyncio.run(_ask(questions, endpoint, database, settings, console))
-    rewards = [r.reward.total for r in records if r.reward]
-    if len(rewards) < len(records):
-        raise TrainingError(f"{len(records) - len(rewards)} of {len(records)} questions were dropped, see above")
-    console.print(f"Mean reward {sum(rewards) / len(rewards):.3f} on {len(rewards)} questions (0–1.1).")
-    console.print("For research on retrieval, not medical advice.")
+    ui = Ui(wraps=True)
+    (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
+    ui.say(NOT_ADVICE)
     return 0
 
 
-async def _ask(
-    questions: Sequence[Question],
-    endpoint: ModelEndpoint,
-    database: SqliteDatabase,
-    settings: Settings,
-    console: Console,
-) -> list[RolloutRecord]:
-    judge = judge_from_settings(settings, alone=True)
-    records = []
-    for question in questions:
-        records.append(await run_rollout(question, endpoint, database, judge, settings))
-        show(records[-1], console)
-    return records
-
-
-@contextmanager
-def _endpoint(settings: Settings, database: SqliteDatabase, console: Console) -> Iterator[ModelEndpoint]:
-    """The configured endpoint, or a local policy that is served while inside."""
-    given = EndpointSettings()
-    agent = settings.agent
-    if given.base_url and not settings.model:
-        if not given.model:
-            raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL")
-        console.print(f"Asking {given.model} at {given.base_url}")
-        key = given.api_key.get_secret_value() if given.api_key else "unused"
-        yield ModelEndpoint(given.base_url, given.model, key, agent.val_temperature, agent.val_top_p)
-        return
-    # Only here, because asking another endpoint needs no torch.
-    with without_gc():
-        from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415
-        from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
-
-    service = serve_for_questions(settings, database, Ui(console))
-    try:
-        yield ModelEndpoint(service.base_url, MODEL_NAME, "unused", agent.val_temperature, agent.val_top_p)
-    finally:
-        service.close()
-
-
-def show(record: RolloutRecord, console: Console) -> None:
-    """Print one rollout: question, every query with its rows or error, answer, reference and reward parts."""
-    console.rule(escape(record.question.question))
-    for call in record.calls:
-        console.print(f"SQL     {escape(call.sql)}", soft_wrap=True)
-        console.print(_rows(call.answer.columns, call.answer.records) if call.answer.error is None else "", end="")
-        if call.answer.error is not None:
-            console.print(
-                f"error   {escape(call.answer.error.kind)}: {escape(call.answer.error.message)}", soft_wrap=True
-            )
-    console.print(
-        f"Answer  {escape(record.answer) or '(none)'}  ({record.outcome}, {record.turns} turns)", soft_wrap=True
+def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> None:
+    settings = load_settings(arguments.overrides, flags=_flags(arguments))
+    if arguments.questions and "lang" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
+    remote = remote_endpoint(settings, _model_of(arguments))
+    if remote:
+        ui.say(f"Asking {remote.model} at {remote.base_url}")
+    else:
+        ui.say(f"Asking {describe_local(settings)}, served on this machine")
+    ensure_sample(settings, ui.say)
+    questions = own_questions(arguments.questions, settings) or evenly_spaced(
+        load_questions(arguments.file or question_file(settings, "val")), arguments.count or _QUESTIONS
     )
-    console.print(f"Wanted  {escape(record.question.answer)}", soft_wrap=True)
-    if record.reward is None:
-        console.print(f"Dropped {escape(str(record.dropped))}", soft_wrap=True)
-        return
-    parts = record.reward
-    criteria = ", ".join(f"{name} {value:.2f}" for name, value in parts.criteria.items())
-    console.print(
-        f"Reward  {parts.total:.3f} = rule {parts.rule:.1f} + judge {parts.judge:.3f} ({parts.judge_name}: {criteria})",
-        soft_wrap=True,
-    )
+    titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
+    rewards = _ask(questions, titles, settings, remote, ui)
+    if rewards:
+        ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of 1.1 on {_questions(len(rewards))}.")
 
 
-def _rows(columns: Sequence[str], records: Sequence[Sequence[object]]) -> Table:
-    table = Table(*map(escape, columns), caption=f"{len(records)} rows" if len(records) > _ROWS_SHOWN else None)
-    for record in records[:_ROWS_SHOWN]:
-        table.add_row(*("NULL" if cell is None else escape(str(cell)) for cell in record))
-    return table
+def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> None:
+    run: Path = arguments.run
+    settings = settings_of_run(run, arguments)
+    trained = arguments.model or last_checkpoint(run)
+    before = settings.model_copy(update={"sft": settings.sft.model_copy(update={"steps": 0})})
+    after = settings.model_copy(update={"model": str(trained)})
+    ui.say(f"Asking {describe_local(before)}; then {trained}; both served on this machine")
+    questions = own_questions(arguments.questions, settings)
+    if not questions:
+        gain = largest_gain(run)
+        questions = [gain.question]
+        ui.say(
+            f"The question is no random one: of the {gain.questions} validation questions it gained most, from "
+            f"{gain.first:.3f} at step {gain.first_step} to {gain.last:.3f} at step {gain.last_step}."
+        )
+    rewards = {
+        title: _ask(questions, [title] * len(questions), chosen, None, ui)
+        for title, chosen in (("Before training", before), ("After training", after))
+    }
+    if all(rewards.values()):
+        ui.say(
+            f"Reward {statistics.fmean(rewards['Before training']):.3f} before and "
+            f"{statistics.fmean(rewards['After training']):.3f} after training, of 1.1."
+        )
+
+
+def settings_of_run(run: Path, arguments: argparse.Namespace) -> Settings:
+    """The settings that `run` was started with, changed by what the command line says except for the model.
+
+    Raises DataError when `run` holds no run.
+    """
+    path = run / "config.json"
+    if not path.exists():
+        raise DataError(f"{run} holds no run", hint="name a folder under runs/, such as runs/quickstart")
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    return load_settings(arguments.overrides, flags=saved | _flags(arguments) | {"model": saved["model"]})
+
+
+def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
+    """Questions that nobody wrote a reference answer for."""
+    return [
+        Question(id=f"own-{number}", question=text, answer="", lang=settings.lang)
+        for number, text in enumerate(texts, 1)
+    ]
+
+
+def language(text: str) -> Lang:
+    """Chinese for a text with a Chinese character in it, else English."""
+    return "zh" if _CHINESE.search(text) else "en"
+
+
+def _ask(
+    questions: Sequence[Question], titles: Sequence[str], settings: Settings, remote: ModelEndpoint | None, ui: Ui
+) -> list[float]:
+    """Ask and show each question; returns the rewards of those that have a reference answer.
+
+    Raises TrainingError when the model or the judge failed on some of them, after all were asked.
+    """
+    with database_from_settings(settings) as database:
+        # A question without a reference answer needs no judge, and then no judge's key either.
+        judge = judge_from_settings(settings, alone=True) if any(q.answer for q in questions) else None
+
+        async def ask(endpoint: ModelEndpoint) -> list[RolloutRecord]:
+            records = []
+            for question, title in zip(questions, titles, strict=True):
+                with ui.status(f"Asking: {title}"):
+                    records.append(await run_rollout(question, endpoint, database, judge, settings))
+                ui.console.rule(Text(title))
+                show_rollout(records[-1], ui.console)
+            return records
+
+        with nullcontext(remote) if remote else local_endpoint(settings, database, ui) as endpoint:
+            records = asyncio.run(ask(endpoint))
+    ui.console.rule()
+    if failed := sum(record.dropped is not None for record in records):
+        raise TrainingError(
+            f"{failed} of {_questions(len(records))} could not be asked or graded",
+            hint="the lines `Failed` above say why",
+        )
+    return [record.reward.total for record in records if record.reward]
+
+
+def _model_of(arguments: argparse.Namespace) -> str | None:
+    """The model that the command line names, as a flag or, stronger, as a setting."""
+    named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
+    return [arguments.model, *named][-1] or None
+
+
+def _questions(count: int) -> str:
+    return f"{count} question{'' if count == 1 else 's'}"
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {key: value for key in ("model", "lang") if (value := getattr(arguments, key))}

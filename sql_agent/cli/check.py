@@ -1,8 +1,4 @@
-"""Check this installation, one line a check: sql-agent check [--gpu] [--online]
-
-Exit code 0 when nothing failed, 1 otherwise. What needs a GPU is skipped on a machine without one, unless --gpu is
-given.
-"""
+"""Check this installation, one line a check: sql-agent check [--gpu] [--online]"""
 
 from __future__ import annotations
 
@@ -19,7 +15,20 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
+from sql_agent.cli.parser import help_text
+
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+_DESCRIPTION = """\
+Check this installation, one line a check: what was found and, unless it is ok,
+how to mend it. Exit code 0 when nothing failed, 1 otherwise. What needs a GPU
+is skipped on a machine without one, unless --gpu is given."""
+
+_EXAMPLES = """
+  sql-agent check
+  sql-agent check --gpu        before the first run with the verl backend
+  sql-agent check --online     asks the configured judge for one grading
+"""
 
 GPU_INSTALL = "uv sync --extra gpu"
 BASE_INSTALL = "pip install -e ."
@@ -191,7 +200,7 @@ def run(name: str, check: Callable[[], Check]) -> Check:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all checks and print their verdicts; returns 1 when one failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="sql-agent check", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("--gpu", action="store_true", help="a missing GPU or GPU package is a failure")
     parser.add_argument("--online", action="store_true", help="ask the configured judge for real")
     arguments = parser.parse_args(argv)

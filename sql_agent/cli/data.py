@@ -1,4 +1,4 @@
-"""`sql-agent data build` makes the sample database, `questions` makes questions about any database."""
+"""Make the sample database, and questions about any database: sql-agent data build, sql-agent data questions"""
 
 from __future__ import annotations
 
@@ -10,18 +10,40 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
+from sql_agent.cli.parser import help_text, positive
 from sql_agent.config.default_paths import questions_folder, sample_path
 from sql_agent.data.medical.prepare import make_question_files
 from sql_agent.data.medical.questions.generate import count_by_type
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.schemas import Lang, Question, TaskType
+from sql_agent.tracking.console import open_console
+
+_DESCRIPTION = """\
+Make the sample database, and questions with gold SQL, answer and evidence about
+any SQLite file with the tables drugs_info and disease."""
+
+_BUILD_DESCRIPTION = """\
+Make the SQLite file of the sample facts about drugs and diseases: always the
+same bytes."""
+
+_QUESTIONS_DESCRIPTION = """\
+Make train, val and test questions about a database. Each comes with the SQL
+that answers it, which was run, the answer and the place it was read from."""
+
+_BUILD = """
+  sql-agent data build --lang en
+"""
+_QUESTIONS = """\
+  sql-agent data questions --db var/sample_en.db
+  sql-agent data questions --db /data/medical.db --per-type 200 --out mine
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one of the two commands and return the exit code."""
     arguments = _parser().parse_args(argv)
-    console = Console(highlight=False)
+    console = open_console()
     if arguments.command == "build":
         _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
     else:
@@ -57,22 +79,18 @@ def _table(made: Mapping[str, Sequence[Question]]) -> Table:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sql-agent data", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="make the SQLite file of the sample facts")
-    build.add_argument("--lang", choices=get_args(Lang), required=True)
-    build.add_argument("--out", type=Path, help="SQLite file to write (default: var/sample_LANG.db)")
-    questions = commands.add_parser("questions", help="make questions with gold SQL, answer and evidence")
-    questions.add_argument("--db", type=Path, required=True, help="a SQLite file with drugs_info and disease")
-    questions.add_argument("--out", type=Path, help="folder to write to (default: var/questions_NAME/)")
-    questions.add_argument("--seed", type=int, default=0)
-    questions.add_argument("--per-type", type=_positive, help="questions of each task type (default: by size)")
+    parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _BUILD + _QUESTIONS))
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    build = commands.add_parser("build", help="make the sample database", **help_text(_BUILD_DESCRIPTION, _BUILD))
+    build.add_argument("--lang", choices=get_args(Lang), required=True, help="of names and texts")
+    build.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
+    questions = commands.add_parser(
+        "questions", help="make questions about a database", **help_text(_QUESTIONS_DESCRIPTION, _QUESTIONS)
+    )
+    questions.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file to ask about")
+    questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database")
+    questions.add_argument("--seed", type=int, default=0, help="another seed makes other questions (default: 0)")
+    questions.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
+                           "the size of the database)")  # fmt: skip
     questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number

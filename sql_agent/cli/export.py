@@ -12,15 +12,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sql_agent.backends.verl.config import verl_environment
+from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
+
+_DESCRIPTION = """\
+Turn a checkpoint of the verl backend into a Hugging Face folder, which
+transformers and vLLM load. Needs verl installed, but no GPU. The local backend
+writes such folders already, as runs/NAME/checkpoints/step-*/model."""
+
+_EXAMPLES = """
+  sql-agent export runs/overnight trained              the latest checkpoint
+  sql-agent export runs/overnight trained --step 20
+  sql-agent ask --run runs/overnight --model trained   before and after training
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Merge the shards of a checkpoint into `OUT`; needs verl, but no GPU."""
-    parser = argparse.ArgumentParser(description="Export a verl checkpoint as a Hugging Face folder.")
-    parser.add_argument("run", type=Path, help="the run's folder, such as runs/overnight")
-    parser.add_argument("out", type=Path, help="a folder that does not exist yet")
-    parser.add_argument("--step", type=int, help="default: the latest checkpoint")
+    parser = argparse.ArgumentParser(prog="sql-agent export", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, such as runs/overnight")
+    parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
+    parser.add_argument("--step", type=int, metavar="N", help="default: the latest checkpoint")
     arguments = parser.parse_args(argv)
     shards = checkpoint_folder(arguments.run, arguments.step) / "actor"
     if arguments.out.exists():
@@ -45,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # With the template that the policy was trained with, should its own not know tools.
     load_tokenizer(str(partial)).save_pretrained(partial)
     partial.rename(arguments.out)
-    print(f"{arguments.out}: a Hugging Face folder; try it with sqlagent_test.py --model {arguments.out}")
+    print(f"{arguments.out}: a Hugging Face folder. See it answer:")
+    print(f"  sql-agent ask --run {arguments.run} --model {arguments.out}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""sql-agent judge evaluate [--labels FILE] [--attacks FILE] [--out FOLDER] [judge.name=llm ...]"""
+"""Measure how far a judge can be trusted, and rescale its scores: sql-agent judge evaluate, sql-agent judge rescale"""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sql_agent.cli import rescale
 from sql_agent.cli.exit_codes import print_error
+from sql_agent.cli.parser import help_text
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import JudgeError
 from sql_agent.reward.factory import judge_from_settings
@@ -39,22 +41,56 @@ _HEADINGS = {
     "over_credit_points": "over credit",
 }
 
+_DESCRIPTION = """\
+A judge gives 0.0 to 1.0 of an answer's reward. `evaluate` says how far it can
+be trusted, `rescale` spreads its scores where they crowd."""
+
+_EVALUATE_DESCRIPTION = """\
+Grade labelled answers and attacks with a judge, and measure how far it agrees
+with the labels and what attacks earn. Leaves numbers, every grading and a page;
+training refuses a judge that this found too weak."""
+
+_EVALUATE = """
+  sql-agent judge evaluate                      the judge of the settings
+  sql-agent judge evaluate --labels heldout     answers it was not tuned on
+  sql-agent judge evaluate judge.name=llm       needs TEACHER_MODEL
+  sql-agent judge evaluate --labels mine.jsonl --out mine
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure a judge against labelled answers and attacks; prints tables and leaves a folder of results.
+    """Run one of the two commands and return the exit code."""
+    parser = argparse.ArgumentParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE + rescale.EXAMPLES))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    evaluate = commands.add_parser(
+        "evaluate", help="agreement with labels, and what attacks earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
+    )
+    _add_evaluate_arguments(evaluate)
+    evaluate.set_defaults(run=_evaluate)
+    scores = commands.add_parser(
+        "rescale", help="look at a judge's scores and spread them", **help_text(rescale.DESCRIPTION, rescale.EXAMPLES)
+    )
+    rescale.add_arguments(scores)
+    scores.set_defaults(run=rescale.run)
+    arguments = parser.parse_args(argv)
+    return int(arguments.run(arguments))
 
-    Returns 1 when more gradings failed than `judge.max_failed_share` allows.
-    """
-    parser = argparse.ArgumentParser(prog="sql-agent judge", description="Can this judge be trusted?")
-    commands = parser.add_subparsers(required=True)
-    evaluate = commands.add_parser("evaluate", help="agreement with labels, and what attacks earn")
+
+def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument(
         "--labels", default="labels", metavar="FILE", help="your labelled answers, JSONL, or: labels (default), heldout"
     )
     evaluate.add_argument("--attacks", default="attacks", metavar="FILE", help="your attacks, JSONL; default: ours")
     evaluate.add_argument("--out", type=Path, metavar="FOLDER", help="default: runs/judge-<name>-<date-time>")
-    evaluate.add_argument("overrides", nargs="*", metavar="section.key=value")
-    arguments = parser.parse_args(argv)
+    evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
+                          help="any setting; `sql-agent settings judge` lists those of judges")  # fmt: skip
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    """Measure a judge against labelled answers and attacks; prints tables and leaves a folder of results.
+
+    Returns 1 when more gradings failed than `judge.max_failed_share` allows.
+    """
     settings = load_settings(arguments.overrides)
     judge = judge_from_settings(settings, alone=True)
     labels, attacks = _cases(arguments.labels), _cases(arguments.attacks)

@@ -6,12 +6,22 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from sql_agent.cli.parser import help_text
 from sql_agent.tracking.report import write_report
+
+_DESCRIPTION = """\
+Draw a run as one HTML page that works offline: reward, validation, rollouts in
+full, and why some were dropped. A run draws it by itself when it ends; draw it
+again to look at one that is going on."""
+
+_EXAMPLES = """
+  sql-agent report runs/quickstart       writes runs/quickstart/report.html
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page into the run's folder and print its path."""
-    parser = argparse.ArgumentParser(prog="sql-agent report", description="Draw a run as one HTML page.")
-    parser.add_argument("run", type=Path, help="a folder such as runs/quickstart")
+    parser = argparse.ArgumentParser(prog="sql-agent report", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("run", type=Path, metavar="RUN", help="a folder such as runs/quickstart")
     print(write_report(parser.parse_args(argv).run))
     return 0

@@ -1,14 +1,4 @@
-"""Look at a judge's scores and spread them: python utils/reward_scale.py SOURCE... [--out scale.json]
-
-A SOURCE is a run's folder, its rollouts.jsonl, or a JSONL file of {"score": 0.0-1.0, "group": "optional"}, such as the
-gradings of `sql-agent judge evaluate`, where question_id is the group.
-
-Worth using when the scores crowd in a narrow band. Not when they are spread already, and it cannot create variance
-where all answers of a group earn the same: that needs other questions, a higher temperature or a finer judge. Strength
-1 keeps only the order of the scores and discards their distances. GRPO divides by the standard deviation of a group,
-so a wider spread alone is no gain: what changes is the proportion of the distances within a group, and how much the
-judge weighs beside the rule's fixed 0.1.
-"""
+"""Look at a judge's scores and spread them: sql-agent judge rescale SOURCE... [--out scale.json]"""
 
 from __future__ import annotations
 
@@ -27,9 +17,32 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.rescaling import Scale
 from sql_agent.schemas import Drop
+from sql_agent.tracking.console import open_console
+
+DESCRIPTION = """\
+Look at a judge's scores, and write a scale that spreads them: judge.scale=FILE.
+
+A SOURCE is a run's folder, its rollouts.jsonl, or a JSONL file of
+{"score": 0.0-1.0, "group": "optional"}, such as the gradings of
+`sql-agent judge evaluate`, where question_id is the group.
+
+Worth using when the scores crowd in a narrow band. Not when they are spread
+already, and it cannot create variance where all answers of a group earn the
+same: that needs other questions, a higher temperature or a finer judge.
+Strength 1 keeps only the order of the scores and discards their distances.
+GRPO divides by the standard deviation of a group, so a wider spread alone is no
+gain: what changes is the proportion of the distances within a group, and how
+much the judge weighs beside the rule's fixed 0.1."""
+
+EXAMPLES = """\
+  sql-agent judge rescale runs/quickstart                  only shows
+  sql-agent judge rescale runs/quickstart --out scale.json
+  sql-agent train judge.scale=scale.json
+"""
 
 _BAR = 40  # characters for the fullest bin
 _MAX_BINS = 100
@@ -91,12 +104,22 @@ class Scores:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show the scores and what a rescaling does to them; write it when --out is given."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="sql-agent judge rescale", **help_text(DESCRIPTION, EXAMPLES))
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a run's folder or a JSONL file")
-    parser.add_argument("--bins", type=int, default=20, help="bars of the histogram (default 20)")
-    parser.add_argument("--strength", type=float, default=0.5, help="0 changes nothing, 1 keeps ranks only (0.5)")
-    parser.add_argument("--out", type=Path, help="write the scale here as JSON")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--bins", type=int, default=20, metavar="N", help="bars of the histogram (default: 20)")
+    parser.add_argument("--strength", type=float, default=0.5, metavar="X",
+                        help="0 changes nothing, 1 keeps ranks only (default: 0.5)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the scale here as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what `main` says for a parsed command line."""
     if not 1 <= arguments.bins <= _MAX_BINS:
         raise ConfigError(f"--bins is {arguments.bins}", hint=f"use a number from 1 to {_MAX_BINS}")
     files = source_files(arguments.sources)
@@ -104,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ConfigError(f"--out would overwrite the source {arguments.out}", hint="name another file")
     scores = read(files)
     scale = Scale.fit([s.score for s in scores.kept], arguments.strength, source=[file.name for file in files])
-    console = Console(highlight=False)
+    console = open_console()
     show_scores(scores, scale, arguments.bins, console)
     show_effect(scores.kept, scale, console)
     if arguments.out:

@@ -15,6 +15,7 @@ from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_environment
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
+from sql_agent.cli.parser import NOT_ADVICE, help_text
 from sql_agent.config.default_paths import question_file
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.medical.prepare import ensure_sample
@@ -29,45 +30,79 @@ from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
-from sql_agent.tracking.run_log import RunLog
+from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
 _CI_STEPS = 20
 
 
+_DESCRIPTION = """\
+Train a small model to answer medical questions by querying a database with SQL.
+
+Without arguments the embedded SmolLM2-135M-Instruct is trained on the sample
+database, which is made when it is missing. Everything a run leaves is in
+runs/NAME: a report, every rollout, metrics and checkpoints."""
+
+_EXAMPLES = f"""
+  sql-agent train --ci-fast                  one step, to see that it works
+  sql-agent train --ci run_name=first        {_CI_STEPS} steps, kept in runs/first
+  sql-agent train --ci --resume run_name=first
+  sql-agent train --model Qwen/Qwen2.5-0.5B-Instruct --backend verl --n-gpus 2
+  sql-agent train train.lr=1e-5 agent.max_turns=3 judge.name=llm
+
+AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from
+the environment; they split a run over terminals that share a store."""
+
+
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line of train_sql_agent.py."""
+    """The command line of `sql-agent train`, whose flags stand in groups."""
     parser = argparse.ArgumentParser(
-        description="Train a small model to answer medical questions with SQL. For research on retrieval, not medical "
-        "advice.",
-        epilog="Any setting can follow as section.key=value, for example: train.lr=1e-5 agent.max_turns=3; "
-        "`sql-agent settings` lists them. "
-        "AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from the environment.",
+        prog="sql-agent train",
+        usage="sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]",
+        **help_text(_DESCRIPTION, _EXAMPLES),
     )
-    length = parser.add_mutually_exclusive_group()
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value",
+                        help="any setting, stronger than a flag; `sql-agent settings` lists them")  # fmt: skip
+    _add_run_flags(parser)
+    data = parser.add_argument_group("data")
+    data.add_argument("--lang", choices=("en", "zh"), help="of the sample and of the prompts (default: en)")
+    data.add_argument("--train-file", type=Path, metavar="FILE", help="questions to train on, parquet or JSONL")
+    data.add_argument("--val-file", type=Path, metavar="FILE", help="questions to validate on, parquet or JSONL")
+    _add_model_flags(parser)
+    gpus = parser.add_argument_group("GPUs (backend verl)")
+    gpus.add_argument("--n-gpus", type=int, metavar="N", help="GPUs of each host (default: 1)")
+    gpus.add_argument("--nnodes", type=int, metavar="N", help="hosts of the Ray cluster (default: 1)")
+    gpus.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"),
+                      help="whether rollouts and updates take turns (sync, default) or overlap")  # fmt: skip
+    return parser.parse_intermixed_args(argv)
+
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("run")
+    length = run.add_mutually_exclusive_group()
     length.add_argument("--ci", action="store_true", help=f"a run of {_CI_STEPS} steps")
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
-    parser.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
-    parser.add_argument("--model", help="a Hugging Face folder or id; default: the embedded SmolLM2-135M-Instruct")
-    parser.add_argument("--backend", choices=("auto", "local", "verl"))
-    parser.add_argument("--lang", choices=("en", "zh"), help="which sample and which prompts")
-    parser.add_argument("--train-file", type=Path, help="questions to train on, parquet or JSONL")
-    parser.add_argument("--val-file", type=Path, help="questions to validate on, parquet or JSONL")
-    parser.add_argument("--n-runners", type=int, help="runner processes")
-    parser.add_argument("--n-gpus", type=int, help="GPUs of each host (backend verl)")
-    parser.add_argument("--nnodes", type=int, help="hosts of the Ray cluster (backend verl)")
-    parser.add_argument("--lora-rank", type=int, help="train low-rank adapters only; 0 trains all weights")
-    parser.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"))
-    level = parser.add_mutually_exclusive_group()
+    run.add_argument("--backend", choices=("auto", "local", "verl"),
+                     help="local trains on a CPU, verl on GPUs; auto (default) takes verl where it is installed and a "
+                     "GPU is there")  # fmt: skip
+    run.add_argument("--resume", action="store_true", help="continue the run called run_name")
+    run.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings, weaker than all others")
+    run.add_argument("--n-runners", type=int, metavar="N", help="processes that run the agent (default: 4)")
+    run.add_argument("--external-store-address", metavar="URL", help="a store started with `agl store --port N`")
+    run.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
+    run.add_argument("--debug", action="store_true", help="show the logs of every part")
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    model.add_argument("--model", metavar="PATH_OR_ID",
+                       help="a Hugging Face folder or id (default: the embedded SmolLM2-135M-Instruct)")  # fmt: skip
+    model.add_argument("--lora-rank", type=int, metavar="N", help="train adapters of this rank only, not all weights "
+                       "(backend verl; default: 0, all weights)")  # fmt: skip
+    level = model.add_mutually_exclusive_group()
     level.add_argument("--trajectory-level", dest="level", action="store_const", const="trajectory",
                        help="turns that continue each other are one training sequence (default)")  # fmt: skip
     level.add_argument("--transition-level", dest="level", action="store_const", const="transition",
-                       help="every turn is a training sequence of its own")  # fmt: skip
-    parser.add_argument("--external-store-address", metavar="URL", help="a store started with `agl store --port N`")
-    parser.add_argument("--resume", action="store_true", help="continue the run called run_name")
-    parser.add_argument("--config", type=Path, help="a TOML file of settings")
-    parser.add_argument("--debug", action="store_true", help="show the logs of every part")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
-    return parser.parse_intermixed_args(argv)
+                       help="every turn is a training sequence of its own (backend verl)")  # fmt: skip
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -142,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if algorithm.interrupted:
         ui.say(f"Interrupted. To go on: the same command with --resume run_name={log.folder.name}")
         return INTERRUPTED
-    _conclude(ui, log, report)
+    _conclude(ui, log, report, verl=settings.backend == "verl")
     return 0
 
 
@@ -178,14 +213,18 @@ def _check_verl(settings: Settings) -> None:
         raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
 
 
-def _conclude(ui: Ui, log: RunLog, report: Path) -> None:
+def _conclude(ui: Ui, log: RunLog, report: Path, *, verl: bool) -> None:
     lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     ui.before_after([json.loads(line) for line in lines])
-    local = sorted((log.folder / "checkpoints").glob("step-*"))
-    ui.say(f"Model:    {local[-1] / 'model'}" if local else f"Model:    scripts/export_checkpoint.sh {log.folder} OUT")
+    if verl:
+        ui.say(f"Model:    sql-agent export {log.folder} OUT")
+        ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
+    else:
+        ui.say(f"Model:    {last_checkpoint(log.folder)}")
+        ui.say(f"See it:   sql-agent ask --run {log.folder}")
     ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
     ui.say(f"Report:   {report}")
-    ui.say("For research on retrieval, not medical advice.")
+    ui.say(NOT_ADVICE)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

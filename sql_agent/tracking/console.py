@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -19,14 +21,32 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.tracking.wrapping import wrap
+
+_WIDTH = 80  # of what is no terminal, unless COLUMNS says otherwise
+
+
+def open_console() -> Console:
+    """A console on stdout, as wide as the terminal; where that is none, as COLUMNS says, else 80 columns."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(highlight=False, width=None if known else _WIDTH)
+
 
 class Ui:
     """Progress while something runs, one line when it is done; plain lines when the output is not a terminal."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+    def __init__(self, console: Console | None = None, *, wraps: bool | None = None) -> None:
+        """`wraps` says whether lines are broken between words; by default on a terminal only.
+
+        A line of a log file stays whole, so that it can be searched.
+        """
+        self.console = console or open_console()
+        self._wraps = self.console.is_terminal if wraps is None else wraps
 
     def say(self, text: str) -> None:
+        """Print `text`; a word that is wider than the terminal, such as a path, stays whole."""
+        if self._wraps:
+            text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
         self.console.print(Text(text), soft_wrap=True)  # as it is: a path or a log line may hold square brackets
 
     def status(self, text: str) -> AbstractContextManager[Any]:
@@ -86,11 +106,8 @@ class Ui:
             table.add_column(heading, justify="left" if not heading else "right")
         for label, key in (
             ("reward (0–1.1)", "val/reward/mean"),
-            ("judge (0–1)", "val/reward/judge"),
-            ("rule (0–0.1)", "val/reward/rule"),
-            ("accurate (judge >= 0.8)", "val/agent/accurate"),
-            ("successful query", "val/agent/sql_ok"),
-            ("queries a question", "val/agent/tool_calls"),
+            ("accurate answers (judge >= 0.8)", "val/agent/accurate"),
+            ("questions with a successful query", "val/agent/sql_ok"),
         ):
             table.add_row(label, *(f"{v.get(key, float('nan')):.3f}" for v in (first, last)))
         self.console.print(table)

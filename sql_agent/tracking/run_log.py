@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sql_agent.config.settings import Settings, public_dump
-from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.errors import ConfigError, DataError, ResumeError
 from sql_agent.system.files import atomic_write, timestamped_folder
 
 if TYPE_CHECKING:
@@ -115,6 +115,22 @@ class RunLog:
                 sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
             sink.flush()
             os.fsync(sink.fileno())
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The model of the newest checkpoint in the folder `run`, a Hugging Face folder.
+
+    Raises DataError when there is none, as in a run of the verl backend, whose checkpoints have another form.
+    """
+    found = sorted(state.parent / "model" for state in (run / "checkpoints").glob("step-*/state.json"))
+    if found:
+        return found[-1]
+    if list((run / "checkpoints").glob("global_step_*")):
+        raise DataError(
+            f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
+            hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
+        )
+    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
 
 
 def _may_change(key: str) -> bool:

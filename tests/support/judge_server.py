@@ -14,11 +14,11 @@ KEY = "sk-very-secret-key"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers each request with the next of `script`: a text, a status code, or seconds to hang before `default`."""
+    """Answers with the next of `script`: a text, a reply, a status code, or seconds to hang before `default`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.script: list[str | int | float] = []
+        self.script: list[str | int | float | dict[str, Any]] = []
         self.default: str | dict[str, Any] = ""
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []

@@ -104,10 +104,10 @@ class PolicyTrainer:
 
 
 def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) -> PolicyService:
-    """Serve a policy for asking only: `settings.model` as it is, or the embedded model after supervised fine-tuning."""
+    """Serve a policy for asking only: `settings.model` as it is, or the embedded model after `sft.steps` steps."""
     bf16 = _prepare_torch(settings)
-    if settings.model:
-        with ui.status(f"Loading {settings.model}"):
+    if settings.model or not settings.sft.steps:
+        with ui.status(f"Loading {settings.model or 'the model'}"):
             policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
     else:
         train = load_questions(question_file(settings, "train"))

@@ -1,0 +1,54 @@
+"""Which model a question goes to: one behind OPENAI_API_BASE, or one that this machine serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.config.settings import EndpointSettings, Settings
+from sql_agent.database import SqliteDatabase
+from sql_agent.errors import ConfigError
+from sql_agent.system.imports import without_gc
+from sql_agent.tracking.console import Ui
+
+
+def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
+    """The endpoint of OPENAI_API_BASE; None when that is not set, or when `named` is a folder of this machine.
+
+    `named` is the model of the command line, which wins over OPENAI_MODEL. Raises ConfigError when neither is there.
+    """
+    given = EndpointSettings()
+    if not given.base_url or (named and Path(named).exists()):
+        return None
+    model = named or given.model
+    if not model:
+        raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
+    key = given.api_key.get_secret_value() if given.api_key else "unused"
+    return ModelEndpoint(given.base_url, model, key, settings.agent.val_temperature, settings.agent.val_top_p)
+
+
+def describe_local(settings: Settings) -> str:
+    """The name of the model that `local_endpoint` serves."""
+    if settings.model:
+        return settings.model
+    trained = "after supervised fine-tuning" if settings.sft.steps else "as it is, without supervised fine-tuning"
+    return f"the embedded SmolLM2-135M-Instruct, {trained}"
+
+
+@contextmanager
+def local_endpoint(settings: Settings, database: SqliteDatabase, ui: Ui) -> Iterator[ModelEndpoint]:
+    """Serve the model of `settings` while inside: a folder as it is, the embedded one after `sft.steps` steps."""
+    # Only here, because asking another endpoint needs no torch.
+    with without_gc():
+        from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415
+        from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
+
+    service = serve_for_questions(settings, database, ui)
+    try:
+        yield ModelEndpoint(
+            service.base_url, MODEL_NAME, "unused", settings.agent.val_temperature, settings.agent.val_top_p
+        )
+    finally:
+        service.close()

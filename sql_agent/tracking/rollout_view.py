@@ -1,0 +1,148 @@
+"""Show one rollout on the terminal: question, queries with their rows, answer, reward and what it lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
+from sql_agent.tracking.wrapping import wrap
+
+_LABEL = 11  # columns of the label at the left
+_LEAST = 8  # columns of text, however narrow the terminal
+_ROWS_SHOWN = 5
+_CELL_CHARS = 300
+_FULL_MARKS = 1.1
+
+# What the criteria of the judge "reference" measure; those of other judges are named by the user's own rubric.
+_REFERENCE_CRITERIA = {
+    "facts": "how much of the reference it says",
+    "precision": "how much of what it says is right",
+    "grounded": "how much of it stands in rows that it queried",
+    "safety": "no promise without grounds, no fact turned into its opposite",
+    "format": "words, not raw rows, JSON or SQL",
+}
+
+
+def show_rollout(record: RolloutRecord, console: Console) -> None:
+    """Print `record` in lines of at most the console's width, no word broken that fits into a line."""
+    _field(console, "Question", record.question.question)
+    for number, call in enumerate(record.calls, 1):
+        _show_call(number, call, console)
+    _field(console, "Answer", record.answer or "(none)")
+    if record.outcome is not Outcome.ANSWERED:
+        _field(console, "Model", record.outcome.message)
+    if record.question.answer:
+        _field(console, "Reference", record.question.answer)
+    if record.reward is not None:
+        _show_reward(record.reward, record.calls, console)
+    elif record.dropped is not None:
+        _field(console, "Failed", str(record.dropped))
+    else:
+        _field(console, "Reward", "none: without a reference answer nothing is graded")
+
+
+def _show_call(number: int, call: QueryCall, console: Console) -> None:
+    _field(console, f"Query {number}", call.sql)
+    error = call.answer.error
+    if error is None:
+        _show_rows(call.answer, console)
+        return
+    _field(console, "Error", f"{error.message} ({error.kind})")
+    if error.hint:
+        _field(console, "Hint", error.hint)
+
+
+def _show_rows(answer: QueryAnswer, console: Console) -> None:
+    parts = [str(answer.count) if answer.count else "none"]
+    if answer.truncated:
+        parts.append("cut short by the limits on rows and characters")
+    shown = answer.records[:_ROWS_SHOWN]
+    if len(shown) < len(answer.records):
+        parts.append(f"the first {len(shown)} are shown")
+    _field(console, "Rows", ", ".join(parts))
+    if not shown:
+        return
+    rows = [[_cell(cell) for cell in row] for row in shown]
+    if _table_width(answer.columns, rows) <= console.width - _LABEL:
+        console.print(Padding(_table(answer.columns, rows), (0, 0, 0, _LABEL), expand=False))
+        return
+    for number, row in enumerate(rows, 1):
+        if len(rows) > 1:
+            _line(console, f"row {number}")
+        for column, cell in zip(answer.columns, row, strict=True):
+            _line(console, f"{column}: {cell}", hanging=2)
+
+
+def _cell(cell: Cell) -> str:
+    text = "NULL" if cell is None else str(cell)
+    if len(text) <= _CELL_CHARS:
+        return text
+    return f"{text[:_CELL_CHARS].rstrip()} … (the first {_CELL_CHARS} of {len(text):,} characters)"
+
+
+def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
+    """The width of `_table`, borders included; infinite when a cell holds line breaks or control characters."""
+    if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in rows for cell in row):
+        return float("inf")
+    widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+    return sum(widths) + 3 * len(widths) + 1
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=box.SQUARE)
+    for column in columns:
+        table.add_column(Text(column), no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _show_reward(reward: RewardParts, calls: Sequence[QueryCall], console: Console) -> None:
+    parts = f"rule {reward.rule:.1f} + judge {reward.judge:.3f}"
+    _field(console, "Reward", f"{reward.total:.3f} of {_FULL_MARKS} = {parts}")
+    if not reward.rule:
+        _field(console, "Rule", f"nothing, because {_no_rule_reward(calls)}")
+    if reward.judge < 1:
+        _field(console, "Judge", f"{reward.judge_name}: {_why_not_full(reward)}")
+
+
+def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
+    if not calls:
+        return "the model queried nothing"
+    answers = [call.answer for call in calls if call.answer.error is None]
+    if not answers:
+        return "no query succeeded"
+    if not any(answer.count for answer in answers):
+        return "no query found a row"
+    return "no row came from a table of the database"
+
+
+def _why_not_full(reward: RewardParts) -> str:
+    """The judge's reason, and those of its criteria that took something away."""
+    criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
+    if reward.judge_name == "reference":
+        lost = {name: value for name, value in criteria.items() if value < 1}
+        named = [f"{name} {value:.2f} ({_REFERENCE_CRITERIA.get(name, name)})" for name, value in lost.items()]
+    else:
+        named = [f"{name} {value:.2f}" for name, value in criteria.items()]
+    return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
+
+
+def _field(console: Console, label: str, text: str) -> None:
+    """Print `text` beside its label, later lines below the first."""
+    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
+        head = Text(("" if number else label).ljust(_LABEL), style="bold")
+        console.print(head + Text(line), soft_wrap=True)
+
+
+def _line(console: Console, text: str, *, hanging: int = 0) -> None:
+    """Print `text` without a label; later lines are indented by `hanging` more columns."""
+    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
+        console.print(Text(" " * (_LABEL + (hanging if number else 0)) + line), soft_wrap=True)

@@ -1,0 +1,292 @@
+"""`sql-agent ask` shows what a model did so that a person can read it, on whatever terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from sql_agent.cli.ask import language, main, parse_arguments
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import SqlAgentError
+from sql_agent.schemas import Question
+from sql_agent.tracking.run_log import RunLog
+from tests.support.chat_server import tool_call
+from tests.support.judge_server import Server, serving
+from tests.support.small_database import make_database
+
+SCRIPT = Path(__file__).resolve().parents[2] / "sql_agent" / "sqlagent_test.py"
+LONG = (
+    "Which of the many drugs in this database, whichever form they have and wherever they are sold, would somebody "
+    "with Disease 4 be given [first] by a physician who reads nothing but the table drugs_info?"
+)
+WIDE_SQL = (
+    "SELECT id, med_name, form, indication, component, status, 'a [bold] bracket' AS note FROM drugs_info WHERE id = 4"
+)
+FORM_SQL = "SELECT form FROM drugs_info WHERE med_name = 'Drug 4'"
+ANSWER = (
+    "The drug that is given [first] is Drug 4, because the table drugs_info names Disease 4 as its indication, and no "
+    "other row of the table does so with the same component."
+)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A model behind OPENAI_API_BASE."""
+    with serving() as server:
+        monkeypatch.setenv("OPENAI_API_BASE", server.url)
+        monkeypatch.setenv("OPENAI_MODEL", "scripted")
+        monkeypatch.setenv("OPENAI_API_KEY", "unused")
+        monkeypatch.delenv("COLUMNS", raising=False)
+        yield server
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return f"database.path={make_database(tmp_path / 'medical.db')}"
+
+
+def ask_for_real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        check=False, capture_output=True, text=True, timeout=120, env=os.environ | environment,
+    )  # fmt: skip
+
+
+def unwrapped(output: str) -> str:
+    return " ".join(output.split())
+
+
+def widest(output: str) -> int:
+    return max(map(cell_len, output.splitlines()))
+
+
+def test_a_question_of_ones_own_is_shown_in_80_columns_with_no_word_broken(server: Server, database: str) -> None:
+    server.script = [tool_call(WIDE_SQL), ANSWER]
+    result = ask_for_real(LONG, database)
+    assert result.returncode == 0, result.stderr
+    assert widest(result.stdout) <= 80
+    for text in (LONG, WIDE_SQL, ANSWER):
+        assert text in unwrapped(result.stdout)
+    assert "med_name: Drug 4" in result.stdout, "a row that is too wide for a table is shown as a record"
+    assert "note: a [bold] bracket" in result.stdout
+    assert "nothing is graded" in result.stdout
+    assert "Mean reward" not in result.stdout
+    assert "not medical advice" in result.stdout
+    first, *_ = result.stdout.splitlines()
+    assert first == f"Asking scripted at {server.url}"
+    assert server.requests[0]["messages"][-1]["content"] == LONG
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_the_width_of_the_terminal_is_used_as_it_is(
+    server: Server, database: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    server.script = [tool_call(WIDE_SQL), ANSWER]
+    assert main([LONG, database]) == 0
+    output = capsys.readouterr().out
+    assert columns - 15 < widest(output) <= columns
+    assert ANSWER in unwrapped(output)
+
+
+def test_rows_that_fit_are_a_table_and_a_long_cell_is_cut_and_said_so(
+    server: Server, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long_cell = "SELECT group_concat(med_name, ' ') AS names FROM drugs_info"
+    nulls = "SELECT med_name, form FROM drugs_info WHERE id IN (3, 4)"
+    server.script = [tool_call(nulls), tool_call("SELECT id FROM drugs_info"), tool_call(long_cell), "tablet"]
+    assert main(["Which forms are there?", database, "agent.max_turns=9", "database.max_chars=5000"]) == 0
+    output = capsys.readouterr().out
+    assert widest(output) <= 80
+    assert "│ Drug 3   │ NULL   │" in output
+    assert "Rows 20, cut short by the limits on rows and characters, the first 5 are shown" in unwrapped(output)
+    assert "… (the first 300 of 1,695 characters)" in unwrapped(output)
+    assert "Drug 129 …" in unwrapped(output) and "Drug 199" not in output
+
+
+def test_a_failed_query_is_shown_with_its_error_and_hint(
+    server: Server, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.script = [tool_call("SELECT forms FROM drugs_info"), "I do not know."]
+    assert main(["Which forms are there?", database]) == 0
+    output = unwrapped(capsys.readouterr().out)
+    assert "Error no such column: forms" in output
+    assert "Hint" in output and "drugs_info.form" in output
+
+
+@pytest.fixture
+def graded(tmp_path: Path) -> str:
+    question = Question(
+        id="1", question="Which form has Drug 4?", answer="tablet", task_type="drug_field",
+        sql=FORM_SQL,
+    )  # fmt: skip
+    (tmp_path / "val.jsonl").write_text(question.model_dump_json() + "\n", encoding="utf-8")
+    return f"--file={tmp_path / 'val.jsonl'}"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (["tablet"], ["Reward 0.000 of 1.1", "Rule nothing, because the model queried nothing",
+                      "Judge reference: no successful query"]),
+        ([tool_call("SELECT form FROM drugs_info WHERE id = 99999"), "tablet"],
+         ["Rule nothing, because no query found a row"]),
+        ([tool_call("SELECT 1"), "tablet"], ["Rule nothing, because no row came from a table of the database"]),
+        ([tool_call(FORM_SQL), "capsule"],
+         ["Reward 0.100 of 1.1", "Judge reference: says 0 of 1 facts; facts 0.00 (how much of the reference it says)"]),
+        ([tool_call(FORM_SQL)] * 9,
+         ["Answer (none)", "Model was still calling the tool when its turns were used up"]),
+        ([tool_call(FORM_SQL), "tablet"],
+         ["Reference tablet Reward 1.100 of 1.1 = rule 0.1 + judge 1.000 ─", "1.100 of 1.1 on 1 question."]),
+    ],
+    ids=["no query", "no rows", "no medical rows", "wrong answer", "too many turns", "full marks"],
+)  # fmt: skip
+def test_a_graded_answer_says_in_words_what_it_lost(
+    server: Server, database: str, graded: str, script: list[Any], expected: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    server.script = list(script)
+    assert main([graded, database]) == 0
+    output = capsys.readouterr().out
+    assert widest(output) <= 80
+    for words in expected:
+        assert words in unwrapped(output)
+
+
+def test_a_model_that_cannot_be_reached_is_a_failure_with_its_cause(server: Server, database: str) -> None:
+    server.script = [500]
+    result = ask_for_real("Which forms are there?", database)
+    assert result.returncode == 2
+    assert "InternalServerError" in unwrapped(result.stdout)
+    assert "error: 1 of 1 question could not be asked or graded" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_model_named_on_the_command_line_is_asked_at_the_endpoint(
+    server: Server, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["--model", "other"], ["model=other"]):
+        server.script = ["tablet"]
+        assert main(["Which forms are there?", database, *arguments]) == 0
+        assert capsys.readouterr().out.startswith(f"Asking other at {server.url}\n")
+        assert server.requests[-1]["model"] == "other"
+
+
+def test_a_folder_named_on_the_command_line_wins_over_the_endpoint(
+    server: Server, database: str, tiny_model_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = ["local.max_context=8192", "local.threads=1", "agent.max_tokens=8"]
+    assert main(["Which forms are there?", database, f"--model={tiny_model_folder}", *tiny]) == 0
+    assert unwrapped(capsys.readouterr().out).startswith(f"Asking {tiny_model_folder}, served on this machine")
+    assert server.requests == []
+
+
+def test_an_endpoint_without_a_model_is_refused(server: Server, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_MODEL")
+    with pytest.raises(SqlAgentError, match="OPENAI_MODEL"):
+        main(["Which forms are there?", database])
+
+
+def test_a_chinese_question_is_asked_in_chinese_and_not_wider_than_the_terminal(
+    server: Server, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = "布洛芬是什么剂型？" * 12
+    for flags, word in (([], "不构成医疗建议"), (["--lang=en"], "not medical advice"), (["lang=en"], "not medical")):
+        server.script = [tool_call("SELECT form FROM drugs_info WHERE med_name = '布洛芬'"), "片剂。" * 30]
+        assert main([question, database, *flags]) == 0
+        assert word in server.requests[-1]["messages"][0]["content"]
+        output = capsys.readouterr().out
+        assert widest(output) <= 80
+        assert question in "".join(output.split()), "no character is lost"
+        assert "│ 片剂 │" in output
+
+
+def test_what_has_an_equals_sign_and_no_space_is_a_setting_and_all_else_a_question() -> None:
+    arguments = parse_arguments(["What is 2 = 2?", "agent.max_turns=3", "--lang", "en", "Why?", "judge.name=llm"])
+    assert arguments.questions == ["What is 2 = 2?", "Why?"]
+    assert arguments.overrides == ["agent.max_turns=3", "judge.name=llm"]
+    assert language("Is 布洛芬 a drug?") == "zh"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([""], "a question is empty"),
+        (["Why?", "-n", "2"], "leave it out beside a question of your own"),
+        (["Why?", "--file=x"], "leave it out beside a question of your own"),
+        (["-n", "none"], "'none' is not a whole number from 1"),
+        (["--run=runs/x", "--file=x"], "not allowed with"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse_arguments(arguments)
+    assert exit_.value.code == 2
+    assert message in unwrapped(capsys.readouterr().err)
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_model_folder: Path, database: str) -> Path:
+    """What a run with one checkpoint leaves; its second question gained most."""
+    settings = load_settings(
+        [f"model={tiny_model_folder}", f"runs_dir={tmp_path / 'runs'}", "run_name=r", database, "lang=en",
+         "local.max_context=8192", "local.threads=1", "agent.max_tokens=8", "sft.steps=0"]
+    )  # fmt: skip
+    folder = RunLog.create(settings).folder
+    checkpoint = folder / "checkpoints" / "step-000003"
+    shutil.copytree(tiny_model_folder, checkpoint / "model")
+    (checkpoint / "state.json").write_text('{"step": 3}\n')
+    rewards = {0: (1.0, 0.2, 0.0), 3: (1.0, 0.9, 0.5)}
+    with (folder / "rollouts.jsonl").open("w", encoding="utf-8") as sink:
+        for step, judged in rewards.items():
+            for number, judge in enumerate(judged, 1):
+                question = Question(id=f"{number}", question=f"Question number {number}?", answer="tablet")
+                reward = {"rule": 0.1, "judge": judge, "judge_name": "reference", "criteria": {}, "reason": ""}
+                record = {"question": question.model_dump(mode="json"), "reward": reward}
+                sink.write(json.dumps({"step": step, "mode": "val", "record": record}) + "\n")
+        sink.write('{"step": 3, "mode": "train", "record": null}\n')
+        sink.write('{"step": 3, "mode": "val", "rec')
+    return folder
+
+
+def test_a_run_answers_the_question_that_gained_most_before_and_after_training(run: Path, server: Server) -> None:
+    result = ask_for_real("--run", str(run))
+    assert result.returncode == 0, result.stderr
+    output = unwrapped(result.stdout)
+    assert (
+        "no random one: of the 3 validation questions it gained most, from 0.300 at step 0 to 1.000 at step 3" in output
+    )
+    before, after = output.index("─ Before training ─"), output.index("─ After training ─")
+    assert before < output.index("Question number 2?") < after
+    assert output.count("Question number 2?") == 2
+    assert "Reward 0.000 before and 0.000 after training, of 1.1." in output
+    assert server.requests == [], "the models of the run are asked, not the endpoint"
+
+
+def test_a_run_of_the_verl_backend_names_the_export(run: Path) -> None:
+    (run / "checkpoints" / "step-000003").rename(run / "checkpoints" / "global_step_3")
+    result = ask_for_real("--run", str(run))
+    assert result.returncode == 2
+    assert "not Hugging Face folders" in result.stderr
+    assert f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT" in result.stderr
+
+
+def test_a_run_that_did_not_validate_twice_says_so(run: Path) -> None:
+    lines = (run / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
+    (run / "rollouts.jsonl").write_text("".join(f"{line}\n" for line in lines[:3]), encoding="utf-8")
+    with pytest.raises(SqlAgentError, match="two validations"):
+        main(["--run", str(run)])
+    with pytest.raises(SqlAgentError, match="holds no run"):
+        main(["--run", str(run.parent)])
