@@ -22,6 +22,7 @@ def check(folder: Path, database: Path, *flags: str) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.slow
 def test_a_sound_installation_passes_from_any_folder(tmp_path: Path) -> None:
     result = check(tmp_path, make_database(tmp_path / "medical.db"))
     assert result.returncode == 0, result.stdout + result.stderr

@@ -102,6 +102,7 @@ def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(argument
     assert "Traceback" not in refusal
 
 
+@pytest.mark.slow
 def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whole(
     arguments: list[str], tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def export(tmp_path: Path, tiny_model_folder: Path) -> Callable[..., subprocess.
     return partial(run_command, *command, PYTHONPATH=str(tmp_path / "site"))
 
 
+@pytest.mark.slow
 def test_an_export_merges_where_our_attention_is_known_and_leaves_a_model_that_needs_it_not(
     export: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

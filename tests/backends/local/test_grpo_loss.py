@@ -1,52 +1,13 @@
-"""The objective: what is better than its group is made likelier, within the clip, token by token."""
+"""What is better than its group is made likelier, within the clip, token by token."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sql_agent.backends.local.grpo_loss import clipped_loss, kl_penalty
-from sql_agent.rl.advantages import group_advantages
-from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import Drop, DropCause
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.3}
-
-
-def rollout(name: str, group: str, reward: float | None, dropped: Drop | None = None) -> FinishedRollout:
-    return FinishedRollout(name, group, None, reward, (), (), dropped)
-
-
-def advantages_of(rewards: list[float]) -> list[float]:
-    return list(group_advantages(rollout(str(i), "q", reward) for i, reward in enumerate(rewards)).values())
-
-
-@given(st.lists(st.floats(0, 1.1), min_size=2, max_size=16))
-def test_advantages_of_a_group_sum_to_zero_and_keep_its_order(rewards: list[float]) -> None:
-    advantages = advantages_of(rewards)
-    assert sum(advantages) == pytest.approx(0.0, abs=1e-6)
-    assert [a for _, a in sorted(zip(rewards, advantages, strict=True))] == sorted(advantages)
-
-
-def test_a_group_that_agrees_teaches_nothing() -> None:
-    assert advantages_of([0.7, 0.7, 0.7]) == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
-
-
-def test_advantages_compare_within_a_group_and_leave_out_what_was_dropped() -> None:
-    result = group_advantages(
-        [
-            rollout("a", "g", 1.0),
-            rollout("b", "g", 0.0),
-            rollout("c", "g", None, Drop(cause=DropCause.JUDGE)),
-            rollout("d", "h", 0.4),
-        ]
-    )
-    assert result["a"] == pytest.approx(0.7071, abs=1e-3)
-    assert result["b"] == -result["a"]
-    assert result["d"] == 0.0
-    assert "c" not in result
 
 
 def gradient(ratio: float, advantage: float, mask: float = 1.0) -> float:

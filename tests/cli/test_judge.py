@@ -1,0 +1,96 @@
+"""The command evaluates a judge and leaves tables, numbers, gradings and a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.judge import main
+from sql_agent.reward.meta_evaluation.dataset import LabelledCase, shipped
+
+
+def test_the_command_prints_tables_and_leaves_numbers_gradings_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--out", str(tmp_path / "night")]) == 0
+    printed = capsys.readouterr().out
+    assert f"0 of {len(shipped('attacks'))} earned more" in printed
+    assert "comparison" in printed
+    result = json.loads((tmp_path / "night" / "evaluation.json").read_text(encoding="utf-8"))
+    assert (result["judge"], result["labels_file"], result["failed"]) == ("reference", "labels", 0)
+    assert result["agreement"]["answers"] == result["labels"] >= 200
+    assert set(result["by_task_type"]) >= {"comparison", "unanswerable", "aggregate"}
+    assert set(result["by_lang"]) == {"en", "zh"}
+    for group in (result["agreement"], *result["by_task_type"].values()):
+        for values in group["measures"].values():
+            assert values["low"] <= values["value"] <= values["high"]
+    lines = (tmp_path / "night" / "gradings.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) == result["labels"] + result["attacks"]
+    assert {"set", "question_id", "task_type", "lang", "kind", "answer", "label", "score", "criteria", "reason"} <= set(
+        rows[0]
+    )
+    assert (tmp_path / "night" / "report.html").exists()
+    assert exits_cleanly(main, ["evaluate", "--out", str(tmp_path / "night")]) == 2, "results are not overwritten"
+
+
+def labels_file(tmp_path: Path, cases: list[LabelledCase]) -> str:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(f"{case.model_dump_json()}\n" for case in cases), encoding="utf-8")
+    return str(path)
+
+
+def without_facts(case: LabelledCase) -> LabelledCase:
+    """The same, but the reference judge can make nothing of it."""
+    question = case.question.model_copy(update={"answer": "; ;", "task_type": "drug_field"})
+    return case.model_copy(update={"question": question})
+
+
+def test_too_many_failures_end_the_command_with_1_and_leave_the_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [case for case in shipped("labels") if case.kind == "exact"][:20]
+    path = labels_file(tmp_path, [*good, *map(without_facts, good)])
+    assert exits_cleanly(main, ["evaluate", "--labels", path, f"runs_dir={tmp_path / 'runs'}"]) == 1
+    told = capsys.readouterr()
+    failed = f"20 of {40 + len(shipped('attacks'))} gradings failed"
+    assert failed in told.err
+    assert "judge.max_failed_share=0.05" in told.err
+    assert "has no reference facts" in told.out
+    (folder,) = (tmp_path / "runs").glob("judge-reference-*")
+    result = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    assert (result["agreement"]["answers"], result["agreement"]["failed"]) == (20, 20)
+    assert result["labels_file"] == "mine.jsonl"
+    patient = ["evaluate", "--labels", path, "--out", str(tmp_path / "b"), "judge.max_failed_share=0.5"]
+    assert exits_cleanly(main, patient) == 0
+    assert failed in capsys.readouterr().out
+
+
+def test_where_nothing_can_be_measured_a_dash_and_the_reason_stand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = [case.model_copy(update={"answer": "", "calls": ()}) for case in shipped("labels")]
+    assert main(["evaluate", "--labels", labels_file(tmp_path, silent), "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "– in all: all scores are 0.00" in printed
+    assert " nan " not in printed
+    text = (tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8")
+    spearman_in_all = json.loads(text)["agreement"]["measures"]["spearman"]
+    assert "NaN" not in text
+    assert spearman_in_all == {"value": None, "low": None, "high": None, "undefined": "all scores are 0.00"}
+    assert "all scores are 0.00" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [('{"answer": "x"}', "line 1: question"), ("not json", "line 1"), ("", "holds no labelled")]
+)
+def test_a_bad_file_is_named_with_its_line(
+    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "labels.jsonl"
+    path.write_text(line)
+    assert exits_cleanly(main, ["evaluate", "--labels", str(path)]) == 2
+    assert message in capsys.readouterr().err
