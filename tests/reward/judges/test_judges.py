@@ -137,7 +137,7 @@ async def test_a_panel_by_name(server: Server) -> None:
 
 
 async def test_the_reward_model_is_shown_question_and_answer_and_its_scale_becomes_zero_to_one(server: Server) -> None:
-    server.script = [503, {"score": 1.0}]  # type: ignore[list-item]
+    server.script = [503, {"score": 1.0}]
     asked = judge(server, name="reward-model", reward_model_range=(-3.0, 5.0))
     verdict = await asked.grade(case("pain"))
     assert (verdict.score, verdict.criteria["raw"], verdict.usage.requests) == (0.5, 1.0, 2)
