@@ -31,7 +31,7 @@ from sql_agent.reward.factory import judge_from_settings
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.tracking.console import Ui
-from sql_agent.tracking.largest_gain import largest_gain
+from sql_agent.tracking.largest_gain import Gain, largest_gain
 from sql_agent.tracking.rollout_view import show_rollout
 from sql_agent.tracking.run_log import last_checkpoint
 
@@ -124,19 +124,26 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> None:
     if not questions:
         gain = largest_gain(run)
         questions = [gain.question]
-        ui.say(
-            f"The question is no random one: of the {gain.questions} validation questions it gained most, from "
-            f"{gain.first:.3f} at step {gain.first_step} to {gain.last:.3f} at step {gain.last_step}."
-        )
+        ui.say(_why_this_question(gain))
     rewards = {
         title: _ask(questions, [title] * len(questions), chosen, None, ui)
         for title, chosen in (("Before training", before), ("After training", after))
     }
     if all(rewards.values()):
-        ui.say(
-            f"Reward {statistics.fmean(rewards['Before training']):.3f} before and "
-            f"{statistics.fmean(rewards['After training']):.3f} after training, of 1.1."
-        )
+        first, last = (f"{statistics.fmean(of_model):.3f}" for of_model in rewards.values())
+        training = "supervised fine-tuning and GRPO" if settings.sft.steps else "GRPO"
+        ui.say(f"Reward {first} before and {last} after {training}, of 1.1.")
+
+
+def _why_this_question(gain: Gain) -> str:
+    chosen = f"The question is no random one: of the {gain.questions} validation questions "
+    if gain.last > gain.first:
+        first, last = f"{gain.first:.3f} at step {gain.first_step}", f"{gain.last:.3f} at step {gain.last_step}"
+        return f"{chosen}it gained most, from {first} to {last}."
+    return (
+        f"{chosen}none gained from step {gain.first_step} to step {gain.last_step}, and it lost least and earned most, "
+        f"{gain.last:.3f}."
+    )
 
 
 def settings_of_run(run: Path, arguments: argparse.Namespace) -> Settings:

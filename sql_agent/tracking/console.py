@@ -50,7 +50,7 @@ class Ui:
         self.console.print(Text(text), soft_wrap=True)  # as it is: a path or a log line may hold square brackets
 
     def status(self, text: str) -> AbstractContextManager[Any]:
-        return self.console.status(text)
+        return self.console.status(Text(text))  # a path may hold square brackets
 
     @contextmanager
     def clock(self, text: str) -> Iterator[None]:

@@ -139,7 +139,9 @@ def _field(console: Console, label: str, text: str) -> None:
     """Print `text` beside its label, later lines below the first."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
         head = Text(("" if number else label).ljust(_LABEL), style="bold")
-        console.print(head + Text(line), soft_wrap=True)
+        shown = head + Text(line)
+        shown.rstrip()
+        console.print(shown, soft_wrap=True)
 
 
 def _line(console: Console, text: str, *, hanging: int = 0) -> None:

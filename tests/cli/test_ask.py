@@ -271,8 +271,20 @@ def test_a_run_answers_the_question_that_gained_most_before_and_after_training(r
     before, after = output.index("─ Before training ─"), output.index("─ After training ─")
     assert before < output.index("Question number 2?") < after
     assert output.count("Question number 2?") == 2
-    assert "Reward 0.000 before and 0.000 after training, of 1.1." in output
+    assert "Reward 0.000 before and 0.000 after GRPO, of 1.1." in output
     assert server.requests == [], "the models of the run are asked, not the endpoint"
+
+
+def test_a_run_without_a_gain_does_not_claim_one(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    text = (run / "rollouts.jsonl").read_text(encoding="utf-8").replace('"judge": 0.9', '"judge": 0.1')
+    (run / "rollouts.jsonl").write_text(text.replace('"judge": 0.5', '"judge": 0.0'), encoding="utf-8")
+    assert main(["--run", str(run)]) == 0
+    output = unwrapped(capsys.readouterr().out)
+    assert "none gained from step 0 to step 3, and it lost least and earned most, 1.100." in output
+    assert output.count("Question number 1?") == 2
 
 
 def test_a_run_of_the_verl_backend_names_the_export(run: Path) -> None:
