@@ -23,7 +23,6 @@ from sql_agent.data.medical.phrasing import HELD_OUT, Wording, wording
 from sql_agent.data.medical.prepare import ensure_sample
 from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.data.medical.questions.generate import count_by_type, make_questions
-from sql_agent.data.medical.questions.related import relations
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS, load_facts
 from sql_agent.data.medical.splits import SHARES
@@ -263,22 +262,6 @@ def test_search_in_memory_is_what_like_does() -> None:
         expected = [row[0] for row in connection.execute("SELECT id FROM t WHERE text LIKE ?", (f"%{text}%",))]
         assert [row.row_id for row in catalog.rows_with("drugs_info", "indication", text)] == expected
     connection.close()
-
-
-def test_a_join_that_says_more_than_the_text_is_left_out() -> None:
-    drugs: list[dict[str, object]] = [
-        {"id": 1, "med_name": "Amlodipine", "indication": "Hypertension; Gout"},
-        {"id": 2, "med_name": "Sildenafil", "indication": "pulmonary hypertension"},
-    ]
-    diseases: list[dict[str, object]] = [
-        {"id": 1, "disease_name": "Hypertension", "treatment": "Amlodipine; rest"},
-        {"id": 2, "disease_name": "Gout", "treatment": None},
-    ]
-    found = {(r.pool, r.disease.name): [drug.name for drug in r.drugs] for r in relations(tiny(drugs, diseases))}
-    assert found == {
-        ("disease_to_drugs", "Gout"): ["Amlodipine"],
-        ("treatment_to_drugs", "Hypertension"): ["Amlodipine"],
-    }
 
 
 def test_ambiguous_and_awkward_names_are_not_asked() -> None:

@@ -21,6 +21,8 @@ from sql_agent.schemas import Lang
 _AWKWARD = re.compile(r"[%_;；:：,，、\"“”\n\t]")
 # What separates items in one of the languages, and so cannot stand inside one.
 _BREAKS = re.compile(r"[;；\n]")
+# What separates the items of any text: of a list in one of the languages, and of a sentence.
+_ITEM_ENDS = re.compile(r"[;；,，、.。:：\n]")
 _CHINESE = re.compile(r"[一-鿿]")
 _MAX_NAME = {"en": 40, "zh": 20}
 # Where one column ends and the next begins; in no text of a database.
@@ -106,6 +108,15 @@ class Catalog:
                 length += len(piece)
             self._haystacks[table, column] = "".join(pieces), starts
         return self._haystacks[table, column]
+
+
+def holds_item(text: str, name: str) -> bool:
+    """Whether `text` holds `name` as a whole item: alone between two separators, compared as LIKE compares.
+
+    Chinese has no spaces between words, and an English name can be the end of a longer one ("hypertension" in
+    "pulmonary hypertension"), so nothing less shows that the text means this name.
+    """
+    return fold(name) in (item.strip() for item in _ITEM_ENDS.split(fold(text)))
 
 
 def read_catalog(path: Path, lang: Lang | None = None) -> Catalog:

@@ -1,11 +1,15 @@
-"""Questions that search a field for a keyword: which rows hold it, and how many."""
+"""Questions that search a field for a keyword: which rows hold it, and how many.
+
+A keyword is a whole item in every row that LIKE finds: '%头痛%' finds 偏头痛 and '%处方药%' finds 非处方药 too, and an
+answer that counts those is wrong.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from sql_agent.data.medical.questions.catalog import Entity
+from sql_agent.data.medical.questions.catalog import Entity, holds_item
 from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, evidence, in_list, name_evidence, quoted
 from sql_agent.data.medical.sample_facts import NAME_COLUMNS
 from sql_agent.database.schema import fold
@@ -13,7 +17,6 @@ from sql_agent.database.schema import fold
 MAX_COUNT = 20
 GROUP_SIZES = (3, 4, 5)
 _KEYWORD = {"en": re.compile(r"[A-Za-z0-9][A-Za-z0-9' -]{2,28}"), "zh": re.compile(r"[一-鿿A-Za-z0-9]{2,10}")}
-_DENIAL = r"(?:[非不无未]|\bnon-?\s?|\bnot\s|\bno\s)"
 # Sentences about the row itself are no place to search for a keyword.
 _NOT_SEARCHED = frozenset({"description", "overview"})
 
@@ -66,7 +69,7 @@ def _matches(source: Source) -> Iterator[Match]:
     source.rng.shuffle(candidates)
     for table, column, keyword in candidates[: 6 * source.wanted]:
         rows = source.catalog.rows_with(table, column, keyword)
-        if rows and all(row.askable and not _denied(row, column, keyword) for row in rows):
+        if rows and all(row.askable and _is_item(row, column, keyword) for row in rows):
             yield column, keyword, rows
 
 
@@ -88,7 +91,7 @@ def _count_among(source: Source, table: str, entities: list[Entity]) -> Draft | 
     # The item that most of the group share makes the better question: not every count is 1.
     keyword = max(items, key=lambda item: (len(_holding(group, column, item)), item))
     rows = _holding(group, column, keyword)
-    if any(_denied(row, column, keyword) for row in rows):
+    if not all(_is_item(row, column, keyword) for row in rows):
         return None
     return _count(source, column, keyword, rows, among=group)
 
@@ -97,9 +100,8 @@ def _holding(group: list[Entity], column: str, keyword: str) -> list[Entity]:
     return [entity for entity in group if fold(keyword) in fold(entity.values.get(column) or "")]
 
 
-def _denied(row: Entity, column: str, keyword: str) -> bool:
-    """Whether the row says the opposite: LIKE '%处方药%' finds 非处方药 too, and a count of both answers no one."""
-    return re.search(_DENIAL + re.escape(fold(keyword)), fold(row.values.get(column) or "")) is not None
+def _is_item(row: Entity, column: str, keyword: str) -> bool:
+    return holds_item(row.values.get(column) or "", keyword)
 
 
 def _count(source: Source, column: str, keyword: str, rows: list[Entity], among: list[Entity]) -> Draft:
