@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -52,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in self.server.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data)
+        with suppress(ConnectionError):  # a client that has given up waiting
+            self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
         pass

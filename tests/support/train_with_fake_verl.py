@@ -1,4 +1,4 @@
-"""train_sql_agent.py with `tests.support.fake_verl` in verl's place: python tests/train_with_fake_verl.py ARGUMENTS"""
+"""Run train_sql_agent.py with `tests.support.fake_verl` in place of verl: takes the same arguments."""
 
 from __future__ import annotations
 
