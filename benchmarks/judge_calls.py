@@ -27,7 +27,7 @@ from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.rubric import load_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question, Usage
 
-_ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, medical=True)
+_ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, from_tables=True)
 
 
 def case(number: int) -> JudgeCase:

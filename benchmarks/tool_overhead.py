@@ -15,7 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from sql_agent.agent.tools import QueryTool
-from sql_agent.database import Limits, SqliteDatabase, open_database
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.schemas import QueryLimits
 
 # What a trained model sends: look-ups by name or id, keyword searches, comparisons, counts, joins, WITH.
 TEMPLATES = {
@@ -83,7 +85,7 @@ async def _timed_tool(tool: QueryTool, sql: str) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def _timed_bare(connection: sqlite3.Connection, sql: str, limits: Limits) -> float:
+def _timed_bare(connection: sqlite3.Connection, sql: str, limits: QueryLimits) -> float:
     start = time.perf_counter()
     cursor = connection.execute(sql)
     cursor.fetchmany(limits.max_rows + 1)
@@ -111,7 +113,7 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"SQLite {sqlite3.sqlite_version}, sqlglot {version('sqlglot')}; no statement is repeated"
     )
-    with open_database(arguments.database) as database:
+    with open_database(arguments.database, SCHEMA) as database:
         bare = sqlite3.connect(f"{arguments.database.absolute().as_uri()}?mode=ro", uri=True)
         report(asyncio.run(measure(database, bare, arguments.rounds)))
         bare.close()

@@ -18,14 +18,13 @@ from typing import Any
 import pandas as pd
 from verl_runs import arguments_parser, dotted, median, steps_of, through_lightning
 
-from sql_agent.agent.agent import instructions
 from sql_agent.backends.verl.algorithm import typed
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.question_files import load_questions
-from sql_agent.database.factory import database_from_settings
+from sql_agent.data.task import load_task
 
 HERE = Path(__file__).resolve().parent
 STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
@@ -49,8 +48,9 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     folder.mkdir(parents=True, exist_ok=True)
     assert settings.data.train_file is not None, "--train-file is required"
     questions = load_questions(settings.data.train_file)
-    with database_from_settings(settings) as database:
-        system = instructions(settings.lang, database.schema.columns)
+    task = load_task(settings.task)
+    with task.open_database(settings) as database:
+        system = task.instructions(settings.lang, database.schema.columns)
     for name in ("train", "val"):
         path = folder / "data" / f"{name}.parquet"
         write_dataset(questions if name == "train" else questions[:8], path, "train" if name == "train" else "val")

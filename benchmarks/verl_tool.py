@@ -11,7 +11,8 @@ from verl.tools.function_tool import function_tool
 
 from sql_agent.agent.tools import QueryTool
 from sql_agent.backends.policy.sft import tool_schema
-from sql_agent.database import Limits, SqliteDatabase, open_database
+from sql_agent.data.medical.task import TASK
+from sql_agent.database import SqliteDatabase, open_database
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.reference.judge import grade
 from sql_agent.schemas import Question
@@ -19,10 +20,10 @@ from sql_agent.schemas import Question
 
 @cache
 def _database() -> SqliteDatabase:
-    return open_database(Path(os.environ["BENCH_DB"]), Limits())
+    return open_database(Path(os.environ["BENCH_DB"]), TASK.schema)
 
 
-@function_tool("query_database_by_sql", schema=tool_schema(_database()))  # type: ignore[untyped-decorator]
+@function_tool("query_database_by_sql", schema=tool_schema(TASK, _database()))  # type: ignore[untyped-decorator]
 async def query_database_by_sql(sql: str) -> str:
     """Run one SELECT."""
     return await QueryTool(_database())(sql)

@@ -1,1 +1,1 @@
-"""Train a small language model to answer medical questions by searching a database with SQL."""
+"""Train a small language model to answer questions by searching a database with SQL."""

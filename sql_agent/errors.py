@@ -41,7 +41,7 @@ class ConfigError(SqlAgentError, ValueError):
 
 
 class DatabaseFileError(SqlAgentError, ValueError):
-    """The database is missing, empty, or does not have the medical tables."""
+    """The database is missing, empty, or lacks tables or columns that the task needs."""
 
 
 class QueryError(SqlAgentError, ValueError):

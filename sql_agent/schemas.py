@@ -8,15 +8,6 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 Lang = Literal["zh", "en"]
-TaskType = Literal[
-    "drug_field",
-    "disease_field",
-    "comparison",
-    "keyword_search",
-    "aggregate",
-    "disease_to_drugs",
-    "unanswerable",
-]
 Cell = str | int | float | None
 
 
@@ -39,7 +30,8 @@ class Question(Record):
     """One question with its reference answer.
 
     `answer` holds the reference facts only, separated by "; " (English) or "；" (Chinese): a judge splits it into
-    facts. `task_type` is None for data that a user brought without one.
+    facts. `task_type` is any name by which results are told apart, or None; "unanswerable" means that the database
+    does not hold the answer.
     """
 
     id: str
@@ -48,7 +40,15 @@ class Question(Record):
     lang: Lang = "en"
     sql: str | None = None
     evidence: tuple[Evidence, ...] = ()
-    task_type: TaskType | None = None
+    task_type: str | None = None
+
+
+class QueryLimits(Record):
+    """Caps on one query: seconds it may run, records returned, and characters of all their cells together."""
+
+    deadline_s: float = Field(default=2.0, gt=0)
+    max_rows: int = Field(default=50, ge=1)
+    max_chars: int = Field(default=4000, ge=100)
 
 
 class QueryFailure(Record):
@@ -63,7 +63,7 @@ class QueryAnswer(Record):
     """What `query_database_by_sql` tells the model. Either `error` is set or the other fields hold the rows.
 
     `count` is the number of records returned, `truncated` says that a cap on rows or characters cut them, and
-    `medical` (never shown to the model) that at least one returned column comes from a medical table.
+    `from_tables` (never shown to the model) that at least one returned column comes from a table of the schema.
     """
 
     status: Literal["ok", "error"]
@@ -72,7 +72,7 @@ class QueryAnswer(Record):
     count: int = 0
     truncated: bool = False
     error: QueryFailure | None = None
-    medical: bool = False
+    from_tables: bool = False
 
 
 class QueryCall(Record):

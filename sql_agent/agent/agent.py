@@ -7,12 +7,8 @@ import os
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing calls home over the network
 
 import time
-import tomllib
-from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 import httpx2
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
@@ -21,6 +17,7 @@ from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 
 from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.config.settings import AgentSettings
+from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
 from sql_agent.schemas import Lang, Outcome, QueryCall
 
@@ -50,32 +47,11 @@ class AgentRun:
     seconds: float
 
 
-def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
-    """The system prompt in `lang`, with the tables and columns that the database really has."""
-    text = _prompt_file(f"agent.{lang}.txt")
-    meanings = _column_meanings(lang)
-    lines = []
-    for table, columns in schema.items():
-        known = meanings.get(table, {})
-        described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
-        lines.append(f"{table}({described})")
-    return text.replace("{tables}", "\n".join(lines)).strip()
-
-
-@cache
-def _prompt_file(name: str) -> str:
-    return files("sql_agent.data.medical").joinpath("prompts", name).read_text(encoding="utf-8")
-
-
-@cache
-def _column_meanings(lang: Lang) -> dict[str, dict[str, str]]:
-    return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
-
-
 async def run_agent(
     question: str,
     *,
     lang: Lang,
+    task: Task,
     database: SqliteDatabase,
     endpoint: ModelEndpoint,
     settings: AgentSettings,
@@ -100,8 +76,8 @@ async def run_agent(
         )
         agent = Agent(
             name="sql_agent",
-            instructions=instructions(lang, database.schema.columns),
-            tools=[function_tool(tool)],
+            instructions=task.instructions(lang, database.schema.columns),
+            tools=[function_tool(tool, task.tool_description)],
             model=_CountingModel(endpoint.model, client, turns),
             model_settings=ModelSettings(
                 temperature=endpoint.temperature, top_p=endpoint.top_p, max_tokens=settings.max_tokens

@@ -6,14 +6,16 @@ from openai import DefaultAsyncHttpxClient, OpenAIError
 
 from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
 from sql_agent.config.settings import Settings
+from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RolloutRecord, Usage
 
 
-async def run_rollout(
+async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in which they act
     question: Question,
+    task: Task,
     endpoint: ModelEndpoint,
     database: SqliteDatabase,
     judge: Judge | None,
@@ -21,7 +23,7 @@ async def run_rollout(
     *,
     http_client: DefaultAsyncHttpxClient | None = None,
 ) -> RolloutRecord:
-    """Run the agent on `question` and grade it. A failed judge or endpoint gives a record with `dropped` set.
+    """Run the agent on `question` of `task` and grade it. A failed judge or endpoint gives a record with `dropped` set.
 
     Without a `judge` nothing is graded, as for a question that has no reference answer: `reward` is None then too.
     `http_client` lets many rollouts share their connections.
@@ -31,6 +33,7 @@ async def run_rollout(
         run = await run_agent(
             question.question,
             lang=question.lang,
+            task=task,
             database=database,
             endpoint=endpoint,
             settings=settings.agent,
@@ -38,7 +41,8 @@ async def run_rollout(
         )
         if judge is None:
             return _record(question, run)
-        reward, usage = await score(JudgeCase(question=question, answer=run.answer, calls=run.calls), judge)
+        case = JudgeCase(question=question, answer=run.answer, calls=run.calls)
+        reward, usage = await score(case, judge, task.rule)
     except JudgeError as error:
         record = _record(question, run, dropped=Drop(cause=DropCause.JUDGE, detail=error.message))
         return record.model_copy(update={"judge_usage": error.usage or Usage()})

@@ -13,7 +13,6 @@ from sql_agent.database import SqliteDatabase
 from sql_agent.schemas import QueryAnswer, QueryCall, QueryFailure
 
 TOOL_NAME = "query_database_by_sql"
-DESCRIPTION = "Run one read-only SQLite SELECT on the medical tables drugs_info and disease and get the rows as JSON."
 
 _PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -63,8 +62,8 @@ def answer_json(answer: QueryAnswer) -> str:
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def function_tool(tool: QueryTool) -> agents.FunctionTool:
-    """The tool as openai-agents wants it.
+def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
+    """The tool as openai-agents wants it; `description` is the task's.
 
     Built by hand because the library's own wrapper answers malformed arguments with a fixed "An error occurred"
     and never tells us; here the model gets the reason and the call is recorded.
@@ -78,7 +77,7 @@ def function_tool(tool: QueryTool) -> agents.FunctionTool:
         return await tool(sql)
 
     return agents.FunctionTool(
-        name=TOOL_NAME, description=DESCRIPTION, params_json_schema=_PARAMETERS, on_invoke_tool=invoke
+        name=TOOL_NAME, description=description, params_json_schema=_PARAMETERS, on_invoke_tool=invoke
     )
 
 

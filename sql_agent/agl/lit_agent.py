@@ -10,10 +10,9 @@ from openai import DefaultAsyncHttpxClient
 from sql_agent.agent.agent import ModelEndpoint, shared_client
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.config.settings import Settings
+from sql_agent.data.task import load_task
 from sql_agent.database import SqliteDatabase
-from sql_agent.database.factory import database_from_settings
 from sql_agent.reward import Judge
-from sql_agent.reward.factory import judge_from_settings
 from sql_agent.schemas import Question
 
 RESOURCE = "main_llm"
@@ -29,6 +28,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._settings = settings
+        self._task = load_task(settings.task)
         self._database: SqliteDatabase | None = None
         self._judge: Judge | None = None
         self._http: DefaultAsyncHttpxClient | None = None
@@ -57,10 +57,10 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         )
         if self._database is None or self._judge is None or self._http is None:
             # Opened in the runner process, because a SQLite connection must not be used after a fork.
-            self._database, self._judge = database_from_settings(self._settings), judge_from_settings(self._settings)
+            self._database, self._judge = self._task.open_database(self._settings), self._task.judge(self._settings)
             self._http = shared_client()
         record = await run_rollout(
-            question, endpoint, self._database, self._judge, self._settings, http_client=self._http
+            question, self._task, endpoint, self._database, self._judge, self._settings, http_client=self._http
         )
         spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
         if record.reward:

@@ -16,8 +16,8 @@ from sql_agent.agl.store import cancel_stale_rollouts
 from sql_agent.backends.stall import describe_stalled
 from sql_agent.backends.step_monitor import StepMonitor
 from sql_agent.config.settings import Settings
+from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
-from sql_agent.reward.factory import group_judge_from_settings
 from sql_agent.rl.group_ranking import GroupBarrier
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.scheduler import RolloutScheduler
@@ -88,7 +88,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             span_deadline_s=runner.span_deadline_s,
         )
         self._watch = asyncio.create_task(self._scheduler.watch())
-        judge = group_judge_from_settings(self._settings)
+        judge = load_task(self._settings.task).group_judge(self._settings)
         return RetryingScheduler(
             self._scheduler,
             retries=runner.rollout_retries,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sql_agent.config.settings import Settings
+from sql_agent.data.task import load_task
 from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.metrics import count_judge_failures, drop_reasons, informative_groups, summary
@@ -52,6 +53,7 @@ class StepMonitor:
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val_questions: int) -> None:
         self._settings = settings
+        self._task_metrics = load_task(settings.task).metrics
         self._log = log
         self._ui = ui
         self._expected: dict[Mode, int] = {
@@ -92,7 +94,7 @@ class StepMonitor:
         entry = self._entries.pop(("val", step), None)
         if entry is None:
             return
-        measured = summary(entry.finished, enqueued=entry.enqueued)
+        measured = summary(entry.finished, enqueued=entry.enqueued, task_metrics=self._task_metrics)
         self._log.rollouts(step, "val", entry.finished)
         self._log.validation(step, measured, questions=self._expected["val"])
         self._ui.validation(step, measured, questions=self._expected["val"])
@@ -103,7 +105,7 @@ class StepMonitor:
         In verl's asynchronous trainer modes some groups still run when a step ends; they are counted in a later step.
         """
         entry = self._take_ended(step)
-        measured = summary(entry.finished, enqueued=entry.enqueued) | dict(update)
+        measured = summary(entry.finished, enqueued=entry.enqueued, task_metrics=self._task_metrics) | dict(update)
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)

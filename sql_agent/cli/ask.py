@@ -20,14 +20,11 @@ from rich.text import Text
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
-from sql_agent.cli.parser import NOT_ADVICE, help_text, positive
-from sql_agent.config.default_paths import question_file
+from sql_agent.cli.parser import help_text, positive
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.medical.prepare import ensure_sample
 from sql_agent.data.question_files import load_questions
-from sql_agent.database.factory import database_from_settings
+from sql_agent.data.task import load_task
 from sql_agent.errors import DataError, TrainingError
-from sql_agent.reward.factory import judge_from_settings
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.tracking.console import Ui
@@ -89,12 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Ask, print, and return 0. Raises TrainingError when a question could not be asked or graded."""
     arguments = parse_arguments(argv)
     ui = Ui(wraps=True)
-    (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
-    ui.say(NOT_ADVICE)
+    settings = (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
+    ui.say(load_task(settings.task).disclaimer)
     return 0
 
 
-def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> None:
+def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
+    """Ask what the command line says; returns the settings that it led to."""
     settings = load_settings(arguments.overrides, flags=_flags(arguments))
     if arguments.questions and "lang" not in settings.model_fields_set:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
@@ -103,17 +101,20 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> None:
         ui.say(f"Asking {remote.model} at {remote.base_url}")
     else:
         ui.say(f"Asking {describe_local(settings)}, served on this machine")
-    ensure_sample(settings, ui.say)
+    task = load_task(settings.task)
+    task.prepare(settings, ui.say)
     questions = own_questions(arguments.questions, settings) or evenly_spaced(
-        load_questions(arguments.file or question_file(settings, "val")), arguments.count or _QUESTIONS
+        load_questions(arguments.file or task.question_file(settings, "val")), arguments.count or _QUESTIONS
     )
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
     rewards = _ask(questions, titles, settings, remote, ui)
     if rewards:
         ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of 1.1 on {_questions(len(rewards))}.")
+    return settings
 
 
-def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> None:
+def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
+    """Ask the models of a run; returns its settings."""
     run: Path = arguments.run
     settings = settings_of_run(run, arguments)
     trained = arguments.model or last_checkpoint(run)
@@ -133,6 +134,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> None:
         first, last = (f"{statistics.fmean(of_model):.3f}" for of_model in rewards.values())
         training = "supervised fine-tuning and GRPO" if settings.sft.steps else "GRPO"
         ui.say(f"Reward {first} before and {last} after {training}, of 1.1.")
+    return settings
 
 
 def _why_this_question(gain: Gain) -> str:
@@ -178,15 +180,16 @@ def _ask(
 
     Raises TrainingError when the model or the judge failed on some of them, after all were asked.
     """
-    with database_from_settings(settings) as database:
+    task = load_task(settings.task)
+    with task.open_database(settings) as database:
         # A question without a reference answer needs no judge, and then no judge's key either.
-        judge = judge_from_settings(settings, alone=True) if any(q.answer for q in questions) else None
+        judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
 
         async def ask(endpoint: ModelEndpoint) -> list[RolloutRecord]:
             records = []
             for question, title in zip(questions, titles, strict=True):
                 with ui.status(f"Asking: {title}"):
-                    records.append(await run_rollout(question, endpoint, database, judge, settings))
+                    records.append(await run_rollout(question, task, endpoint, database, judge, settings))
                 ui.console.rule(Text(title))
                 show_rollout(records[-1], ui.console)
             return records

@@ -74,30 +74,30 @@ def check_opentelemetry() -> Check:
 
 
 def check_database() -> Check:
-    from sql_agent.config.default_paths import database_path
     from sql_agent.config.settings import load_settings
-    from sql_agent.database.factory import database_from_settings
+    from sql_agent.data.task import load_task
     from sql_agent.errors import SqlAgentError
 
     try:
         settings = load_settings()
-        with database_from_settings(settings) as database:
-            counts = [database.query(f"SELECT COUNT(*) FROM {t}").records[0][0] for t in ("drugs_info", "disease")]
+        with load_task(settings.task).open_database(settings) as database:
+            counts = {t: database.query(f"SELECT COUNT(*) FROM {t}").records[0][0] for t in database.schema.columns}
     except SqlAgentError as error:
         return Check("database", error.message, "fail", error.hint or "")
-    return Check("database", f"{database_path(settings)}: {counts[0]} drugs, {counts[1]} diseases", "ok")
+    rows = ", ".join(f"{count} rows in {table}" for table, count in counts.items())
+    return Check("database", f"{database.path}: {rows}", "ok")
 
 
 def check_judge(*, online: bool) -> Check:
     from sql_agent.config.settings import load_settings
+    from sql_agent.data.task import load_task
     from sql_agent.errors import SqlAgentError
     from sql_agent.reward import JudgeCase
-    from sql_agent.reward.factory import judge_from_settings
     from sql_agent.schemas import Question
 
     try:
         settings = load_settings()
-        judge = judge_from_settings(settings)
+        judge = load_task(settings.task).judge(settings)
         if settings.judge.name == "reference" or online:
             case = JudgeCase(question=Question(id="check", question="What is it for?", answer="pain"), answer="pain")
             asyncio.run(judge.grade(case))

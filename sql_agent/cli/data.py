@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from sql_agent.cli.parser import help_text, positive
-from sql_agent.config.default_paths import questions_folder, sample_path
-from sql_agent.data.medical.prepare import make_question_files
+from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
+from sql_agent.data.medical.questions.draft import TaskType
 from sql_agent.data.medical.questions.generate import count_by_type
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
-from sql_agent.schemas import Lang, Question, TaskType
+from sql_agent.schemas import Lang, Question
 from sql_agent.tracking.console import open_console
 
 _DESCRIPTION = """\
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _build(lang: Lang, path: Path, console: Console) -> None:
     counts = build_database(load_facts(), lang, path)
-    console.print(f"{path}: {counts['drugs_info']} drugs, {counts['disease']} diseases", soft_wrap=True)
+    console.print(f"{path}: {', '.join(f'{count} rows in {table}' for table, count in counts.items())}", soft_wrap=True)
 
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:

@@ -15,8 +15,8 @@ from sql_agent.cli import rescale
 from sql_agent.cli.exit_codes import print_error
 from sql_agent.cli.parser import help_text
 from sql_agent.config.settings import load_settings
+from sql_agent.data.task import load_task
 from sql_agent.errors import JudgeError
-from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
 from sql_agent.reward.meta_evaluation.evaluate import (
     Evaluation,
@@ -92,7 +92,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     Returns 1 when more gradings failed than `judge.max_failed_share` allows.
     """
     settings = load_settings(arguments.overrides)
-    judge = judge_from_settings(settings, alone=True)
+    judge = load_task(settings.task).judge(settings, alone=True)
     labels, attacks = _cases(arguments.labels), _cases(arguments.attacks)
     folder = new_folder(arguments.out, settings.runs_dir, judge.name)
     ui = Ui()

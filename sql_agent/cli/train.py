@@ -15,15 +15,12 @@ from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_environment
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
-from sql_agent.cli.parser import NOT_ADVICE, help_text
-from sql_agent.config.default_paths import question_file
+from sql_agent.cli.parser import help_text
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.medical.prepare import ensure_sample
 from sql_agent.data.question_files import load_questions
-from sql_agent.database.factory import database_from_settings
+from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
-from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.meta_evaluation.trust import check_trust
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Question
@@ -149,8 +146,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     store = arguments.external_store_address
     run_role = RunRole(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
     ui = Ui()
-    ensure_sample(settings, ui.say)
-    train, val, judge = check_before_start(settings)
+    task = load_task(settings.task)
+    task.prepare(settings, ui.say)
+    train, val, judge = check_before_start(settings, task)
     if store:
         check_store(store)
     warning = check_trust(judge, settings.judge)
@@ -178,10 +176,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         ui.say(f"Interrupted. To go on: the same command with --resume run_name={log.folder.name}")
         return INTERRUPTED
     _conclude(ui, log, report, verl=settings.backend == "verl")
+    ui.say(task.disclaimer)
     return 0
 
 
-def check_before_start(settings: Settings) -> tuple[list[Question], list[Question], Judge]:
+def check_before_start(settings: Settings, task: Task) -> tuple[list[Question], list[Question], Judge]:
     """Open everything once, so that a wrong path or key is said now.
 
     Returns the questions to train and to validate on, and the judge. Raises a SqlAgentError for what is missing or
@@ -190,10 +189,10 @@ def check_before_start(settings: Settings) -> tuple[list[Question], list[Questio
     check_opentelemetry()
     if settings.backend == "verl":
         _check_verl(settings)
-    database_from_settings(settings).close()
-    judge = judge_from_settings(settings)
-    train = load_questions(question_file(settings, "train"))
-    val = load_questions(question_file(settings, "val"))
+    task.open_database(settings).close()
+    judge = task.judge(settings)
+    train = load_questions(task.question_file(settings, "train"))
+    val = load_questions(task.question_file(settings, "val"))
     shared = {q.question for q in train} & {q.question for q in val}
     if shared:
         raise ConfigError(
@@ -224,7 +223,6 @@ def _conclude(ui: Ui, log: RunLog, report: Path, *, verl: bool) -> None:
         ui.say(f"See it:   sql-agent ask --run {log.folder}")
     ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
     ui.say(f"Report:   {report}")
-    ui.say(NOT_ADVICE)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, Vali
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sql_agent.config.paths import ENV_FILES, RUNS, VAR
-from sql_agent.database.limits import Limits
-from sql_agent.schemas import Lang
+from sql_agent.schemas import Lang, QueryLimits
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -229,6 +228,7 @@ class Settings(Section):
     """What is trained, where it runs and where its results go. `load_settings` builds this."""
 
     lang: Lang = Field("en", description="language of the sample that is used when no database is named")
+    task: str = Field("medical", description="what is asked about: medical, or package.module:NAME of your own Task")
     model: str = Field("", description="Hugging Face folder or id; empty takes the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
         "auto", description="where to train; auto takes verl where it is installed and a GPU is there, else local"
@@ -246,9 +246,9 @@ class Settings(Section):
     local: LocalSettings = LocalSettings()
     verl: VerlSettings = VerlSettings()
 
-    def database_limits(self) -> Limits:
+    def database_limits(self) -> QueryLimits:
         """Return the limits of one query, as the database takes them."""
-        return Limits(
+        return QueryLimits(
             deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
         )
 

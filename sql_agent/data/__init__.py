@@ -1,1 +1,1 @@
-"""The sample facts, the database built from them, and questions with gold SQL over any medical database."""
+"""Tasks and question files. `medical/` is the first task: facts, the sample built from them, and questions."""

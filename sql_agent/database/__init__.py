@@ -1,16 +1,16 @@
-"""Read-only access to the medical database: a guard in front, limits behind."""
+"""Read-only access to a database: a guard in front, limits behind. Which tables may be read is handed in."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sql_agent.database.limits import Limits
-from sql_agent.database.schema import MEDICAL_TABLES
+from sql_agent.database.schema import RequiredSchema
 from sql_agent.database.sqlite import SqliteDatabase
+from sql_agent.schemas import QueryLimits
 
-__all__ = ["MEDICAL_TABLES", "Limits", "SqliteDatabase", "open_database"]
+__all__ = ["RequiredSchema", "SqliteDatabase", "open_database"]
 
 
-def open_database(path: str | Path, limits: Limits | None = None) -> SqliteDatabase:
-    """Open the SQLite database at `path`. Raises DatabaseFileError when it is not a filled medical database."""
-    return SqliteDatabase(path, limits)
+def open_database(path: str | Path, required: RequiredSchema, limits: QueryLimits | None = None) -> SqliteDatabase:
+    """Open the SQLite database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
+    return SqliteDatabase(path, required, limits)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from sql_agent.database import allowed
-from sql_agent.database.limits import Limits
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
+from sql_agent.schemas import QueryLimits
 
 # The first pattern found in SQLite's message decides; {table}, {column} and {function} are filled in below.
 _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
@@ -15,7 +15,7 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
     (re.compile(r"no such column: (?P<column>.+)"), "unknown_column", "{column}"),
     (re.compile(r"no such table: (?P<table>.+)"), "unknown_table", "{table}"),
     (re.compile(r"(?:no such|use) function: (?P<function>.+)"), "forbidden_function", "{function}"),
-    (re.compile(r"prohibited|not authorized"), "forbidden_table", "only {tables} may be read"),
+    (re.compile(r"prohibited|not authorized"), "forbidden_table", "{tables}"),
     (re.compile(r"^ambiguous column name"), "failed", "write the table's name or alias before the column"),
     (
         re.compile(r"too big|too complex|too many|too large|out of memory|stack overflow|too deep"),
@@ -30,7 +30,7 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
 )
 
 
-def from_sqlite(error: BaseException, schema: Schema, limits: Limits) -> QueryError:
+def from_sqlite(error: BaseException, schema: Schema, limits: QueryLimits) -> QueryError:
     """The QueryError for an exception of the sqlite3 module; SQLite's message is kept."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     for pattern, kind, hint in _RULES:
@@ -50,4 +50,4 @@ def _filled(hint: str | None, found: dict[str, str], schema: Schema) -> str | No
         return schema.nearest_table(found["table"])
     if "function" in found:
         return allowed.FUNCTION_HINTS.get(fold(found["function"]))
-    return hint.format(tables=" and ".join(schema.columns)) if hint else None
+    return hint.format(tables=schema.only_these) if hint else None

@@ -1,4 +1,4 @@
-"""Decides whether a statement may run: one SELECT over the two medical tables, made of known parts only."""
+"""Decide whether a statement may run: one SELECT over the tables of the schema, made of known parts only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {
     "syntax": "not SQL that SQLite can read",
     "not_select": "something else than SELECT or WITH ... SELECT",
     "multiple_statements": "more than one statement",
-    "forbidden_table": "a table other than the medical ones",
+    "forbidden_table": "a table that is not part of the schema",
     "forbidden_function": "a function that is not on the list of harmless ones",
     "unknown_table": "a table that the database does not have",
     "unknown_column": "a column that the database does not have",
@@ -43,14 +43,14 @@ _CALLS = (exp.Anonymous, exp.Like, exp.Glob)
 
 @dataclass(frozen=True)
 class CheckedQuery:
-    """A statement that may run. `medical`: an output column comes from a medical table or counts its rows.
+    """A statement that may run. `from_tables`: an output column comes from a table of the schema or counts its rows.
 
     `sql` is the statement without comments, with double-quoted texts turned into real ones. `ctes` are the names
     of its WITH queries.
     """
 
     sql: str
-    medical: bool
+    from_tables: bool
     ctes: frozenset[str]
 
 
@@ -86,7 +86,7 @@ def _check(sql: str, schema: Schema) -> CheckedQuery:
         raise QueryError("too_complex", "the statement is nested too deeply", hint="simplify the statement") from None
     if scopes.tables_seen != sum(isinstance(node, exp.Table) for node in nodes):
         raise QueryError("syntax", "a table name stands where none is expected", hint="use a plain SELECT")
-    return CheckedQuery(_with_real_texts(text, nodes, schema), relation.medical, frozenset(scopes.ctes))
+    return CheckedQuery(_with_real_texts(text, nodes, schema), relation.from_tables, frozenset(scopes.ctes))
 
 
 def _parse(text: str) -> exp.Expr:

@@ -1,14 +1,12 @@
-"""Opens a SQLite file read-only and says clearly when it is not a medical database."""
+"""Open a SQLite file read-only, and check that it has the tables that are required."""
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
 
-from sql_agent.database.schema import MEDICAL_TABLES, REQUIRED_COLUMNS, Schema, fold
+from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError
-
-BUILD_HINT = "run: sql-agent data build --lang en"
 
 # No function can be interrupted halfway, so no value may grow to where one call takes long (0.02 s at this size).
 MAX_VALUE_BYTES = 100_000
@@ -44,37 +42,42 @@ def read_only_connection(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def read_schema(path: Path) -> Schema:
-    """What the database at `path` has. Raises DatabaseFileError when it is not a filled medical database."""
+def read_schema(path: Path, required: RequiredSchema) -> Schema:
+    """Return what the database at `path` has. Raises DatabaseFileError when it lacks something of `required`."""
     if not path.exists():
-        raise DatabaseFileError(f"no database at {path}", hint=BUILD_HINT)
+        raise DatabaseFileError(f"no database at {path}", hint=required.hint)
     if not path.is_file():
         raise DatabaseFileError(f"{path} is not a file", hint="name the database file itself")
     if path.stat().st_size == 0:
-        raise DatabaseFileError(f"the database {path} is an empty file", hint=f"delete it and {BUILD_HINT}")
+        raise DatabaseFileError(f"the database {path} is an empty file", hint=required.hint)
     try:
         connection = read_only_connection(path)
         try:
-            return _inspect(connection, path)
+            return _inspect(connection, path, required)
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise DatabaseFileError(f"{path} cannot be read as a SQLite database: {error}", hint=BUILD_HINT) from error
+        raise DatabaseFileError(f"{path} cannot be read as a SQLite database: {error}", hint=required.hint) from error
 
 
-def _inspect(connection: sqlite3.Connection, path: Path) -> Schema:
+def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchema) -> Schema:
     kinds = {fold(name): kind for name, kind in connection.execute("SELECT name, type FROM sqlite_master")}
-    tables: list[tuple[str, tuple[str, ...]]] = []
-    for table in MEDICAL_TABLES:
+    tables: dict[str, tuple[str, ...]] = {}
+    for name, needed in required.tables.items():
+        table = fold(name)
         if kinds.get(table) != "table":
             found = ", ".join(sorted(name for name, kind in kinds.items() if kind == "table")) or "no tables"
-            raise DatabaseFileError(f"{path} has no table {table} (found: {found})", hint=BUILD_HINT)
-        columns = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
-        missing = [name for name in REQUIRED_COLUMNS[table] if name not in map(fold, columns)]
+            raise DatabaseFileError(f"{path} has no table {table} (found: {found})", hint=required.hint)
+        columns = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+        missing = [column for column in needed if fold(column) not in map(fold, columns)]
         if missing:
-            raise DatabaseFileError(f"{path}: table {table} has no column {', '.join(missing)}", hint=BUILD_HINT)
-        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
-            raise DatabaseFileError(f"{path}: table {table} has no rows", hint=f"delete the file and {BUILD_HINT}")
-        tables.append((table, columns))
-    others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in MEDICAL_TABLES)
-    return Schema(tables=tuple(tables), other_tables=frozenset(others))
+            raise DatabaseFileError(f"{path}: table {table} has no column {', '.join(missing)}", hint=required.hint)
+        if connection.execute(f"SELECT 1 FROM {_quoted(table)} LIMIT 1").fetchone() is None:
+            raise DatabaseFileError(f"{path}: table {table} has no rows", hint=required.hint)
+        tables[table] = columns
+    others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in tables)
+    return Schema(tables=tuple(tables.items()), other_tables=frozenset(others))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,63 +1,11 @@
-"""The two medical tables: their columns, how to create them, and what an opened database really has."""
+"""What a database must have, and what an opened one really has."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-
-MEDICAL_TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "drugs_info": (
-            "id",
-            "med_name",
-            "med_name_initial",
-            "med_barcode",
-            "med_approval",
-            "component",
-            "form",
-            "dosage",
-            "indication",
-            "adverse_reactions",
-            "contraindications",
-            "precautions",
-            "company_name",
-            "description",
-            "mechanism_action",
-            "cate_name",
-            "drug_interactions",
-            "storage",
-            "pack",
-            "period",
-            "approve_code",
-            "status",
-            "created_at",
-        ),
-        "disease": (
-            "id",
-            "disease_name",
-            "overview",
-            "clinical_manif",
-            "complication",
-            "epidemiology",
-            "examination",
-            "treatment",
-            "cause",
-            "diagnosis",
-            "differ_diag",
-            "prevention",
-            "prognosis",
-            "create_at",
-            "update_at",
-        ),
-    }
-)
-
-REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"drugs_info": ("id", "med_name"), "disease": ("id", "disease_name")}
-)
 
 ROWID_NAMES = frozenset({"rowid", "oid", "_rowid_"})
 
@@ -69,35 +17,45 @@ def fold(name: str) -> str:
     return name.translate(_TO_LOWER)
 
 
-def create_table_sql(table: str) -> str:
-    """The CREATE TABLE statement of one medical table: `id` is the integer key, every other column text."""
-    columns = ", ".join(f"{name} {'INTEGER PRIMARY KEY' if name == 'id' else 'TEXT'}" for name in MEDICAL_TABLES[table])
-    return f"CREATE TABLE {table} ({columns})"
+@dataclass(frozen=True)
+class RequiredSchema:
+    """What a database must have to be opened: tables, each with the columns it cannot do without and at least one row.
+
+    No statement may read another table. `hint` says how to get such a database.
+    """
+
+    tables: Mapping[str, tuple[str, ...]]
+    hint: str
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What a database has: the columns of the medical tables in their order, and the names of all other tables."""
+    """What a database has: the columns of the required tables in their order, and the names of all other tables."""
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     other_tables: frozenset[str] = frozenset()
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Column names by medical table; table names are in lower case."""
+        """Column names by required table; table names are in lower case."""
         return dict(self.tables)
 
     @cached_property
     def column_names(self) -> frozenset[str]:
-        """Every column of either table, in lower case."""
+        """Every column of every required table, in lower case."""
         return frozenset(fold(column) for _, columns in self.tables for column in columns)
+
+    @property
+    def only_these(self) -> str:
+        """A hint for a table that may not be read."""
+        return f"only {_listed(self.columns)} may be read"
 
     def nearest_column(self, name: str) -> str:
         """A hint for a column that is not there: where it is, the nearest names, or all of them."""
         name = fold(name.rsplit(".", 1)[-1])
         owners = [table for table, columns in self.tables if name in map(fold, columns)]
         if owners:
-            return f"{name} is a column of {' and '.join(owners)}"
+            return f"{name} is a column of {_listed(owners)}"
         near = _nearest(name, sorted(self.column_names))
         if near:
             return "did you mean " + " or ".join(f"{self._owner(column)}.{column}" for column in near) + "?"
@@ -105,15 +63,17 @@ class Schema:
 
     def nearest_table(self, name: str) -> str:
         """A hint for a table that is not there."""
-        names = list(self.columns)
-        near = _nearest(fold(name), names)
-        return f"did you mean {near[0]}?" if near else f"the tables are {' and '.join(names)}"
+        near = _nearest(fold(name), list(self.columns))
+        return f"did you mean {near[0]}?" if near else f"the database has {_listed(self.columns)}"
 
     def _owner(self, column: str) -> str:
         return next(table for table, columns in self.tables if column in map(fold, columns))
 
 
-CANONICAL_SCHEMA = Schema(tables=tuple(MEDICAL_TABLES.items()))
+def _listed(names: Iterable[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _nearest(name: str, candidates: list[str]) -> list[str]:

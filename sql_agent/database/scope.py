@@ -1,4 +1,4 @@
-"""Which table every name in a statement stands for, and whether the answer comes from the medical tables."""
+"""Which table every name in a statement stands for, and whether the answer comes from the tables of the schema."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_COLUMNS = 200
 
 @dataclass(frozen=True)
 class Output:
-    """One column of a relation: does it come from a medical table, and how many terms does its expression have."""
+    """One column: whether it comes from a table of the schema, and how many terms its expression has."""
 
     name: str
-    medical: bool
+    from_tables: bool
     size: int = 1
 
 
@@ -33,19 +33,19 @@ class Relation:
     """What stands in a FROM clause; `parts` counts the tables and SELECTs it is made of, copies included."""
 
     columns: tuple[Output, ...]
-    medical_rows: bool
+    table_rows: bool
     parts: int
 
     @property
-    def medical(self) -> bool:
-        return any(column.medical for column in self.columns)
+    def from_tables(self) -> bool:
+        return any(column.from_tables for column in self.columns)
 
 
 @dataclass
 class Use:
     """What an expression draws on, added up over its terms."""
 
-    medical: bool = False
+    from_tables: bool = False
     size: int = 0
     parts: int = 0
 
@@ -58,7 +58,7 @@ class Scopes:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._medical_tables = _medical_tables(schema)
+        self._schema_tables = _schema_tables(schema)
         self.tables_seen = 0
         self.ctes: set[str] = set()
 
@@ -84,7 +84,7 @@ class Scopes:
         visible = dict(ctes)
         for cte in clause.expressions:
             name = fold(cte.alias)
-            if name in self._medical_tables or name in self._schema.other_tables:
+            if name in self._schema_tables or name in self._schema.other_tables:
                 raise QueryError(
                     "forbidden_table", f"WITH redefines the table {name}", hint="give the WITH query another name"
                 )
@@ -99,10 +99,10 @@ class Scopes:
         total = Use(parts=left.parts + right.parts)
         self._clauses(query, ctes, ({}, *outer), total)
         columns = tuple(
-            Output(ours.name, ours.medical or theirs.medical, ours.size + theirs.size)
+            Output(ours.name, ours.from_tables or theirs.from_tables, ours.size + theirs.size)
             for ours, theirs in zip(left.columns, right.columns, strict=False)
         )
-        return _bounded(columns, total, medical_rows=left.medical_rows or right.medical_rows)
+        return _bounded(columns, total, table_rows=left.table_rows or right.table_rows)
 
     def _select(self, select: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
         sources: dict[str, Relation] = {}
@@ -119,13 +119,13 @@ class Scopes:
                 columns += _starred(output, sources)
             else:
                 use = self._expression(output, ctes, scopes)
-                columns.append(Output(fold(output.alias_or_name), use.medical, use.size))
+                columns.append(Output(fold(output.alias_or_name), use.from_tables, use.size))
                 total.parts += use.parts
             if len(columns) > MAX_COLUMNS:
                 raise _too_complex(f"the statement has more than {MAX_COLUMNS} columns", "name the columns you need")
         self._clauses(select, ctes, scopes, total)
-        rows = any(source.medical_rows for source in sources.values())
-        return _bounded(tuple(columns), total, medical_rows=rows)
+        rows = any(source.table_rows for source in sources.values())
+        return _bounded(tuple(columns), total, table_rows=rows)
 
     def _clauses(self, query: exp.Expr, ctes: Names, scopes: tuple[Names, ...], total: Use) -> None:
         """Resolve what stands outside the output columns, and add it to `total`."""
@@ -153,30 +153,30 @@ class Scopes:
         elif isinstance(node, exp.Subquery):
             found[fold(node.alias) or f"#{taken}"] = self._query(node.this, ctes, outer)
         else:
-            raise QueryError("forbidden_table", f"{node.sql('sqlite')} is not a table", hint=_only_two(self._schema))
+            raise QueryError("forbidden_table", f"{node.sql('sqlite')} is not a table", hint=self._schema.only_these)
         for join in node.args.get("joins") or ():
             found.update(self._relation(join.this, ctes, outer, taken=taken + len(found)))
             if join.args.get("on"):
                 use = self._expression(join.args["on"], ctes, (found, *outer))
-                found[f"#on{taken}{len(found)}"] = Relation((), medical_rows=False, parts=use.parts)
+                found[f"#on{taken}{len(found)}"] = Relation((), table_rows=False, parts=use.parts)
         return found
 
     def _table(self, node: exp.Table, ctes: Names) -> Relation:
         self.tables_seen += 1
         if not isinstance(node.this, exp.Identifier):
             raise QueryError(
-                "forbidden_table", "a function cannot stand in place of a table", hint=_only_two(self._schema)
+                "forbidden_table", "a function cannot stand in place of a table", hint=self._schema.only_these
             )
         name, database = fold(node.name), fold(node.db)
         if name in ctes and not database:
             if ctes[name] is _BEING_DEFINED:
                 raise _recursion_refused()
             return replace(ctes[name], parts=ctes[name].parts + 1)
-        if name in self._medical_tables and database in {"", "main"} and not node.catalog:
-            return self._medical_tables[name]
+        if name in self._schema_tables and database in {"", "main"} and not node.catalog:
+            return self._schema_tables[name]
         shown = f"{database}.{name}" if database else name
         if database or name in self._schema.other_tables or name.startswith(("sqlite_", "pragma_")):
-            raise QueryError("forbidden_table", f"{shown} may not be read", hint=_only_two(self._schema))
+            raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.only_these)
         raise QueryError("unknown_table", f"no such table: {shown}", hint=self._schema.nearest_table(name))
 
     def _expression(self, root: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> Use:
@@ -188,28 +188,28 @@ class Scopes:
             if isinstance(node, exp.Query):
                 relation = self._query(node, ctes, scopes)
                 in_exists = isinstance(node.parent, exp.Exists)
-                use.medical |= relation.medical or (in_exists and relation.medical_rows)
+                use.from_tables |= relation.from_tables or (in_exists and relation.table_rows)
                 use.size += sum(column.size for column in relation.columns)
                 use.parts += relation.parts
             elif isinstance(node, exp.Column):
-                medical, size = _look_up(node, scopes)
-                use.medical |= medical
+                from_tables, size = _look_up(node, scopes)
+                use.from_tables |= from_tables
                 use.size += size
             else:
                 if isinstance(node, exp.Anonymous) and fold(node.name) in _ROW_FUNCTIONS:
-                    use.medical |= _counts_rows(node, scopes[0])
+                    use.from_tables |= _counts_rows(node, scopes[0])
                 stack.extend(node.iter_expressions())
         return use
 
 
-_BEING_DEFINED = Relation((), medical_rows=False, parts=0)
+_BEING_DEFINED = Relation((), table_rows=False, parts=0)
 _ROW_FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS
 
 
 @lru_cache(maxsize=8)
-def _medical_tables(schema: Schema) -> Names:
+def _schema_tables(schema: Schema) -> Names:
     return {
-        fold(table): Relation(tuple(Output(fold(name), True) for name in columns), medical_rows=True, parts=1)
+        fold(table): Relation(tuple(Output(fold(name), True) for name in columns), table_rows=True, parts=1)
         for table, columns in schema.tables
     }
 
@@ -222,23 +222,19 @@ def _too_complex(message: str, hint: str) -> QueryError:
     return QueryError("too_complex", message, hint=hint)
 
 
-def _only_two(schema: Schema) -> str:
-    return f"only {' and '.join(schema.columns)} may be read"
-
-
-def _bounded(columns: tuple[Output, ...], total: Use, *, medical_rows: bool) -> Relation:
+def _bounded(columns: tuple[Output, ...], total: Use, *, table_rows: bool) -> Relation:
     if total.parts > MAX_PARTS:
         message = f"the statement reads more than {MAX_PARTS} tables and subqueries, counting each use of a WITH query"
         raise _too_complex(message, "join fewer tables")
     if total.size + sum(column.size for column in columns) > MAX_SIZE:
         raise _too_complex(f"the statement's expressions have more than {MAX_SIZE} terms", "use shorter expressions")
-    return Relation(columns, medical_rows, total.parts)
+    return Relation(columns, table_rows, total.parts)
 
 
 def _merged(relations: Iterable[Relation]) -> Relation:
     parts = tuple(relations)
     columns = tuple(column for part in parts for column in part.columns)
-    return Relation(columns, any(part.medical_rows for part in parts), sum(part.parts for part in parts))
+    return Relation(columns, any(part.table_rows for part in parts), sum(part.parts for part in parts))
 
 
 def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
@@ -257,19 +253,19 @@ def _starred(output: exp.Expr, sources: Names) -> list[Output]:
 
 
 def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> tuple[bool, int]:
-    """Whether a column is medical, and the size of what stands behind it, from the innermost scope that has it."""
+    """Whether a column comes from a table, and the size of what it stands for, from the innermost scope that has it."""
     table, name = fold(column.table), fold(column.name)
     for sources in scopes:
         named = [source for source_name, source in sources.items() if not table or table == source_name]
         found = [output for source in named for output in source.columns if output.name == name]
         if found:
-            return any(output.medical for output in found), max(output.size for output in found)
-        if name in ROWID_NAMES and any(source.medical_rows for source in named):
+            return any(output.from_tables for output in found), max(output.size for output in found)
+        if name in ROWID_NAMES and any(source.table_rows for source in named):
             return True, 1
     return False, 1
 
 
 def _counts_rows(function: exp.Anonymous, sources: Names) -> bool:
-    """Whether an aggregate or window function runs over rows of a medical table (max(1, 2) has no rows)."""
+    """Whether an aggregate or window function runs over rows of a table (max(1, 2) has no rows)."""
     scalar = fold(function.name) in {"max", "min"} and len(function.expressions) > 1
-    return not scalar and any(source.medical_rows for source in sources.values())
+    return not scalar and any(source.table_rows for source in sources.values())

@@ -13,25 +13,25 @@ from typing import Self
 from sql_agent.database import allowed
 from sql_agent.database.failures import from_sqlite
 from sql_agent.database.guard import CheckedQuery, check
-from sql_agent.database.limits import Limits
 from sql_agent.database.opening import read_only_connection, read_schema
-from sql_agent.database.schema import MEDICAL_TABLES, Schema, fold
+from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.database.truncation import column_name, fit
 from sql_agent.database.watchdog import Watchdog
 from sql_agent.errors import QueryError
-from sql_agent.schemas import QueryAnswer, QueryFailure
+from sql_agent.schemas import QueryAnswer, QueryFailure, QueryLimits
 
 
 class SqliteDatabase:
-    """A medical database file. `query` may be called from several threads at once, and after a fork.
+    """A database file. `query` may be called from several threads at once, and after a fork.
 
-    Raises DatabaseFileError when the file is missing, empty, no database, or lacks the medical tables.
+    Raises DatabaseFileError when the file is missing, empty, no database, or lacks something of `required`; statements
+    may read the tables of `required` and no others.
     """
 
-    def __init__(self, path: str | Path, limits: Limits | None = None) -> None:
+    def __init__(self, path: str | Path, required: RequiredSchema, limits: QueryLimits | None = None) -> None:
         self.path = Path(path)
-        self.limits = limits or Limits()
-        self.schema: Schema = read_schema(self.path)
+        self.limits = limits or QueryLimits()
+        self.schema: Schema = read_schema(self.path, required)
         self._closed = False
         self._start()
 
@@ -74,13 +74,16 @@ class SqliteDatabase:
             records=records,
             count=len(records),
             truncated=truncated,
-            medical=checked.medical,
+            from_tables=checked.from_tables,
         )
 
     def _start(self) -> None:
         self._process = os.getpid()
         self._idle: list[_Connection] = []
         self._watchdog = Watchdog(self.limits.deadline_s)
+
+    def _connect(self) -> _Connection:
+        return _Connection(self.path, frozenset(self.schema.columns))
 
     @contextmanager
     def _connection(self) -> Iterator[_Connection]:
@@ -91,9 +94,9 @@ class SqliteDatabase:
             # Neither SQLite's connections nor threads survive a fork; the parent keeps its own.
             self._start()
         try:
-            connection = self._idle.pop() if self._idle else _Connection(self.path)
+            connection = self._idle.pop() if self._idle else self._connect()
         except IndexError:  # another thread took the last one
-            connection = _Connection(self.path)
+            connection = self._connect()
         except sqlite3.Error as error:
             raise QueryError("failed", f"the database {self.path} cannot be opened: {error}") from error
         try:
@@ -107,11 +110,13 @@ class SqliteDatabase:
 class _Connection:
     """A read-only connection that asks, while SQLite compiles a statement, whether each part of it is allowed.
 
-    `ctes` are the names of the WITH queries of the statement that comes next.
+    `tables` are the names, in lower case, of those that may be read, `ctes` those of the WITH queries of the statement
+    that comes next.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tables: frozenset[str]) -> None:
         self.raw = read_only_connection(path)
+        self._tables = tables
         self.ctes: frozenset[str] = frozenset()
         self.raw.set_authorizer(self._authorize)
 
@@ -124,7 +129,7 @@ class _Connection:
             table = fold(first or "")
             # A table of which no column is used is reported without its database; WITH queries likewise.
             unused_cte = table in self.ctes and not second and database is None
-            permitted = unused_cte or (table in MEDICAL_TABLES and database in {"main", None})
+            permitted = unused_cte or (table in self._tables and database in {"main", None})
         elif action == sqlite3.SQLITE_FUNCTION:
             permitted = fold(second or "") in allowed.FUNCTIONS | allowed.IMPLICIT_FUNCTIONS
         return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from sql_agent.database.limits import Limits
-from sql_agent.schemas import Cell
+from sql_agent.schemas import Cell, QueryLimits
 
 CUT = "…"
 MAX_COLUMN_NAME = 64
@@ -14,7 +13,7 @@ MAX_COLUMN_NAME = 64
 Row = tuple[Cell, ...]
 
 
-def fit(rows: Iterable[tuple[object, ...]], limits: Limits) -> tuple[tuple[Row, ...], bool]:
+def fit(rows: Iterable[tuple[object, ...]], limits: QueryLimits) -> tuple[tuple[Row, ...], bool]:
     """Return the leading rows that fit into `limits`, and whether anything was left out or cut.
 
     Rows are taken from the iterator one at a time, at most one more than is returned. A first row that is too long

@@ -25,12 +25,6 @@ def judge_from_settings(settings: Settings, *, alone: bool = False) -> Judge:
     return make_judge(settings.judge, TeacherSettings(), processes=processes)
 
 
-def group_judge_from_settings(settings: Settings) -> GroupJudge | None:
-    """The judge of `settings` if it compares the rollouts of a group, which the algorithm then has to do."""
-    judge = judge_from_settings(settings)
-    return judge if isinstance(judge, GroupJudge) else None
-
-
 def make_judge(settings: JudgeSettings, teacher: TeacherSettings, *, processes: int = 1) -> Judge:
     """The judge `settings.name`, behind the prefilter and, if asked for, rescaled.
 

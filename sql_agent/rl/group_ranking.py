@@ -40,8 +40,8 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
         }
         return [dropped.get(r.rollout_id, r) for r in rollouts]
     changed = {
-        rollout.rollout_id: _with_reward(rollout, record, reward_parts(case, verdict, judge.name), verdict.usage)
-        for rollout, record, case, verdict in zip(kept, records, cases, verdicts, strict=True)
+        rollout.rollout_id: _with_reward(rollout, record, reward_parts(before.rule, verdict, judge.name), verdict.usage)
+        for rollout, record, before, verdict in zip(kept, records, rewards, verdicts, strict=True)
     }
     return [changed.get(r.rollout_id, r) for r in rollouts]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.schemas import DropCause, Outcome, RolloutRecord, Usage
@@ -37,7 +37,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
     Empty when no rollout was kept.
     """
-    records = [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
+    records = kept_records(rollouts)
     if not records:
         return {}
 
@@ -98,9 +98,28 @@ def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     return {"groups/informative": statistics.fmean(max(group) - min(group) > _SAME for group in compared)}
 
 
-def summary(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """Return the funnel, rewards, groups and judge's cost of `rollouts`, as every step and validation reports them."""
-    return funnel(rollouts, enqueued=enqueued) | rewards(rollouts) | informative_groups(rollouts) | judge_cost(rollouts)
+def summary(
+    rollouts: Sequence[FinishedRollout],
+    *,
+    enqueued: int,
+    task_metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]],
+) -> dict[str, float]:
+    """Return what every step and validation reports: funnel, rewards, groups, judge's cost and the task's metrics.
+
+    `task_metrics` is given the records of the kept rollouts.
+    """
+    return {
+        **funnel(rollouts, enqueued=enqueued),
+        **rewards(rollouts),
+        **informative_groups(rollouts),
+        **judge_cost(rollouts),
+        **task_metrics(kept_records(rollouts)),
+    }
+
+
+def kept_records(rollouts: Iterable[FinishedRollout]) -> list[RolloutRecord]:
+    """Return the records of the rollouts that were kept and rewarded."""
+    return [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
 
 
 def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:

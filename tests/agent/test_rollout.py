@@ -12,10 +12,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from sql_agent.agent.agent import ModelEndpoint, instructions
+from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config.settings import load_settings
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.data.medical.task import TASK
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
@@ -70,8 +72,8 @@ async def play(model: Model, tmp_path: Path, *script: Any, judge: Any = None) ->
     model.script = list(script)
     endpoint = ModelEndpoint(model.server.base_url, "m", "unused", 0.0, 1.0)
     settings = load_settings(["agent.max_turns=3"])
-    with open_database(make_database(tmp_path / "medical.db")) as database:
-        return await run_rollout(QUESTION, endpoint, database, judge or ReferenceJudge(), settings)
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        return await run_rollout(QUESTION, TASK, endpoint, database, judge or ReferenceJudge(), settings)
 
 
 def call(sql: str) -> tuple[str, str]:
@@ -86,7 +88,7 @@ async def test_a_query_and_its_answer_are_recorded_and_rewarded(model: Model, tm
     assert record.reward.total == pytest.approx(1.1)
     tool_message = model.requests[1]["messages"][-1]
     assert json.loads(tool_message["content"])["records"] == [["tablet"]]
-    assert "medical" not in tool_message["content"]
+    assert "from_tables" not in tool_message["content"]
 
 
 async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_again(
@@ -146,12 +148,3 @@ async def test_a_judge_that_fails_drops_the_rollout_and_keeps_what_happened(mode
     assert record.dropped == Drop(cause=DropCause.JUDGE, detail="no grade")
     assert record.answer == "tablet"
     assert len(record.calls) == 1
-
-
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_instructions_name_the_real_columns_and_the_purpose(lang: Any, tmp_path: Path) -> None:
-    with open_database(make_database(tmp_path / "medical.db")) as database:
-        text = instructions(lang, database.schema.columns)
-    assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
-    assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
-    assert "{" not in text

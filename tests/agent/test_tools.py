@@ -12,20 +12,23 @@ import pytest
 from agents.tool_context import ToolContext
 
 from sql_agent.agent.tools import TOOL_NAME, QueryTool, answer_json, function_tool
-from sql_agent.database import Limits, SqliteDatabase, open_database
-from sql_agent.schemas import QueryAnswer
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.schemas import QueryAnswer, QueryLimits
 from tests.support.small_database import make_database
+
+DESCRIPTION = "Run one SELECT."
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
     path: Path = make_database(tmp_path_factory.mktemp("tools") / "medical.db")
-    with open_database(path, Limits(deadline_s=0.5)) as opened:
+    with open_database(path, SCHEMA, QueryLimits(deadline_s=0.5)) as opened:
         yield opened
 
 
 async def invoke(tool: QueryTool, arguments: str) -> Any:
-    wrapped = function_tool(tool)
+    wrapped = function_tool(tool, DESCRIPTION)
     context: ToolContext[None] = ToolContext(
         context=None, tool_name=TOOL_NAME, tool_call_id="call-1", tool_arguments=arguments
     )
@@ -57,9 +60,9 @@ async def test_odd_values_are_still_json(database: SqliteDatabase) -> None:
     assert cells == ["inf", "-inf", "<1 bytes of binary data>", None, 1.5, "overview of 1\nsecond line"]
 
 
-def test_the_model_never_sees_the_medical_flag() -> None:
-    assert "medical" not in answer_json(
-        QueryAnswer(status="ok", columns=("id",), records=((1,),), count=1, medical=True)
+def test_the_model_never_sees_where_the_rows_come_from() -> None:
+    assert "from_tables" not in answer_json(
+        QueryAnswer(status="ok", columns=("id",), records=((1,),), count=1, from_tables=True)
     )
 
 
@@ -73,7 +76,7 @@ async def test_every_call_is_recorded_with_its_time(database: SqliteDatabase) ->
         ("DROP TABLE disease", "error"),
         ("not json", "error"),
     ]
-    assert tool.calls[0].answer.medical
+    assert tool.calls[0].answer.from_tables
     assert 0 < tool.calls[0].seconds < 0.5
 
 
@@ -87,12 +90,12 @@ async def test_a_slow_statement_does_not_block_the_event_loop(database: SqliteDa
 
 
 def test_the_tool_that_the_model_sees(database: SqliteDatabase) -> None:
-    wrapped = function_tool(QueryTool(database))
+    wrapped = function_tool(QueryTool(database), DESCRIPTION)
     assert wrapped.name == "query_database_by_sql"
     assert wrapped.params_json_schema["required"] == ["sql"]
     assert wrapped.params_json_schema["properties"]["sql"]["type"] == "string"
     assert wrapped.params_json_schema["additionalProperties"] is False
-    assert wrapped.description.count(".") == 1
+    assert wrapped.description == DESCRIPTION
 
 
 async def test_a_call_through_openai_agents(database: SqliteDatabase) -> None:

@@ -1,4 +1,4 @@
-"""The guard: what it lets through, what it refuses and with which kind and hint, and what counts as medical."""
+"""The guard: what it lets through, what it refuses with which kind and hint, and which answers come from the tables."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sql_agent.data.medical.schema import TABLES
 from sql_agent.database.guard import KINDS, CheckedQuery, check
-from sql_agent.database.schema import CANONICAL_SCHEMA, MEDICAL_TABLES, Schema
+from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 
-SCHEMA = Schema(CANONICAL_SCHEMA.tables, other_tables=frozenset({"secrets", "secrets_view"}))
+SCHEMA = Schema(tuple(TABLES.items()), other_tables=frozenset({"secrets", "secrets_view"}))
 
 
 def accepted(sql: str) -> CheckedQuery:
@@ -48,7 +49,7 @@ def test_plain_selects_pass(sql: str) -> None:
     assert accepted(sql).sql.upper().startswith(("SELECT", "WITH"))
 
 
-@pytest.mark.parametrize("column", sorted({c for columns in MEDICAL_TABLES.values() for c in columns}))
+@pytest.mark.parametrize("column", sorted({c for columns in TABLES.values() for c in columns}))
 def test_every_column_name_can_be_used_in_every_place(column: str) -> None:
     accepted(f"SELECT {column}, d.{column} AS {column} FROM disease d WHERE {column} = 'x' GROUP BY {column}")
     accepted(f"SELECT max({column}) FROM drugs_info {column} ORDER BY {column}.{column}")
@@ -100,7 +101,7 @@ def test_a_refusal_says_what_to_do(sql: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("medical", "sql"),
+    ("from_tables", "sql"),
     [
         (True, "SELECT med_name FROM drugs_info"),
         (True, "SELECT * FROM disease"),
@@ -132,8 +133,8 @@ def test_a_refusal_says_what_to_do(sql: str, part: str) -> None:
         (False, "SELECT date('now') FROM disease"),
     ],
 )
-def test_medical_means_that_the_answer_comes_from_a_medical_table(medical: bool, sql: str) -> None:
-    assert accepted(sql).medical is medical
+def test_an_answer_comes_from_the_tables_when_a_column_does_or_counts_their_rows(from_tables: bool, sql: str) -> None:
+    assert accepted(sql).from_tables is from_tables
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sql_agent.agent.tools import answer_json
-from sql_agent.database import Limits, SqliteDatabase, open_database
+from sql_agent.data.medical.schema import SCHEMA, create_table_sql
+from sql_agent.database import SqliteDatabase, open_database
 from sql_agent.database.guard import KINDS
 from sql_agent.database.opening import read_only_connection
-from sql_agent.database.schema import create_table_sql
 from sql_agent.database.sqlite import _Connection
 from sql_agent.database.truncation import fit
 from sql_agent.errors import DatabaseFileError
+from sql_agent.schemas import QueryLimits
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 from tests.support.small_database import CANARY, make_database
 
@@ -38,7 +39,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def database(path: Path) -> Iterator[SqliteDatabase]:
-    with open_database(path, Limits(deadline_s=DEADLINE_S)) as opened:
+    with open_database(path, SCHEMA, QueryLimits(deadline_s=DEADLINE_S)) as opened:
         yield opened
 
 
@@ -71,11 +72,11 @@ class TestHostile:
             assert answer.error.kind in KINDS
             assert answer.error.message
             assert len(answer_json(answer)) < 1500, sql[:200]
-            assert not answer.medical
+            assert not answer.from_tables
 
     def test_sqlite_alone_holds_when_the_guard_is_gone(self, path: Path) -> None:
         before = digest(path)
-        connection = _Connection(path).raw
+        connection = _Connection(path, frozenset({"drugs_info", "disease"})).raw
         for category in ("writes", "administration", "with_writes", "other_tables", "stacked"):
             for sql in REFUSED[category]:
                 try:
@@ -105,7 +106,7 @@ class TestAnswers:
         answer = database.query("SELECT id, med_name, form AS f FROM drugs_info WHERE id IN (3, 9001) ORDER BY id")
         assert answer.columns == ("id", "med_name", "f")
         assert answer.records == ((3, "Drug 3", None), (9001, "布洛芬", "片剂"))
-        assert (answer.count, answer.truncated, answer.medical) == (2, False, True)
+        assert (answer.count, answer.truncated, answer.from_tables) == (2, False, True)
 
     def test_no_rows_is_an_answer(self, database: SqliteDatabase) -> None:
         answer = database.query("SELECT med_name FROM drugs_info WHERE id = -1")
@@ -138,31 +139,31 @@ class TestAnswers:
             connection.execute("CREATE TABLE Disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
             connection.execute("INSERT INTO drugs_info VALUES (1, 'a', 's')")
             connection.execute("INSERT INTO disease VALUES (1, 'b')")
-        with open_database(tmp_path / "own.db") as database:
+        with open_database(tmp_path / "own.db", SCHEMA) as database:
             error = database.query("SELECT shelfmark FROM drugs_info").error
             assert error is not None
             assert "shelf_mark" in (error.hint or "")
-            assert database.query("SELECT med_name FROM drugs_info").medical
+            assert database.query("SELECT med_name FROM drugs_info").from_tables
             assert database.query("SELECT med_name FROM drugs_info UNION SELECT disease_name FROM DISEASE").count == 2
 
 
 class TestLimits:
     def test_rows_are_capped_and_it_says_so(self, path: Path) -> None:
-        with open_database(path, Limits(max_rows=5)) as database:
+        with open_database(path, SCHEMA, QueryLimits(max_rows=5)) as database:
             answer = database.query("SELECT id FROM disease ORDER BY id")
             assert answer.records == ((1,), (2,), (3,), (4,), (5,))
             assert (answer.count, answer.truncated) == (5, True)
             assert not database.query("SELECT id FROM disease LIMIT 5").truncated
 
     def test_records_that_do_not_fit_are_dropped_whole(self, path: Path) -> None:
-        with open_database(path, Limits(max_chars=100)) as database:
+        with open_database(path, SCHEMA, QueryLimits(max_chars=100)) as database:
             answer = database.query("SELECT overview FROM disease ORDER BY id")
             assert answer.truncated
             assert answer.records[0] == ("overview of 1\nsecond line",)
             assert sum(len(str(cell)) for row in answer.records for cell in row) <= 100
 
     def test_one_huge_cell_is_cut_and_marked_and_its_neighbours_stay(self, path: Path) -> None:
-        with open_database(path, Limits(max_chars=200)) as database:
+        with open_database(path, SCHEMA, QueryLimits(max_chars=200)) as database:
             answer = database.query(
                 "SELECT id, replace('aaaaaaaaaa', 'a', overview || overview), form FROM disease, "
                 "(SELECT 'tablet' AS form) WHERE id = 7"
@@ -197,7 +198,7 @@ class TestLimits:
     def test_any_rows_fit_and_only_finite_numbers_are_left(
         self, rows: list[tuple[object, ...]], max_rows: int, max_chars: int
     ) -> None:
-        kept, truncated = fit(iter(rows), Limits(max_rows=max_rows, max_chars=max_chars))
+        kept, truncated = fit(iter(rows), QueryLimits(max_rows=max_rows, max_chars=max_chars))
         assert len(kept) <= max_rows
         assert truncated or len(kept) == len(rows)
         cells = [cell for row in kept for cell in row]
@@ -263,7 +264,7 @@ class TestConcurrency:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def test_a_closed_database_says_so(self, path: Path) -> None:
-        database = open_database(path)
+        database = open_database(path, SCHEMA)
         database.close()
         error = database.query("SELECT 1").error
         assert error is not None
@@ -273,7 +274,7 @@ class TestConcurrency:
 class TestOpening:
     def refusal(self, path: Path) -> str:
         with pytest.raises(DatabaseFileError) as caught:
-            open_database(path)
+            open_database(path, SCHEMA)
         assert str(path) in caught.value.message
         assert caught.value.hint
         return caught.value.message
@@ -374,7 +375,7 @@ def plain(name: str) -> str:
 @given(sql=selects())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_allowed_statements_agree_with_bare_sqlite(path: Path, sql: str) -> None:
-    with open_database(path, Limits(max_chars=1_000_000, deadline_s=10)) as database:
+    with open_database(path, SCHEMA, QueryLimits(max_chars=1_000_000, deadline_s=10)) as database:
         answer = database.query(sql)
     bare = sqlite3.connect(path)
     cursor = bare.execute(sql)

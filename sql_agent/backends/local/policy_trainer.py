@@ -18,11 +18,10 @@ from sql_agent.backends.local.policy_service import PolicyService
 from sql_agent.backends.policy.forward import bf16_in_hardware
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
 from sql_agent.backends.policy.sft import supervised_policy
-from sql_agent.config.default_paths import question_file
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_files import load_questions
+from sql_agent.data.task import Task, load_task
 from sql_agent.database import SqliteDatabase
-from sql_agent.database.factory import database_from_settings
 from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -81,8 +80,9 @@ class PolicyTrainer:
             trainer.step = trainer.saved = checkpoint.step_of(folder)
             log.truncate_after(trainer.step)
             return trainer
-        with database_from_settings(settings) as database:
-            policy = _supervised(settings, train, database, ui, bf16=bf16, stopped=stopped)
+        task = load_task(settings.task)
+        with task.open_database(settings) as database:
+            policy = _supervised(settings, train, task, database, ui, bf16=bf16, stopped=stopped)
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
@@ -110,8 +110,9 @@ def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) ->
         with ui.status(f"Loading {settings.model or 'the model'}"):
             policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
     else:
-        train = load_questions(question_file(settings, "train"))
-        policy = _supervised(settings, train, database, ui, bf16=bf16)
+        task = load_task(settings.task)
+        train = load_questions(task.question_file(settings, "train"))
+        policy = _supervised(settings, train, task, database, ui, bf16=bf16)
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
 
 
@@ -124,6 +125,7 @@ def _prepare_torch(settings: Settings) -> bool:
 def _supervised(
     settings: Settings,
     train: Sequence[Question],
+    task: Task,
     database: SqliteDatabase,
     ui: Ui,
     *,
@@ -134,6 +136,7 @@ def _supervised(
         return supervised_policy(
             settings.model,
             train,
+            task,
             database,
             settings=settings.sft,
             local=settings.local,

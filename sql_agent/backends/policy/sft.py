@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from sql_agent.agent.agent import instructions
-from sql_agent.agent.tools import QueryTool, answer_json, function_tool
+from sql_agent.agent.tools import TOOL_NAME, QueryTool, answer_json, function_tool
 from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
 from sql_agent.backends.serving.chat import ChatEncoder, Reply
 from sql_agent.config.settings import LocalSettings, SftSettings
+from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import DataError
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
@@ -30,6 +30,7 @@ _FORMAT = 2  # increment when the examples change, so that no cache of the old o
 def supervised_policy(
     source: str,
     questions: Sequence[Question],
+    task: Task,
     database: SqliteDatabase,
     *,
     settings: SftSettings,
@@ -57,7 +58,7 @@ def supervised_policy(
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    examples = [example(q, database, encoder, policy) for q in _choose(with_sql, settings, seed)]
+    examples = [example(q, task, database, encoder, policy) for q in _choose(with_sql, settings, seed)]
     batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
     folder = local.cache_dir / f"sft-{_fingerprint(policy, settings, lora_rank, batches)}"
     with build_once(folder, stopped) as must_build:
@@ -120,19 +121,21 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
     return total
 
 
-def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy) -> TokenSequence:
+def example(
+    question: Question, task: Task, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy
+) -> TokenSequence:
     """Return a demonstration in the form of a rollout: question, call with the gold SQL, its rows, answer.
 
     The call and the answer are marked as sampled. Raises DataError when the question has no SQL.
     """
     if question.sql is None:
         raise DataError(f"question {question.id} has no SQL to demonstrate")
-    tools = [tool_schema(database)]
+    tools = [tool_schema(task, database)]
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": instructions(question.lang, database.schema.columns)},
+        {"role": "system", "content": task.instructions(question.lang, database.schema.columns)},
         {"role": "user", "content": question.question},
     ]
-    call = {"name": "query_database_by_sql", "arguments": {"sql": question.sql}}
+    call = {"name": TOOL_NAME, "arguments": {"sql": question.sql}}
     turns = []
     for text in (f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>", question.answer):
         prompt_ids = encoder.encode(messages, tools)
@@ -147,9 +150,9 @@ def example(question: Question, database: SqliteDatabase, encoder: ChatEncoder, 
     return merge_turns(turns)[-1]
 
 
-def tool_schema(database: SqliteDatabase) -> dict[str, Any]:
+def tool_schema(task: Task, database: SqliteDatabase) -> dict[str, Any]:
     """Return the tool's JSON schema in OpenAI's form, as the agent's requests send it to the model."""
-    tool = function_tool(QueryTool(database))
+    tool = function_tool(QueryTool(database), task.tool_description)
     return {
         "type": "function",
         "function": {

@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 
 from sql_agent.backends.policy.sft import supervised_policy
-from sql_agent.config.default_paths import question_file
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_files import load_questions
-from sql_agent.database.factory import database_from_settings
+from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
 
 RESULT = "sft.json"
@@ -27,10 +26,12 @@ def main(run: Path) -> int:
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
     cuda = torch.cuda.is_available()
     try:
-        with database_from_settings(settings) as database:
+        task = load_task(settings.task)
+        with task.open_database(settings) as database:
             policy = supervised_policy(
                 settings.model,
-                load_questions(question_file(settings, "train")),
+                load_questions(task.question_file(settings, "train")),
+                task,
                 database,
                 settings=settings.sft,
                 local=settings.local,

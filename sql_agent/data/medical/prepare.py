@@ -1,11 +1,11 @@
-"""Makes question files of a database, and the sample itself where a run uses it and it is not there yet."""
+"""Make question files of a database, and the sample itself where a run uses it and it is not there yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sql_agent.config.default_paths import database_path, questions_folder
+from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
 from sql_agent.data.medical.questions.catalog import read_catalog
 from sql_agent.data.medical.questions.generate import make_questions
@@ -17,6 +17,26 @@ from sql_agent.errors import DataError
 from sql_agent.schemas import Lang, Question
 
 
+def sample_path(lang: Lang) -> Path:
+    """Return where the sample database of `lang` is kept."""
+    return VAR / f"sample_{lang}.db"
+
+
+def questions_folder(database: Path) -> Path:
+    """Return where the questions about `database` are kept unless the user says where."""
+    return VAR / f"questions_{database.stem}"
+
+
+def default_database(settings: Settings) -> Path:
+    """Return the sample database of `settings.lang`."""
+    return sample_path(settings.lang)
+
+
+def default_questions(settings: Settings, split: str) -> Path:
+    """Return where the questions of `split` about the database of `settings` are, or would be."""
+    return questions_folder(settings.database.path or sample_path(settings.lang)) / f"{split}.parquet"
+
+
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
     """Make the sample's database and questions if `settings` use them and they are missing; `say` hears of each.
 
@@ -24,13 +44,13 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
     """
     if settings.database.path is not None:
         return
-    path = database_path(settings)
+    path = sample_path(settings.lang)
     if not path.exists():
         counts = build_database(load_facts(), settings.lang, path)
         say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
     given = {"train": settings.data.train_file, "val": settings.data.val_file}
-    folder = questions_folder(path)
-    if any(file is None and not (folder / f"{split}.parquet").exists() for split, file in given.items()):
+    if any(file is None and not default_questions(settings, split).exists() for split, file in given.items()):
+        folder = questions_folder(path)
         made = make_question_files(path, folder, settings.lang)
         say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sql_agent.data.medical.sample_facts import FactRecord
-from sql_agent.database.schema import MEDICAL_TABLES, create_table_sql
+from sql_agent.data.medical.schema import TABLES, create_table_sql
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang
 from sql_agent.system.files import atomic_write
@@ -30,12 +30,12 @@ def build_database(records: Iterable[FactRecord], lang: Lang, path: Path) -> dic
 
 def _write(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, int]:
     path.unlink(missing_ok=True)
-    counts = dict.fromkeys(MEDICAL_TABLES, 0)
+    counts = dict.fromkeys(TABLES, 0)
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode=OFF")
         connection.execute("BEGIN")
-        for table in MEDICAL_TABLES:
+        for table in TABLES:
             connection.execute(create_table_sql(table))
         for record in records:
             counts[record.table] += 1

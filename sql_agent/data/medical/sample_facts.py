@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from sql_agent.database.schema import MEDICAL_TABLES
+from sql_agent.data.medical.schema import NAME_COLUMNS, TABLES
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang
 
 FACTS_DIR = Path(__file__).parent / "facts"
 SEPARATORS: Mapping[Lang, str] = {"en": "; ", "zh": "；"}
 TABLE_OF_KIND = {"drug": "drugs_info", "disease": "disease"}
-NAME_COLUMNS = {"drugs_info": "med_name", "disease": "disease_name"}
 # Pinyin initials make sense for Chinese names only.
 ZH_ONLY = frozenset({"med_name_initial"})
 
@@ -78,7 +77,7 @@ def _check_columns(where: str, table: str, lang: Lang, columns: Mapping[str, obj
     if NAME_COLUMNS[table] not in columns:
         raise DataError(f"{where} has no {NAME_COLUMNS[table]}")
     for column, value in columns.items():
-        if column not in MEDICAL_TABLES[table] or column == "id" or (lang != "zh" and column in ZH_ONLY):
+        if column not in TABLES[table] or column == "id" or (lang != "zh" and column in ZH_ONLY):
             raise DataError(f"{where}: {column} is not a column of {table} for this language")
         problem = _problem(value, lang)
         if problem:

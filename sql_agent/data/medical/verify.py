@@ -9,18 +9,19 @@ from pathlib import Path
 
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS
-from sql_agent.database import Limits, SqliteDatabase, open_database
+from sql_agent.data.medical.sample_facts import SEPARATORS
+from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
+from sql_agent.database import SqliteDatabase, open_database
 from sql_agent.errors import DataError
-from sql_agent.schemas import Cell, Question
+from sql_agent.schemas import Cell, QueryLimits, Question
 
 # A busy machine is no fault of a question.
-PATIENT = Limits(deadline_s=30.0)
+PATIENT = QueryLimits(deadline_s=30.0)
 
 Rows = tuple[tuple[Cell, ...], ...]
 
 
-def verify(questions: Iterable[Question], catalog: Catalog, path: Path, limits: Limits | None = None) -> None:
+def verify(questions: Iterable[Question], catalog: Catalog, path: Path, limits: QueryLimits | None = None) -> None:
     """Check `questions` against the database at `path`, which `catalog` was read from.
 
     Raises DataError that names the first question whose SQL fails, is cut by `limits`, or does not return its answer
@@ -29,7 +30,7 @@ def verify(questions: Iterable[Question], catalog: Catalog, path: Path, limits: 
     fields = {(row.table, row.row_id): row.values for rows in catalog.rows.values() for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         copy = _indexed_copy(path, Path(folder) / "copy.db")
-        with open_database(copy, limits or PATIENT) as database:
+        with open_database(copy, SCHEMA, limits or PATIENT) as database:
             for question in questions:
                 for item in question.evidence:
                     if item.quote not in (fields.get((item.table, item.row_id), {}).get(item.field) or ""):

@@ -13,6 +13,8 @@ from filelock import FileLock
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import LocalSettings, SftSettings
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.data.medical.task import TASK
 from sql_agent.database import SqliteDatabase
 from sql_agent.schemas import Question
 from tests.support.small_database import make_database
@@ -38,9 +40,9 @@ class FineTuning:
         self.losses: list[float] = []
 
     def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
-        with SqliteDatabase(self.database) as database:
+        with SqliteDatabase(self.database, SCHEMA) as database:
             return supervised_policy(
-                str(self.model), QUESTIONS, database, settings=SftSettings(steps=3, batch=4, lr=1e-3),
+                str(self.model), QUESTIONS, TASK, database, settings=SftSettings(steps=3, batch=4, lr=1e-3),
                 local=LocalSettings(cache_dir=self.folder / cache), seed=0, micro_batch=micro_batch, bf16=False,
                 progress=lambda step, steps, loss: self.losses.append(loss), **options,
             )  # fmt: skip

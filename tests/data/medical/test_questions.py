@@ -17,27 +17,29 @@ from typing import get_args
 import pytest
 
 from sql_agent.cli.data import main
-from sql_agent.config import default_paths
 from sql_agent.config.settings import load_settings
+from sql_agent.data.medical import prepare
 from sql_agent.data.medical.phrasing import HELD_OUT, Wording, wording
-from sql_agent.data.medical.prepare import ensure_sample
 from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
+from sql_agent.data.medical.questions.draft import TaskType
 from sql_agent.data.medical.questions.generate import count_by_type, make_questions
 from sql_agent.data.medical.sample_database import build_database
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS, load_facts
+from sql_agent.data.medical.sample_facts import SEPARATORS, load_facts
+from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
 from sql_agent.data.medical.splits import SHARES
+from sql_agent.data.medical.task import TASK
 from sql_agent.data.medical.verify import verify
 from sql_agent.data.question_files import load_questions
-from sql_agent.database import Limits, open_database
+from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, DatabaseFileError, DataError
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.reference.judge import grade
-from sql_agent.schemas import Lang, QueryCall, Question, TaskType
+from sql_agent.schemas import Lang, QueryCall, QueryLimits, Question
 
 REAL = Path(__file__).parents[4] / "shared/data/medical_zh.db.xz"
 TASK_TYPES = get_args(TaskType)
 # What the agent sees of a result unless a user sets more.
-AGENT_LIMITS = Limits(max_rows=20, max_chars=1500)
+AGENT_LIMITS = QueryLimits(max_rows=20, max_chars=1500)
 
 Made = dict[str, list[Question]]
 
@@ -71,7 +73,7 @@ def test_a_search_never_counts_what_says_the_opposite(sample: tuple[Path, Made])
 
 def test_the_reference_answer_itself_earns_full_marks(sample: tuple[Path, Made]) -> None:
     path, made = sample
-    with open_database(path, AGENT_LIMITS) as database:
+    with open_database(path, SCHEMA, AGENT_LIMITS) as database:
         for question in (q for split in made.values() for q in split):
             call = QueryCall(sql=question.sql or "", answer=database.query(question.sql or ""), seconds=0.0)
             verdict = grade(JudgeCase(question=question, answer=question.answer, calls=(call,)))
@@ -139,7 +141,7 @@ def test_ids_and_texts_come_once(sample: tuple[Path, Made]) -> None:
 def test_gold_sql_answers_within_the_limits_of_the_agent(sample: tuple[Path, Made]) -> None:
     path, made = sample
     verify(everything(made), read_catalog(path), path, AGENT_LIMITS)
-    with open_database(path, AGENT_LIMITS) as database:
+    with open_database(path, SCHEMA, AGENT_LIMITS) as database:
         for question in everything(made):
             answer = database.query(question.sql or "")
             cells = [str(cell) for row in answer.records for cell in row if cell is not None]
@@ -282,11 +284,11 @@ def test_a_missing_database_ends_with_a_message_and_code_2(tmp_path: Path) -> No
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Has a run with these settings make what it lacks, in an empty project; returns what the user hears."""
-    monkeypatch.setattr(default_paths, "VAR", tmp_path)
+    monkeypatch.setattr(prepare, "VAR", tmp_path)
 
     def ensure(*overrides: str) -> list[str]:
         said: list[str] = []
-        ensure_sample(load_settings(overrides), said.append)
+        prepare.ensure_sample(load_settings(overrides), said.append)
         return said
 
     return ensure
@@ -296,9 +298,9 @@ def test_a_run_without_a_database_of_its_own_makes_the_sample_once(heard: Callab
     said = heard("lang=zh")
     assert "77 drugs" in said[0] and "questions about it" in said[1]
     settings = load_settings(["lang=zh"])
-    with open_database(default_paths.database_path(settings)) as database:
+    with TASK.open_database(settings) as database:
         assert database.query("SELECT COUNT(*) FROM drugs_info").records == ((77,),)
-    assert {q.lang for q in load_questions(default_paths.question_file(settings, "train"))} == {"zh"}
+    assert {q.lang for q in load_questions(TASK.question_file(settings, "train"))} == {"zh"}
     assert heard("lang=zh") == [], "what is there stays as it is"
 
 
@@ -312,8 +314,8 @@ def test_questions_about_another_database_are_never_taken_for_those_of_the_users
     heard: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     heard()
-    with pytest.raises(ConfigError, match=r"no train questions at .*questions_mine") as error:
-        default_paths.question_file(load_settings([f"database.path={tmp_path / 'mine.db'}"]), "train")
+    with pytest.raises(ConfigError, match=r"no train questions of the task medical at .*questions_mine") as error:
+        TASK.question_file(load_settings([f"database.path={tmp_path / 'mine.db'}"]), "train")
     assert "questions --db" in (error.value.hint or "")
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from sql_agent.cli.data import main
 from sql_agent.data.medical.sample_database import build_database
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS, FactRecord, load_facts
+from sql_agent.data.medical.sample_facts import SEPARATORS, FactRecord, load_facts
+from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
 from sql_agent.database import open_database
 from sql_agent.errors import DatabaseFileError, DataError
 from sql_agent.schemas import Lang
@@ -101,7 +102,7 @@ def test_two_builds_are_the_same_file(sample: list[FactRecord], tmp_path: Path, 
 def test_the_built_database_holds_every_fact(sample: list[FactRecord], tmp_path: Path, lang: Lang) -> None:
     path = tmp_path / "sample.db"
     counts = build_database(sample, lang, path)
-    open_database(path).close()
+    open_database(path, SCHEMA).close()
     connection = sqlite3.connect(path)
     for table, count in counts.items():
         records = [record for record in sample if record.table == table]
@@ -122,12 +123,12 @@ def test_a_failed_build_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(DatabaseFileError):
-        open_database(path)
+        open_database(path, SCHEMA)
 
 
 def test_build_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.db"
     assert main(["build", "--lang", "zh", "--out", str(path)]) == 0
-    assert "drugs" in capsys.readouterr().out
-    with open_database(path) as database:
+    assert "77 rows in drugs_info" in capsys.readouterr().out
+    with open_database(path, SCHEMA) as database:
         assert database.query("SELECT form FROM drugs_info WHERE med_name = '二甲双胍'").count == 1

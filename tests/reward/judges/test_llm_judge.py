@@ -22,7 +22,7 @@ from sql_agent.reward.meta_evaluation.dataset import shipped
 from sql_agent.schemas import QueryAnswer, QueryCall, Question
 from tests.support.judge_server import KEY, Server, serving
 
-ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, medical=True)
+ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, from_tables=True)
 CALL = QueryCall(sql="SELECT uses FROM drugs_info", answer=ROWS, seconds=0.0)
 CASE = JudgeCase(
     question=Question(id="1", question="What for?", answer="pain; fever"), answer="pain {question}", calls=(CALL,)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sql_agent.data.medical.phrasing import wording
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS
+from sql_agent.data.medical.sample_facts import SEPARATORS
+from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA, TABLES
 from sql_agent.database.opening import read_only_connection, read_schema
-from sql_agent.database.schema import MEDICAL_TABLES, fold
+from sql_agent.database.schema import fold
 from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import Lang
 
@@ -121,11 +122,11 @@ def holds_item(text: str, name: str) -> bool:
 
 def read_catalog(path: Path, lang: Lang | None = None) -> Catalog:
     """Read the database at `path`. Raises DatabaseFileError when it is not a filled medical database."""
-    read_schema(path)
+    read_schema(path, SCHEMA)
     try:
         connection = read_only_connection(path)
         try:
-            tables = {table: _read(connection, table) for table in MEDICAL_TABLES}
+            tables = {table: _read(connection, table) for table in TABLES}
         finally:
             connection.close()
     except sqlite3.Error as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.draft import Draft, Source, evidence, in_list
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS
+from sql_agent.data.medical.schema import NAME_COLUMNS
 
 MAX_ITEMS_EACH = 4
 # Marks that have a meaning of their own inside a fact "Name: item, item".

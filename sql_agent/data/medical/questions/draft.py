@@ -5,13 +5,24 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sql_agent.data.medical.phrasing import Wording
 from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.data.medical.questions.related import DiseaseDrugs
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS, SEPARATORS
-from sql_agent.schemas import Evidence, TaskType
+from sql_agent.data.medical.sample_facts import SEPARATORS
+from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.schemas import Evidence
 
+TaskType = Literal[
+    "drug_field",
+    "disease_field",
+    "comparison",
+    "keyword_search",
+    "aggregate",
+    "disease_to_drugs",
+    "unanswerable",
+]
 # How long an answer may be, in characters: what fits into one short reply of the agent.
 MAX_ANSWER = {"en": 120, "zh": 60}
 MAX_ITEMS = 8

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, evidence, quoted
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS
-from sql_agent.schemas import TaskType
+from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, TaskType, evidence, quoted
+from sql_agent.data.medical.schema import NAME_COLUMNS
 
 
 def _fields(task_type: TaskType, table: str, source: Source) -> Iterator[Draft]:

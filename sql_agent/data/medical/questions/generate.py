@@ -11,14 +11,14 @@ from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
 from sql_agent.data.medical.questions.comparison import comparison
 from sql_agent.data.medical.questions.disease_to_drugs import disease_to_drugs
-from sql_agent.data.medical.questions.draft import Draft, Source
+from sql_agent.data.medical.questions.draft import Draft, Source, TaskType
 from sql_agent.data.medical.questions.fields import disease_field, drug_field
 from sql_agent.data.medical.questions.phraser import Phraser
 from sql_agent.data.medical.questions.related import DiseaseDrugs, families, relations
 from sql_agent.data.medical.questions.search import aggregate, keyword_search
 from sql_agent.data.medical.questions.unanswerable import unanswerable
 from sql_agent.data.medical.splits import SHARES, Splits
-from sql_agent.schemas import Question, TaskType
+from sql_agent.schemas import Question
 
 GENERATORS: Mapping[TaskType, Callable[[Source], Iterable[Draft]]] = {
     "drug_field": drug_field,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sql_agent.data.medical.questions.catalog import Entity, holds_item
 from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, evidence, in_list, name_evidence, quoted
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS
+from sql_agent.data.medical.schema import NAME_COLUMNS
 from sql_agent.database.schema import fold
 
 MAX_COUNT = 20

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sql_agent.data.medical.questions.draft import Draft, Source, quoted
-from sql_agent.data.medical.sample_facts import NAME_COLUMNS
-from sql_agent.schemas import TaskType
+from sql_agent.data.medical.questions.draft import Draft, Source, TaskType, quoted
+from sql_agent.data.medical.schema import NAME_COLUMNS
 
 _POOLS: dict[str, TaskType] = {"drugs_info": "drug_field", "disease": "disease_field"}
 

@@ -16,8 +16,8 @@ from sql_agent.reward.judges.reference.synonyms import contradicts
 from sql_agent.schemas import QueryAnswer, QueryCall, Question
 
 
-def query(sql: str, *rows: tuple[Any, ...], status: Any = "ok", medical: bool = True) -> QueryCall:
-    answer = QueryAnswer(status=status, columns=("value",), records=rows, count=len(rows), medical=medical)
+def query(sql: str, *rows: tuple[Any, ...], status: Any = "ok", from_tables: bool = True) -> QueryCall:
+    answer = QueryAnswer(status=status, columns=("value",), records=rows, count=len(rows), from_tables=from_tables)
     return QueryCall(sql=sql, answer=answer, seconds=0.0)
 
 
@@ -132,7 +132,7 @@ def test_names_that_the_question_holds_too_still_say_whose_the_facts_are() -> No
             (query("SELECT adverse_reactions FROM drugs_info WHERE med_name = 'Aspirin'", (EFFECTS,)),),
             EFFECTS,
         ),
-        (METFORMIN, (query("SELECT 'Metformin', 'nausea'", (EFFECTS,), medical=False),), EFFECTS),
+        (METFORMIN, (query("SELECT 'Metformin', 'nausea'", (EFFECTS,), from_tables=False),), EFFECTS),
         (IBUPROFEN, IBUPROFEN_ROWS, "恶心；头晕；皮疹；咳嗽"),
         (COUNT, COUNT_ROWS, "12 or 13"),
         (COUNT, COUNT_ROWS, "120"),
@@ -183,12 +183,12 @@ def test_a_users_own_data_needs_neither_sql_nor_task_type() -> None:
     [
         ((), 0.0),
         (METFORMIN_ROWS, 0.1),
-        ((query("SELECT 1", (1,), medical=False),), 0.0),
+        ((query("SELECT 1", (1,), from_tables=False),), 0.0),
         ((query("SELECT form FROM drugs_info WHERE 0"),), 0.0),
         ((query("SELEC", status="error"), *METFORMIN_ROWS), 0.1),
     ],
 )
-def test_the_rule_pays_for_rows_of_the_medical_tables_only(calls: tuple[QueryCall, ...], reward: float) -> None:
+def test_the_rule_pays_for_rows_of_the_database_only(calls: tuple[QueryCall, ...], reward: float) -> None:
     assert rule_reward(calls) == reward
 
 

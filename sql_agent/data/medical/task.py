@@ -1,0 +1,58 @@
+"""The medical task: questions about drugs and diseases."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from statistics import fmean
+
+from sql_agent.data.medical.phrasing import wording
+from sql_agent.data.medical.prepare import default_database, default_questions, ensure_sample
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.data.task import Task
+from sql_agent.schemas import Lang, RolloutRecord
+
+
+def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
+    """Return the system prompt in `lang`, with the tables and columns that the database really has."""
+    meanings = _column_meanings(lang)
+    lines = []
+    for table, columns in schema.items():
+        known = meanings.get(table, {})
+        described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
+        lines.append(f"{table}({described})")
+    return _prompt_file(f"agent.{lang}.txt").replace("{tables}", "\n".join(lines)).strip()
+
+
+def refusals(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Return the share of answers that are the sentence by which the prompt has the model say that it found nothing."""
+    if not records:
+        return {}
+    return {"agent/refused": fmean(record.answer == wording(record.question.lang).no_answer for record in records)}
+
+
+@cache
+def _prompt_file(name: str) -> str:
+    return files("sql_agent.data.medical").joinpath("prompts", name).read_text(encoding="utf-8")
+
+
+@cache
+def _column_meanings(lang: Lang) -> dict[str, dict[str, str]]:
+    return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
+
+
+TASK = Task(
+    name="medical",
+    schema=SCHEMA,
+    tool_description="Run one read-only SQLite SELECT on the medical tables drugs_info and disease and get the rows "
+    "as JSON.",
+    disclaimer="For research on retrieval, not medical advice.",
+    instructions=instructions,
+    default_database=default_database,
+    default_questions=default_questions,
+    questions_hint="run: sql-agent data questions --db {database}",
+    prepare=ensure_sample,
+    metrics=refusals,
+)

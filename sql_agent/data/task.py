@@ -1,0 +1,120 @@
+"""Define what a task hands in: its schema, prompts, question files, reward and metrics; and load one by its name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, Protocol
+
+from sql_agent.config.settings import Settings
+from sql_agent.database import RequiredSchema, SqliteDatabase, open_database
+from sql_agent.errors import ConfigError
+from sql_agent.reward import GroupJudge, Judge
+from sql_agent.reward.factory import judge_from_settings
+from sql_agent.reward.rule import rule_reward
+from sql_agent.schemas import Lang, QueryCall, RolloutRecord
+
+BUILT_IN = {"medical": "sql_agent.data.medical.task:TASK"}
+
+Split = Literal["train", "val"]
+
+
+class JudgeFactory(Protocol):
+    """Builds the judge of a run; with `alone` this process gets all of its endpoint's limits."""
+
+    def __call__(self, settings: Settings, *, alone: bool = False) -> Judge: ...
+
+
+def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Measure nothing beside what every run measures."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that differs between one kind of question and another. The rest of the program knows none of it.
+
+    schema             what its database must have; statements may read these tables and no others
+    tool_description   what the model is told of the tool, in one sentence
+    disclaimer         the line at the end of a command's output
+    instructions       the system prompt, given a language and the columns of each table that the database really has
+    default_database   the file to query where the settings name none
+    default_questions  the file of a split where the settings name none
+    questions_hint     how to get that file; "{database}" stands for the path of the database
+    prepare            makes the default files that are missing, and says so through its second argument
+    judge              builds the judge of the settings
+    rule               the rule part of the reward, 0.0–0.1, given a rollout's queries
+    metrics            figures by name over rollouts that were rewarded, reported beside those of every run
+    """
+
+    name: str
+    schema: RequiredSchema
+    tool_description: str
+    disclaimer: str
+    instructions: Callable[[Lang, Mapping[str, Sequence[str]]], str]
+    default_database: Callable[[Settings], Path]
+    default_questions: Callable[[Settings, Split], Path]
+    questions_hint: str
+    prepare: Callable[[Settings, Callable[[str], None]], None]
+    judge: JudgeFactory = judge_from_settings
+    rule: Callable[[Sequence[QueryCall]], float] = rule_reward
+    metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
+
+    def database_path(self, settings: Settings) -> Path:
+        """Return the file to query: `database.path`, else the task's own."""
+        return settings.database.path or self.default_database(settings)
+
+    def open_database(self, settings: Settings) -> SqliteDatabase:
+        """Open the file to query. Raises DatabaseFileError when it is missing or lacks something of the schema."""
+        return open_database(self.database_path(settings), self.schema, settings.database_limits())
+
+    def question_file(self, settings: Settings, split: Split) -> Path:
+        """Return the file of `split`: `data.train_file` or `data.val_file`, else the task's own.
+
+        Raises ConfigError when it does not exist.
+        """
+        given = {"train": settings.data.train_file, "val": settings.data.val_file}[split]
+        path = given or self.default_questions(settings, split)
+        if not path.exists():
+            hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))
+            raise ConfigError(
+                f"no {split} questions of the task {self.name} at {path}",
+                hint=f"give data.{split}_file=PATH, or {hint}",
+            )
+        return path
+
+    def group_judge(self, settings: Settings) -> GroupJudge | None:
+        """Return the judge if it compares the rollouts of a group, which the algorithm then has to do."""
+        judge = self.judge(settings)
+        return judge if isinstance(judge, GroupJudge) else None
+
+
+def load_task(name: str) -> Task:
+    """Return the built-in task `name`, or the one that `package.module:NAME` leads to.
+
+    A module in the working directory is found. Raises ConfigError when there is no such task.
+    """
+    module_name, _, attribute = BUILT_IN.get(name, name).partition(":")
+    if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
+        raise ConfigError(
+            f"there is no task {name!r}", hint=f"use {' or '.join(BUILT_IN)}, or package.module:NAME for your own"
+        )
+    if (here := str(Path.cwd())) not in sys.path:  # an installed command looks beside itself only
+        sys.path.append(here)
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"the task {name!r} cannot be imported: {error}",
+            hint="start from the folder that holds its package, set PYTHONPATH to it, or install it",
+        ) from error
+    task = getattr(module, attribute, None)
+    if not isinstance(task, Task):
+        found = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Task)]
+        raise ConfigError(
+            f"{module_name} has no task {attribute}", hint=f"it has {', '.join(found) or 'no Task at all'}"
+        )
+    return task
