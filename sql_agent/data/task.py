@@ -25,7 +25,7 @@ Split = Literal["train", "val"]
 class JudgeFactory(Protocol):
     """Builds the judge of a run; with `alone` this process gets all of its endpoint's limits."""
 
-    def __call__(self, settings: Settings, *, alone: bool = False) -> Judge: ...
+    def __call__(self, settings: Settings, /, *, alone: bool = False) -> Judge: ...
 
 
 def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:

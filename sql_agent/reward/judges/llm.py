@@ -10,7 +10,7 @@ from sql_agent.reward.judges.prompt_template import prompt_text, render, rows_te
 from sql_agent.reward.judges.rubric import Rubric
 from sql_agent.reward.judges.text import plain_text
 
-_VERSION = 1  # raise it with every change of a prompt, the repair text or what is shown of the rows
+_VERSION = 2  # raise it with every change of a prompt, the repair text or what is shown of the rows
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
 

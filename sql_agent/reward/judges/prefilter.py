@@ -12,7 +12,7 @@ _RAW = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # What only someone who wants to move a grader writes. A phrase that the question, the reference or a row holds as well
-# is medicine ("pain score") and stays.
+# belongs to the subject ("pain score") and stays.
 _TO_THE_JUDGE = re.compile(
     r"\b(?:full|maximum|top|perfect) (?:marks?|score|credit|points?)\b|\b(?:10/10|100/100|five stars)\b"
     r"|\b(?:judges?|graders?|evaluators?|examiners?|reviewers?|rubric|benchmark)\b|\breference (?:answers?|facts?)\b"

@@ -1,0 +1,143 @@
+"""Another task than the medical one needs one value, and nothing else of the program changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.rollout import run_rollout
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.task import Task, load_task
+from sql_agent.errors import ConfigError, DatabaseFileError
+from tests.support import library
+from tests.support.chat_server import tool_call
+from tests.support.judge_server import serving
+from tests.support.processes import finish, lines, start
+
+LIBRARY = "tests.support.library:TASK"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings([f"runs_dir={tmp_path / 'runs'}", f"task={LIBRARY}"])
+
+
+@pytest.fixture
+def task(settings: Settings) -> Task:
+    """The library's task, with its files made."""
+    task = load_task(settings.task)
+    task.prepare(settings, lambda _: None)
+    return task
+
+
+async def test_a_question_is_asked_with_the_words_of_the_task_and_graded_by_its_judge(
+    task: Task, settings: Settings
+) -> None:
+    question = library.QUESTIONS["val"][0]
+    with task.open_database(settings) as database, serving() as model:
+        model.script = [tool_call(question.sql or ""), "C3"]
+        endpoint = ModelEndpoint(f"{model.url}/v1", "m", "unused", 0.0, 1.0)
+        record = await run_rollout(question, task, endpoint, database, task.judge(settings), settings)
+    assert record.calls[0].answer.records == (("C3",),)
+    assert record.reward is not None
+    assert (record.reward.rule, record.reward.judge, record.reward.judge_name) == (0.1, 1.0, "exact")
+    asked = model.requests[0]
+    assert asked["messages"][0]["content"] == (
+        "Answer from the library's tables: books(title, author, shelf); loans(title, reader)."
+    )
+    assert asked["tools"][0]["function"]["description"] == "Run one SELECT on books and loans."
+    assert not any(word in json.dumps(model.requests) for word in ("medical", "drug", "disease"))
+    assert task.metrics([record]) == {"library/words": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "hint"),
+    [
+        ("SELECT med_name FROM drugs_info", "forbidden_table", "only books and loans may be read"),
+        ("SELECT overview FROM disease", "unknown_table", "the database has books and loans"),
+        ("SELECT shelf FROM loans", "unknown_column", "shelf is a column of books"),
+    ],
+)
+def test_no_statement_reads_another_table_than_those_of_the_task(
+    task: Task, settings: Settings, sql: str, kind: str, hint: str
+) -> None:
+    with task.open_database(settings) as database:
+        assert database.query("SELECT b.shelf FROM books b JOIN Loans l ON l.title = b.title").from_tables
+        error = database.query(sql).error
+    assert error is not None
+    assert (error.kind, error.hint) == (kind, hint)
+
+
+def test_a_database_of_another_task_is_refused_with_the_hint_of_this_one(
+    task: Task, settings: Settings, tmp_path: Path
+) -> None:
+    other = load_settings([f"database.path={task.database_path(settings)}"])
+    with pytest.raises(DatabaseFileError, match="has no table disease") as error:
+        load_task(other.task).open_database(other)
+    assert error.value.hint == "run: sql-agent data build --lang en"
+    missing = load_settings([f"database.path={tmp_path / 'none.db'}", f"runs_dir={tmp_path}"])
+    with pytest.raises(DatabaseFileError) as error:
+        task.open_database(missing)
+    assert error.value.hint == "ask the librarian"
+    with pytest.raises(ConfigError, match="no val questions of the task library") as no_questions:
+        task.question_file(missing, "val")
+    assert no_questions.value.hint == f"give data.val_file=PATH, or ask the librarian about {tmp_path / 'none.db'}"
+
+
+@pytest.mark.slow
+def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: Path, tiny_model_folder: Path) -> None:
+    process = start(
+        [
+            "--ci-fast", f"--model={tiny_model_folder}", f"task={LIBRARY}", f"runs_dir={settings.runs_dir}",
+            f"local.cache_dir={tmp_path / 'cache'}", "run_name=r", "sft.steps=1", "sft.batch=2", "--n-runners=1",
+            "agent.max_tokens=8", "train.questions_per_step=2", "train.group_size=2", "local.max_context=4096",
+            "local.threads=1",
+        ]
+    )  # fmt: skip
+    output = finish(process)
+    assert process.returncode == 0, output
+    run = settings.runs_dir / "r"
+    (step,) = lines(run / "metrics.jsonl")
+    assert step["rollouts/kept"] == 4
+    assert step["library/words"] >= 0
+    assert "agent/refused" not in step, "what the medical task measures"
+    assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
+    assert "val/library/words" in lines(run / "validation.jsonl")[0]
+    rollouts = lines(run / "rollouts.jsonl")
+    assert {r["record"]["reward"]["judge_name"] for r in rollouts} == {"exact"}
+    assert {r["record"]["question"]["task_type"] for r in rollouts} == {"shelf", "reader"}
+    assert list((tmp_path / "cache").glob("sft-*")), "the supervised start used the questions' SQL"
+    assert (run / "report.html").exists()
+    assert (run / "checkpoints" / "step-000001" / "model" / "model.safetensors").exists()
+    assert "Made the library" in output
+    assert "Please return your books." in output
+
+
+def test_a_task_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_books.py").write_text("from tests.support.library import TASK as MINE\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert load_task("my_books:MINE").name == "library"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("medicine", "medical, or package.module:NAME"),
+        ("", "medical, or package.module:NAME"),
+        ("tests.support.library", "package.module:NAME"),
+        ("../library:TASK", "package.module:NAME"),
+        ("no.such.module:TASK", "No module named 'no'"),
+        ("tests.support.library:MINE", "tests.support.library:TASK"),
+        ("tests.support.library:QUESTIONS", "tests.support.library:TASK"),
+        ("sql_agent.errors:TASK", "no Task at all"),
+    ],
+)
+def test_a_wrong_name_says_what_there_is(name: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_task(name)
+    assert said in str(error.value)

@@ -1,0 +1,101 @@
+"""A second task, written as a user would write one: who borrowed which book of a small library."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from sql_agent.config.settings import Settings
+from sql_agent.data.task import Split, Task
+from sql_agent.database import RequiredSchema
+from sql_agent.reward import Judge, JudgeCase, Verdict
+from sql_agent.schemas import Lang, Question, RolloutRecord
+
+BOOKS = [("Dune", "Frank Herbert", "B2"), ("Emma", "Jane Austen", "A1"), ("Ulysses", "James Joyce", "C3")]
+LOANS = [("Dune", "Ada"), ("Emma", "Grace")]
+
+
+def _question(split: Split, kind: str, title: str, answer: str) -> Question:
+    table = "books" if kind == "shelf" else "loans"
+    return Question(
+        id=f"{split}-{kind}-{title}",
+        question=f"On which shelf is {title}?" if kind == "shelf" else f"Who borrowed {title}?",
+        answer=answer,
+        sql=f"SELECT {kind} FROM {table} WHERE title = '{title}'",
+        task_type=kind,
+    )
+
+
+QUESTIONS: Mapping[Split, Sequence[Question]] = {
+    "train": [_question("train", "shelf", "Dune", "B2"), _question("train", "reader", "Emma", "Grace")],
+    "val": [_question("val", "shelf", "Ulysses", "C3"), _question("val", "reader", "Dune", "Ada")],
+}
+
+
+class ExactJudge:
+    """Gives 1 for an answer that is the reference to the letter, else 0."""
+
+    name = "exact"
+    identity = "exact/1"
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        return Verdict(score=float(case.answer == case.question.answer))
+
+
+def exact_judge(_settings: Settings, *, alone: bool = False) -> Judge:
+    return ExactJudge()
+
+
+def instructions(_lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
+    tables = "; ".join(f"{table}({', '.join(columns)})" for table, columns in schema.items())
+    return f"Answer from the library's tables: {tables}."
+
+
+def database(settings: Settings) -> Path:
+    return settings.runs_dir / "library.db"
+
+
+def questions(settings: Settings, split: Split) -> Path:
+    return settings.runs_dir / f"library-{split}.jsonl"
+
+
+def prepare(settings: Settings, say: Callable[[str], None]) -> None:
+    """Write the database and the questions where they are missing."""
+    path = database(settings)
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE Books (title TEXT, author TEXT, shelf TEXT)")
+    connection.execute("CREATE TABLE Loans (title TEXT, reader TEXT)")
+    connection.execute("CREATE TABLE drugs_info (id INTEGER, med_name TEXT)")  # another program's, with a row
+    connection.execute("INSERT INTO drugs_info VALUES (1, 'secret')")
+    connection.executemany("INSERT INTO books VALUES (?, ?, ?)", BOOKS)
+    connection.executemany("INSERT INTO loans VALUES (?, ?)", LOANS)
+    connection.commit()
+    connection.close()
+    for split, asked in QUESTIONS.items():
+        lines = "".join(question.model_dump_json() + "\n" for question in asked)
+        questions(settings, split).write_text(lines, encoding="utf-8")
+    say(f"Made the library {path}")
+
+
+def words(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    return {"library/words": fmean(len(record.answer.split()) for record in records)} if records else {}
+
+
+TASK = Task(
+    name="library",
+    schema=RequiredSchema({"Books": ("title", "shelf"), "Loans": ("title", "reader")}, hint="ask the librarian"),
+    tool_description="Run one SELECT on books and loans.",
+    disclaimer="Please return your books.",
+    instructions=instructions,
+    default_database=database,
+    default_questions=questions,
+    questions_hint="ask the librarian about {database}",
+    prepare=prepare,
+    judge=exact_judge,
+    metrics=words,
+)
