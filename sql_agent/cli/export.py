@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -50,35 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise TrainingError(
             f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
         )
-    forget_attention(partial / "config.json")
-    fold_adapter(partial)
-    from sql_agent.backends.serving.tokenizer import load_tokenizer  # noqa: PLC0415  slow to import
+    from sql_agent.backends.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
-    # With the template that the policy was trained with, should its own not know tools.
-    load_tokenizer(str(partial)).save_pretrained(partial)
+    complete_model_folder(partial)
     partial.rename(arguments.out)
     print(f"{arguments.out}: a Hugging Face folder. See it answer:")
     print(f"  sql-agent ask --run {arguments.run} --model {arguments.out}")
     return 0
-
-
-def forget_attention(config: Path) -> None:
-    """Take out of a model's config.json how it was trained to attend: other programs do not know our kernel."""
-    values = json.loads(config.read_text(encoding="utf-8"))
-    values.pop("attn_implementation", None)
-    config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-def fold_adapter(folder: Path) -> None:
-    """Add to the weights what was learned with --lora-rank; verl's merger only puts it beside the untrained ones."""
-    adapter = folder / "lora_adapter"
-    if not adapter.exists():
-        return
-    from peft import PeftModel  # noqa: PLC0415  slow to import
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415
-
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:

@@ -37,6 +37,7 @@ def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
 class Task:
     """Everything that differs between one kind of question and another. The rest of the program knows none of it.
 
+    name               what messages call it
     schema             what its database must have; statements may read these tables and no others
     tool_description   what the model is told of the tool, in one sentence
     disclaimer         the line at the end of a command's output

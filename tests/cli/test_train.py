@@ -183,6 +183,7 @@ def test_algorithm_and_runners_train_from_two_terminals(
         (["train.lr=fast"], "train.lr"),
         (["train.learning_rate=1"], "learning_rate"),
         (["judge.name=llm"], "TEACHER_MODEL"),
+        (["task=medicine"], "package.module:NAME"),
         (["--external-store-address=http://127.0.0.1:9"], "agl store"),
         (["--model=/nowhere"], "/nowhere"),
         (["--resume", "run_name=never"], "never"),
