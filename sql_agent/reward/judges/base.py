@@ -7,15 +7,20 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
-from sql_agent.schemas import QueryCall, Question, Record, Usage
+from sql_agent.schemas import Evidence, QueryCall, Question, Record, Usage
 
 
 class JudgeCase(Record):
-    """What a judge looks at: the question with its reference, the agent's final answer, and its queries in order."""
+    """What a judge looks at: the question with its reference, the agent's final answer, and its queries in order.
+
+    `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None
+    where nobody looked.
+    """
 
     question: Question
     answer: str
     calls: tuple[QueryCall, ...] = ()
+    evidence_read: tuple[Evidence, ...] | None = None
 
 
 class Verdict(Record):

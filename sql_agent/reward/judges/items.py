@@ -1,0 +1,101 @@
+"""Split an answer into items and bring them into one form, so that equal items are equal texts."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+
+import cn2an
+from text_to_num import text2num
+
+from sql_agent.schemas import Lang, Record
+
+_CJK = "㐀-鿿"
+# What marks a list. A minus, a cross or a tilde that stands right before a word belongs to it, and changes it.
+_LIST_MARK = re.compile(
+    rf"^[ \t]*(?:[-*•·‣◦●][ \t]+|#+[ \t]+|>[ \t]+|[①-⑳][ \t]*|[(（]?\d{{1,2}}[)）、][ \t]*"
+    rf"|\d{{1,2}}[.．](?:[ \t]+|(?=[{_CJK}])))",
+    re.MULTILINE,
+)
+_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1|`([^`\n]+)`")
+_SPACE = re.compile(rf"(?<=[{_CJK}])\s+|\s+(?=[{_CJK}])|(?<=\d)[ \t]+(?=[a-zµ°%])")
+_SEPARATOR = re.compile(r"\n|;|、|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
+_QUOTES = "\"'“”‘’「」『』《》"
+_PROSE = re.compile(r"\*\*|^#+ |\n|[.!?] +[A-Z]|[。！？](?=.)")
+_LONG = {"en": 40, "zh": 15}  # characters; a shorter text with a full stop is an item with a full stop
+
+
+class Words(Record):
+    """What a task's TOML file says of the words of one language.
+
+    `refusals` are the sentences that say that the database lacks an answer, `counters` what may follow a number without
+    changing it ("drugs"), `same` are groups of items that mean the same.
+    """
+
+    refusals: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
+    same: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads texts of one language with the words of a task."""
+
+    lang: Lang
+    words: Words
+
+    def items(self, text: str) -> list[str]:
+        """Return the items of `text` in order, each as the first of its group of synonyms."""
+        return [self._same.get(item, item) for item in split(text)]
+
+    def is_refusal(self, text: str) -> bool:
+        """Whether `text` is one of the refusal sentences and nothing else."""
+        return normalise(text) in {normalise(refusal) for refusal in self.words.refusals}
+
+    def number(self, item: str) -> Decimal | None:
+        """Return the number that `item` is, in digits or words, perhaps with a counter behind it; else None."""
+        text = self._counter.sub("", item).strip()
+        if re.fullmatch(r"-?\d+(?:,\d{3})*(?:\.\d+)?", text):
+            return Decimal(text.replace(",", ""))
+        try:
+            return Decimal(str(cn2an.cn2an(text, "smart") if self.lang == "zh" else text2num(text, "en")))
+        except ValueError:
+            return None
+
+    @cached_property
+    def _same(self) -> dict[str, str]:
+        groups = ([normalise(item) for item in group] for group in self.words.same)
+        return {item: group[0] for group in groups for item in group}
+
+    @cached_property
+    def _counter(self) -> re.Pattern[str]:
+        counters = sorted((normalise(counter) for counter in self.words.counters), key=len, reverse=True)
+        return re.compile(f"(?:{'|'.join(map(re.escape, counters))})$")
+
+
+def normalise(text: str) -> str:
+    """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
+
+    A space beside a Chinese character or between a number and its unit goes; other white space becomes one space.
+    """
+    unmarked = _EMPHASIS.sub(lambda match: match[2] or match[3], _LIST_MARK.sub("", text.strip()))
+    plain = _LIST_MARK.sub("", unicodedata.normalize("NFKC", unmarked).casefold())
+    return "\n".join(_SPACE.sub("", " ".join(line.split())) for line in plain.split("\n")).rstrip(".。").strip()
+
+
+def split(text: str) -> list[str]:
+    """Return the items of `text`, normalised: parts between line ends, ";", ",", "、", "&" and the word "and"."""
+    parts = (
+        _LIST_MARK.sub("", part).strip().strip(_QUOTES).rstrip(".。").strip()
+        for part in _SEPARATOR.split(normalise(text))
+    )
+    return [part for part in parts if part]
+
+
+def is_prose(reference: str, lang: Lang) -> bool:
+    """Whether a reference answer is running text, with Markdown or sentences, and not a list of facts."""
+    text = reference.strip()
+    return bool(_PROSE.search(text)) or (text.endswith((".", "。")) and len(text) > _LONG[lang])
