@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,6 +15,7 @@ from sql_agent.database import allowed
 from sql_agent.database.failures import from_sqlite
 from sql_agent.database.guard import CheckedQuery, check
 from sql_agent.database.opening import read_only_connection, read_schema
+from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.database.truncation import column_name, fit
 from sql_agent.database.watchdog import Watchdog
@@ -43,10 +45,17 @@ class SqliteDatabase:
     ) -> None:
         self.close()
 
-    def query(self, sql: str) -> QueryAnswer:
-        """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set."""
+    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
+        """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
+
+        The cells `emptied` read as NULL, which shows whether the statement needs them.
+        """
         try:
             checked = check(sql, self.schema)
+            if emptied:
+                tables = frozenset(fold(cell.table) for cell in emptied)
+                plain = with_cells_emptied(checked.sql, self.schema, emptied)
+                checked = replace(checked, sql=plain, ctes=checked.ctes | tables)
             with self._connection() as connection, self._watchdog.watching(connection.raw):
                 return self._answer(connection, checked)
         except QueryError as error:

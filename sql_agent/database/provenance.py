@@ -1,0 +1,88 @@
+"""Find out whether a statement read certain cells: its rows change once the cells are emptied.
+
+This holds however the statement asks: by name or id, through aliases, a WITH query or a subquery, one row or all, as
+values or as a count. It is the counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sql_agent.database.schema import Schema, fold
+from sql_agent.schemas import Evidence, QueryAnswer, QueryCall
+
+_WITH = re.compile(r"\s*with\b", re.IGNORECASE)
+_MAIN = re.compile(r"\bmain\s*\.\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class CellRef:
+    """One cell of a table, found by the column `id`."""
+
+    table: str
+    row_id: int
+    column: str
+
+
+class _Database(Protocol):
+    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer: ...
+
+
+def evidence_read(
+    database: _Database, calls: Iterable[QueryCall], evidence: Sequence[Evidence]
+) -> tuple[Evidence, ...]:
+    """Return the part of `evidence`, row by row, that at least one of `calls` read.
+
+    A call read a row's cells when its answer is another one with these cells empty; one that fails then is taken to
+    have read them.
+    """
+    rows: dict[tuple[str, int], list[Evidence]] = {}
+    for item in evidence:
+        rows.setdefault((item.table, item.row_id), []).append(item)
+    read: set[tuple[str, int]] = set()
+    for call in calls:
+        if call.answer.status != "ok" or not _changes(database, call, evidence):
+            continue
+        if len(rows) == 1:
+            read |= rows.keys()
+        else:
+            read |= {row for row, cells in rows.items() if row not in read and _changes(database, call, cells)}
+    return tuple(item for item in evidence if (item.table, item.row_id) in read)
+
+
+def _changes(database: _Database, call: QueryCall, cells: Iterable[Evidence]) -> bool:
+    emptied = [CellRef(item.table, item.row_id, item.field) for item in cells]
+    answer = database.query(call.sql, emptied=emptied)
+    return (sorted(map(repr, answer.records)), answer.truncated) != (
+        sorted(map(repr, call.answer.records)),
+        call.answer.truncated,
+    )
+
+
+def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef]) -> str:
+    """Return the checked statement `sql` over the same tables with `cells` NULL.
+
+    Each table that has such a cell is replaced by a WITH query of its name. Cells of tables or columns that the schema
+    lacks are left out.
+    """
+    emptied: dict[str, dict[str, list[int]]] = {}
+    for cell in cells:
+        emptied.setdefault(fold(cell.table), {}).setdefault(fold(cell.column), []).append(cell.row_id)
+    replaced = [_replacement(table, columns, emptied[table]) for table, columns in schema.tables if table in emptied]
+    if not replaced:
+        return sql
+    plain = _MAIN.sub("", sql)
+    match = _WITH.match(plain)
+    return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
+
+
+def _replacement(table: str, columns: Iterable[str], emptied: dict[str, list[int]]) -> str:
+    def shown(column: str) -> str:
+        rows = emptied.get(fold(column))
+        name = '"' + column.replace('"', '""') + '"'
+        return f"CASE WHEN id IN ({', '.join(map(str, rows))}) THEN NULL ELSE {name} END AS {name}" if rows else name
+
+    return f"{table} AS (SELECT {', '.join(map(shown, columns))} FROM main.{table})"
