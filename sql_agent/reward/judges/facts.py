@@ -3,9 +3,9 @@
     score = share of the facts that the answer gives, each worth 0.1 where no row that was read holds it
             x 0.1 for every other item that stands in the rows; 0 when one stands in none
 
-A fact is given when whole items of the answer equal it (`items.py` says what equal means). Facts of the form "Name: items"
-count under their own name only. A refusal counts only alone. A reference of prose is replaced by its evidence: the answer
-consists of verbatim spans of it, and the share is that of its characters. docs/judge.md has every rule in a sentence.
+A fact is given when whole items of the answer equal it (`items.py` says what equal means). Facts of the form "Name:
+items" count under their own name only. A refusal counts only alone. A reference of prose is replaced by its evidence:
+the answer consists of verbatim spans of it, and the share is that of its characters. docs/judge.md has every rule.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Rows:
         return all(item in self._items or any(item in cell for cell in self.cells) for item in items)
 
     def were_read(self, items: Sequence[str]) -> bool:
-        """Whether a fact was read: its evidence was, where the rollout recorded that; else its items are in the rows."""
+        """Whether a fact was read: its evidence, where the rollout recorded that; else its items stand in the rows."""
         if self._read is None or not self._evidence:
             return self.hold(items)
         supporting = [e for e in self._evidence if items[0] in normalise(e.quote)] or self._evidence
@@ -181,7 +181,7 @@ def _found_spans(case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
     quotes = [item for evidence in case.question.evidence for item in split(evidence.quote)]
     if not quotes:
         raise JudgeError(
-            f"the reference of question {case.question.id!r} is prose and there is no evidence: 'facts' cannot grade it",
+            f"the reference of question {case.question.id!r} is prose without evidence, which 'facts' cannot grade",
             hint="use judge.name=llm or reward-model, or make facts of it with `sql-agent data facts FILE`",
         )
     covered = {quote: [False] * len(quote) for quote in quotes}
