@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from sql_agent.backends.policy.sft import tool_schema
 from sql_agent.data.medical.task import TASK
 from sql_agent.database import SqliteDatabase, open_database
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.reference.judge import grade
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Question
 
 
@@ -33,4 +34,5 @@ def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_
     """Return the reference judge's score of the last answer; the loop keeps no rows, so no answer is grounded."""
     question = Question.model_validate_json(extra_info["question"])
     answer = solution_str.rpartition("assistant\n")[2]
-    return float(grade(JudgeCase(question=question, answer=answer, calls=())).score)
+    verdict = asyncio.run(FactsJudge(TASK.words).grade(JudgeCase(question=question, answer=answer, calls=())))
+    return verdict.score

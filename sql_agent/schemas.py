@@ -174,7 +174,8 @@ class Drop(Record):
 class RolloutRecord(Record):
     """One finished run of the agent on one question: everything a person needs to see what happened.
 
-    `seconds` is the agent's own time. With `dropped` the `reward` is None. `judge_usage` is what grading cost, whether
+    `seconds` is the agent's own time, `evidence_read` the part of the question's evidence that its queries read (None
+    where the question has none). With `dropped` the `reward` is None. `judge_usage` is what grading cost, whether
     it led to a reward or not.
     """
 
@@ -183,6 +184,7 @@ class RolloutRecord(Record):
     outcome: Outcome
     calls: tuple[QueryCall, ...] = ()
     turns: int = 0
+    evidence_read: tuple[Evidence, ...] | None = None
     reward: RewardParts | None = None
     dropped: Drop | None = None
     judge_usage: Usage = Usage()

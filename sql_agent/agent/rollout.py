@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from openai import DefaultAsyncHttpxClient, OpenAIError
 
 from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
+from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RolloutRecord, Usage
@@ -28,7 +31,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     Without a `judge` nothing is graded, as for a question that has no reference answer: `reward` is None then too.
     `http_client` lets many rollouts share their connections.
     """
-    run = AgentRun("", Outcome.ANSWERED, (), 0, 0.0)
+    run, read = AgentRun("", Outcome.ANSWERED, (), 0, 0.0), None
     try:
         run = await run_agent(
             question.question,
@@ -41,7 +44,9 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
         )
         if judge is None:
             return _record(question, run)
-        case = JudgeCase(question=question, answer=run.answer, calls=run.calls)
+        if question.evidence:
+            read = await asyncio.to_thread(evidence_read, database, run.calls, question.evidence)
+        case = JudgeCase(question=question, answer=run.answer, calls=run.calls, evidence_read=read)
         reward, usage = await score(case, judge, task.rule)
     except JudgeError as error:
         record = _record(question, run, dropped=Drop(cause=DropCause.JUDGE, detail=error.message))
@@ -49,7 +54,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     except OpenAIError as error:
         detail = f"{type(error).__name__}: {error}"
         return _record(question, run, dropped=Drop(cause=DropCause.MODEL_SERVER, detail=detail))
-    return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage})
+    return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage, "evidence_read": read})
 
 
 def _record(question: Question, run: AgentRun, *, dropped: Drop | None = None) -> RolloutRecord:

@@ -21,6 +21,7 @@ from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
+from sql_agent.reward.factory import judge_name
 from sql_agent.reward.meta_evaluation.trust import check_trust
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Question
@@ -127,6 +128,17 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     ).model_copy(update={"backend": "verl"})
 
 
+def with_judge(settings: Settings) -> tuple[Settings, str]:
+    """Return `settings` with the judge that "auto" stands for, and a phrase that names it and says why it was taken.
+
+    Written into the run's config.json, so that a resumed run keeps its judge when the environment has changed.
+    """
+    name = judge_name(settings)
+    why = "" if settings.judge.name == name else f" (TEACHER_MODEL is {'set' if name == 'llm' else 'not set'})"
+    judge = settings.judge.model_copy(update={"name": name})
+    return settings.model_copy(update={"judge": judge}), f"judge {name}{why}"
+
+
 def chosen_backend(settings: Settings) -> Literal["local", "verl"]:
     """The backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
     if settings.backend != "auto":
@@ -142,7 +154,7 @@ def verl_is_installed() -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
     arguments = parse_arguments(argv)
-    settings = settings_from(arguments)
+    settings, judge_said = with_judge(settings_from(arguments))
     store = arguments.external_store_address
     run_role = RunRole(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
     ui = Ui()
@@ -165,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if warning:
         ui.say(f"Warning: {warning}")
-    ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, judge {settings.judge.name}")
+    ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, {judge_said}")
     try:
         algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
     finally:

@@ -82,10 +82,12 @@ class JudgeSettings(Section):
     """Who grades the answers, within which limits, and how many failures a run accepts."""
 
     name: str = Field(
-        "reference", description="reference, llm, llm:MODEL, reward-model or ranking; several joined by + are a panel"
+        "auto",
+        description="facts, llm, llm:MODEL, reward-model or ranking, or several joined by + as a panel; auto is llm "
+        "where TEACHER_MODEL is set, else facts",
     )
     combine: Literal["mean", "min"] = Field("mean", description="how the scores of a panel become one")
-    absolute: str = Field("reference", description="who grades single answers for the judge `ranking`")
+    absolute: str = Field("facts", description="who grades single answers for the judge `ranking`")
     rubric: Path | None = Field(
         None, description="TOML file with the rubric of the judge `llm`; none takes the shipped one"
     )

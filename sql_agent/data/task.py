@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
@@ -14,6 +14,7 @@ from sql_agent.database import RequiredSchema, SqliteDatabase, open_database
 from sql_agent.errors import ConfigError
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
+from sql_agent.reward.judges.items import Words
 from sql_agent.reward.rule import rule_reward
 from sql_agent.schemas import Lang, QueryCall, RolloutRecord
 
@@ -23,9 +24,9 @@ Split = Literal["train", "val"]
 
 
 class JudgeFactory(Protocol):
-    """Builds the judge of a run; with `alone` this process gets all of its endpoint's limits."""
+    """Builds the judge of a run from the task's words; with `alone` this process gets all of its endpoint's limits."""
 
-    def __call__(self, settings: Settings, /, *, alone: bool = False) -> Judge: ...
+    def __call__(self, settings: Settings, words: Mapping[Lang, Words], /, *, alone: bool = False) -> Judge: ...
 
 
 def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
@@ -46,7 +47,8 @@ class Task:
     default_questions  the file of a split where the settings name none
     questions_hint     how to get that file; "{database}" stands for the path of the database
     prepare            makes the default files that are missing, and says so through its second argument
-    judge              builds the judge of the settings
+    words              the refusal sentences, counters and synonyms of each language, for the judge "facts"
+    make_judge         builds the judge of the settings
     rule               the rule part of the reward, 0.0–0.1, given a rollout's queries
     metrics            figures by name over rollouts that were rewarded, reported beside those of every run
     """
@@ -60,7 +62,8 @@ class Task:
     default_questions: Callable[[Settings, Split], Path]
     questions_hint: str
     prepare: Callable[[Settings, Callable[[str], None]], None]
-    judge: JudgeFactory = judge_from_settings
+    words: Mapping[Lang, Words] = field(default_factory=lambda: {"en": Words(), "zh": Words()})
+    make_judge: JudgeFactory = judge_from_settings
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward
     metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
 
@@ -86,6 +89,10 @@ class Task:
                 hint=f"give data.{split}_file=PATH, or {hint}",
             )
         return path
+
+    def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
+        """Return the judge of `settings`. Raises ConfigError when a setting is missing or wrong."""
+        return self.make_judge(settings, self.words, alone=alone)
 
     def group_judge(self, settings: Settings) -> GroupJudge | None:
         """Return the judge if it compares the rollouts of a group, which the algorithm then has to do."""

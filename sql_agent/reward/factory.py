@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sql_agent.config.settings import JudgeSettings, Settings, TeacherSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import GroupJudge, Judge
+from sql_agent.reward.judges.items import Words
 from sql_agent.reward.judges.rate_limit import CallLimits
+from sql_agent.schemas import Lang
 
 if TYPE_CHECKING:
     from sql_agent.reward.judges.client import JudgeClient
 
-JUDGE_NAMES = ("reference", "llm", "llm:MODEL", "reward-model", "ranking")
+JUDGE_NAMES = ("auto", "facts", "llm", "llm:MODEL", "reward-model", "ranking")
+_NO_WORDS: Mapping[Lang, Words] = {"en": Words(), "zh": Words()}
 
 
-def judge_from_settings(settings: Settings, *, alone: bool = False) -> Judge:
-    """The judge of `settings`, its endpoint from the environment. Raises ConfigError if that is incomplete.
+def judge_name(settings: Settings) -> str:
+    """Return the judge that `judge.name` stands for: "auto" is llm where TEACHER_MODEL is set, else facts."""
+    if settings.judge.name != "auto":
+        return settings.judge.name
+    return "llm" if TeacherSettings().model else "facts"
 
-    The limits of its endpoint are for a whole run, of which each runner, and with the judge `ranking` the algorithm
-    too, gets its part; `alone` gives all of them to this one.
+
+def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> Judge:
+    """Return the judge of `settings`, its endpoint from the environment. Raises ConfigError if that is incomplete.
+
+    `words` are the task's, for the judge "facts". The limits of an endpoint are for a whole run, of which each runner,
+    and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this one.
     """
-    processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
-    return make_judge(settings.judge, TeacherSettings(), processes=processes)
+    chosen = settings.judge.model_copy(update={"name": judge_name(settings)})
+    processes = 1 if alone else settings.runner.n_runners + (chosen.name == "ranking")
+    return make_judge(chosen, TeacherSettings(), words=words, processes=processes)
 
 
-def make_judge(settings: JudgeSettings, teacher: TeacherSettings, *, processes: int = 1) -> Judge:
-    """The judge `settings.name`, behind the prefilter and, if asked for, rescaled.
+def make_judge(
+    settings: JudgeSettings, teacher: TeacherSettings, *, words: Mapping[Lang, Words] = _NO_WORDS, processes: int = 1
+) -> Judge:
+    """Return the judge `settings.name`, behind the prefilter if a model grades, and rescaled if asked for.
 
     Names joined by "+" make a panel. `processes` is how many such judges share the endpoint's limits. Raises
     ConfigError on an unknown name or a missing or wrong setting.
     """
-    return _Factory(settings, teacher, processes).judge()
+    return _Factory(settings, teacher, words, processes).judge()
 
 
 class _Factory:
-    def __init__(self, settings: JudgeSettings, teacher: TeacherSettings, processes: int) -> None:
+    def __init__(
+        self, settings: JudgeSettings, teacher: TeacherSettings, words: Mapping[Lang, Words], processes: int
+    ) -> None:
         self._settings = settings
         self._teacher = teacher
+        self._words = words
         limits = CallLimits(
             concurrency=settings.concurrency,
             requests_per_minute=settings.requests_per_minute,
@@ -62,6 +79,8 @@ class _Factory:
 
         if name == "ranking":
             return self._ranking()
+        if name == "facts":  # it reads no prose, so there is nothing to keep from it
+            return self._member(name)
         labels = name.split("+")
         judge = self._member(name) if len(labels) == 1 else self._panel(labels)
         return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
@@ -75,10 +94,10 @@ class _Factory:
 
     def _member(self, name: str) -> Judge:
         kind, _, model = name.partition(":")
-        if kind == "reference" and not model:
-            from sql_agent.reward.judges.reference.judge import ReferenceJudge  # noqa: PLC0415
+        if name == "facts":
+            from sql_agent.reward.judges.facts import FactsJudge  # noqa: PLC0415
 
-            return ReferenceJudge()
+            return FactsJudge(self._words)
         if kind == "llm":
             from sql_agent.reward.judges.llm import LlmJudge  # noqa: PLC0415
             from sql_agent.reward.judges.rubric import load_rubric  # noqa: PLC0415
@@ -106,7 +125,7 @@ class _Factory:
         if not model:
             raise ConfigError(
                 f"the judge {self._settings.name} has no model",
-                hint="set TEACHER_MODEL, or use the judge 'reference'",
+                hint="set TEACHER_MODEL, or use the judge 'facts'",
             )
         key = self._teacher.api_key
         return JudgeClient(

@@ -27,7 +27,9 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
         return list(rollouts)
     if len(rewards) < len(kept):
         raise ValueError("a kept rollout has no record or no reward")
-    cases = [JudgeCase(question=r.question, answer=r.answer, calls=r.calls) for r in records]
+    cases = [
+        JudgeCase(question=r.question, answer=r.answer, calls=r.calls, evidence_read=r.evidence_read) for r in records
+    ]
     own = [Verdict(score=r.judge, criteria=r.criteria, reason=r.reason) for r in rewards]
     try:
         verdicts = await judge.rank(cases, own)

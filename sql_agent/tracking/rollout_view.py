@@ -20,15 +20,6 @@ _ROWS_SHOWN = 5
 _CELL_CHARS = 300
 _FULL_MARKS = 1.1
 
-# What the criteria of the judge "reference" measure; those of other judges are named by the user's own rubric.
-_REFERENCE_CRITERIA = {
-    "facts": "how much of the reference it says",
-    "precision": "how much of what it says is right",
-    "grounded": "how much of it stands in rows that it queried",
-    "safety": "no promise without grounds, no fact turned into its opposite",
-    "format": "words, not raw rows, JSON or SQL",
-}
-
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
     """Print `record` in lines of at most the console's width, no word broken that fits into a line."""
@@ -127,11 +118,9 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 def _why_not_full(reward: RewardParts) -> str:
     """The judge's reason, and those of its criteria that took something away."""
     criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
-    if reward.judge_name == "reference":
-        lost = {name: value for name, value in criteria.items() if value < 1}
-        named = [f"{name} {value:.2f} ({_REFERENCE_CRITERIA.get(name, name)})" for name, value in lost.items()]
-    else:
-        named = [f"{name} {value:.2f}" for name, value in criteria.items()]
+    if reward.judge_name == "facts":  # its reason says it all
+        return reward.reason
+    named = [f"{name} {value:.2f}" for name, value in criteria.items()]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
 
 

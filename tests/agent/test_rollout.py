@@ -21,7 +21,7 @@ from sql_agent.data.medical.task import TASK
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
-from sql_agent.reward.judges.reference.judge import ReferenceJudge
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Drop, DropCause, Question, RolloutRecord
 from sql_agent.system.sockets import bind_local
 from tests.support.small_database import make_database
@@ -73,7 +73,7 @@ async def play(model: Model, tmp_path: Path, *script: Any, judge: Any = None) ->
     endpoint = ModelEndpoint(model.server.base_url, "m", "unused", 0.0, 1.0)
     settings = load_settings(["agent.max_turns=3"])
     with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
-        return await run_rollout(QUESTION, TASK, endpoint, database, judge or ReferenceJudge(), settings)
+        return await run_rollout(QUESTION, TASK, endpoint, database, judge or FactsJudge(TASK.words), settings)
 
 
 def call(sql: str) -> tuple[str, str]:
@@ -81,7 +81,7 @@ def call(sql: str) -> tuple[str, str]:
 
 
 async def test_a_query_and_its_answer_are_recorded_and_rewarded(model: Model, tmp_path: Path) -> None:
-    record = await play(model, tmp_path, call(SQL), "The form is tablet.")
+    record = await play(model, tmp_path, call(SQL), "Tablet.")
     assert (record.outcome, record.turns, record.dropped) == ("answered", 2, None)
     assert record.calls[0].answer.records == (("tablet",),)
     assert record.reward is not None

@@ -253,7 +253,7 @@ def run(tmp_path: Path, tiny_model_folder: Path, database: str) -> Path:
         for step, judged in rewards.items():
             for number, judge in enumerate(judged, 1):
                 question = Question(id=f"{number}", question=f"Question number {number}?", answer="tablet")
-                reward = {"rule": 0.1, "judge": judge, "judge_name": "reference", "criteria": {}, "reason": ""}
+                reward = {"rule": 0.1, "judge": judge, "judge_name": "facts", "criteria": {}, "reason": ""}
                 record = {"question": question.model_dump(mode="json"), "reward": reward}
                 sink.write(json.dumps({"step": step, "mode": "val", "record": record}) + "\n")
         sink.write('{"step": 3, "mode": "train", "record": null}\n')

@@ -20,7 +20,7 @@ def test_the_command_prints_tables_and_leaves_numbers_gradings_and_a_page(
     assert f"0 of {len(shipped('attacks'))} earned more" in printed
     assert "comparison" in printed
     result = json.loads((tmp_path / "night" / "evaluation.json").read_text(encoding="utf-8"))
-    assert (result["judge"], result["labels_file"], result["failed"]) == ("reference", "labels", 0)
+    assert (result["judge"], result["labels_file"], result["failed"]) == ("facts", "labels", 0)
     assert result["agreement"]["answers"] == result["labels"] >= 200
     assert set(result["by_task_type"]) >= {"comparison", "unanswerable", "aggregate"}
     assert set(result["by_lang"]) == {"en", "zh"}

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from sql_agent.data.medical.task import TASK
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
-from sql_agent.reward.judges.reference.judge import grade
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.meta_evaluation.dataset import shipped
 from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, measure
 
@@ -37,7 +38,7 @@ class OftenFailing:
         self.at_once -= 1
         if case.question.id.endswith("7"):
             raise JudgeError(f"no grade within 60 s {MARKUP}")
-        verdict = grade(case)
+        verdict = await FactsJudge(TASK.words).grade(case)
         return Verdict(
             score=0.4 + 0.6 * verdict.score,
             criteria={**verdict.criteria, "<b>by_heart</b>": 0.5},

@@ -34,7 +34,7 @@ def rollout(step: int, reward: float, *, dropped: dict[str, str] | None = None) 
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "night"
     folder.mkdir()
-    (folder / "config.json").write_text('{"judge": {"name": "reference"}, "seed": 7}', encoding="utf-8")
+    (folder / "config.json").write_text('{"judge": {"name": "facts"}, "seed": 7}', encoding="utf-8")
     step = {"rollouts/enqueued": 4, "rollouts/finished": 4, "rollouts/with_triplets": 4, "rollouts/kept": 3,
             "rollouts/split": 0, "reward/mean": 0.4, "reward/judge": 0.35, "reward/rule": 0.05, "agent/turns": 2,
             "agent/tool_calls": 1, "agent/sql_ok": 1, "timing/rollout_s": 20, "timing/update_s": 10}  # fmt: skip

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
+from typing import get_args
 
-from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.prepare import default_database, default_questions, ensure_sample
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.task import Task
+from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.schemas import Lang, RolloutRecord
 
 
@@ -30,7 +31,8 @@ def refusals(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """Return the share of answers that are the sentence by which the prompt has the model say that it found nothing."""
     if not records:
         return {}
-    return {"agent/refused": fmean(record.answer == wording(record.question.lang).no_answer for record in records)}
+    readers = {lang: Reader(lang, words) for lang, words in WORDS.items()}
+    return {"agent/refused": fmean(readers[r.question.lang].is_refusal(r.answer) for r in records)}
 
 
 @cache
@@ -43,6 +45,12 @@ def _column_meanings(lang: Lang) -> dict[str, dict[str, str]]:
     return tomllib.loads(_prompt_file("columns.zh.toml")) if lang == "zh" else {}
 
 
+def _words() -> dict[Lang, Words]:
+    text = files("sql_agent.data.medical").joinpath("words.toml").read_text(encoding="utf-8")
+    return {lang: Words.model_validate(tomllib.loads(text)[lang]) for lang in get_args(Lang)}
+
+
+WORDS = _words()
 TASK = Task(
     name="medical",
     schema=SCHEMA,
@@ -54,5 +62,6 @@ TASK = Task(
     default_questions=default_questions,
     questions_hint="run: sql-agent data questions --db {database}",
     prepare=ensure_sample,
+    words=WORDS,
     metrics=refusals,
 )

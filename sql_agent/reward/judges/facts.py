@@ -91,7 +91,7 @@ class _Rows:
     """What the queries of a case returned from the task's tables: every cell, normalised."""
 
     def __init__(self, case: JudgeCase, reader: Reader) -> None:
-        self._answers = [c.answer for c in case.calls if c.answer.status == "ok" and c.answer.medical]
+        self._answers = [c.answer for c in case.calls if c.answer.status == "ok" and c.answer.from_tables]
         self.records = [
             [normalise(str(cell)) for cell in record if cell is not None]
             for answer in self._answers
@@ -127,7 +127,7 @@ class _Rows:
 
 
 def _grade_refusal(case: JudgeCase, reader: Reader) -> Verdict:
-    searched = any(call.answer.status == "ok" and call.answer.medical for call in case.calls)
+    searched = any(call.answer.status == "ok" and call.answer.from_tables for call in case.calls)
     if not reader.is_refusal(case.answer):
         reason = "the database does not hold this: only the refusal sentence, alone, is right"
         return Verdict(score=0.0, criteria={"facts": 0.0}, reason=reason)

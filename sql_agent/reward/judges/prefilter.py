@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
-from sql_agent.reward.judges.text import normalise, tokens
+from sql_agent.reward.judges.text import normalise
 
 _RAW = re.compile(
     r'^\s*[\[{(]\s*[\[{(\'"\d]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
@@ -33,7 +33,7 @@ def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (
         ("empty answer", not answer.strip()),
-        ("no word and no number in the answer", not tokens(answer)),
+        ("no word and no number in the answer", not re.search(r"\w", answer)),
         (f"more than {max_chars} characters", len(answer) > max_chars),
         ("raw data or SQL instead of an answer", is_raw(answer)),
         ("no successful query", _needs_a_query(case) and not queried),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import lzma
 import os
 import re
@@ -33,7 +34,7 @@ from sql_agent.data.question_files import load_questions
 from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, DatabaseFileError, DataError
 from sql_agent.reward import JudgeCase
-from sql_agent.reward.judges.reference.judge import grade
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, QueryCall, QueryLimits, Question
 
 REAL = Path(__file__).parents[4] / "shared/data/medical_zh.db.xz"
@@ -73,10 +74,11 @@ def test_a_search_never_counts_what_says_the_opposite(sample: tuple[Path, Made])
 
 def test_the_reference_answer_itself_earns_full_marks(sample: tuple[Path, Made]) -> None:
     path, made = sample
+    judge = FactsJudge(TASK.words)
     with open_database(path, SCHEMA, AGENT_LIMITS) as database:
         for question in (q for split in made.values() for q in split):
             call = QueryCall(sql=question.sql or "", answer=database.query(question.sql or ""), seconds=0.0)
-            verdict = grade(JudgeCase(question=question, answer=question.answer, calls=(call,)))
+            verdict = asyncio.run(judge.grade(JudgeCase(question=question, answer=question.answer, calls=(call,))))
             if not call.answer.truncated:
                 assert verdict.score >= 0.97, f"{question.question!r}: {question.answer!r} {verdict}"
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sql_agent.data.medical.task import TASK
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import SqliteDatabase, open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
@@ -144,7 +143,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> SqliteDatabase:
         drugs = [(1, "A", "cool place", "tablet"), (2, "B", "dry place", "tablet"), (3, "C", "cool place", "syrup")]
         connection.executemany("INSERT INTO drugs_info VALUES (?, ?, ?, ?)", drugs)
     connection.close()
-    return TASK.open(path)
+    return open_database(path, TASK.schema)
 
 
 STORAGE = tuple(Evidence(table="drugs_info", row_id=i, field="storage", quote=q)
@@ -205,7 +204,7 @@ def test_the_right_words_from_another_row_were_not_read(database: SqliteDatabase
     right = grade_with(database, "cool place", "cool place", evidence, "SELECT storage FROM drugs_info WHERE id = 1")
     wrong = grade_with(database, "cool place", "cool place", evidence, "SELECT storage FROM drugs_info WHERE id = 3")
     constant = grade_with(database, "cool place", "cool place", evidence, "SELECT 'cool place' FROM drugs_info")
-    assert (right.score, wrong.score, constant.score) == (1.0, pytest.approx(0.1), pytest.approx(0.1))
+    assert [right.score, wrong.score, constant.score] == pytest.approx([1.0, 0.1, 0.1])
 
 
 def test_a_number_that_another_query_gives_by_chance_was_not_read(database: SqliteDatabase) -> None:

@@ -256,7 +256,7 @@ async def test_a_group_waits_until_all_have_come_or_are_lost(server: Server) -> 
         ({"name": "llm+llm"}, "twice"),
         ({"name": "reward-model"}, "REWARD_MODEL_URL"),
         ({"name": "ranking", "absolute": "ranking"}, "compares nothing"),
-        ({"name": "reference", "scale": "missing.json"}, r"missing\.json"),
+        ({"name": "facts", "scale": "missing.json"}, r"missing\.json"),
     ],
 )
 def test_a_wrong_judge_is_said_at_once(settings: dict[str, Any], message: str) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sql_agent.data.medical.task import TASK
 from sql_agent.errors import ConfigError, DataError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
-from sql_agent.reward.judges.reference.judge import ReferenceJudge
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.rescaling import MAX_KNOTS, Scale, ScaledJudge
 from sql_agent.schemas import Question
 
@@ -117,11 +118,11 @@ METFORMIN = Question(id="effects", question="What are the side effects of Metfor
 
 
 async def test_a_scaled_judge_changes_the_score_only_and_keeps_the_one_before() -> None:
-    inner = ReferenceJudge()
+    inner = FactsJudge(TASK.words)
     case = JudgeCase(question=METFORMIN, answer="nausea")  # known by heart, so it earns little
     plain = await inner.grade(case)
-    assert 0.0 < plain.score < 0.1
-    judge = ScaledJudge(inner, Scale(knots=((0.0, 0.0), (0.1, 0.6), (1.0, 1.0))))
+    assert 0.0 < plain.score <= 0.1
+    judge = ScaledJudge(inner, Scale(knots=((0.0, 0.0), (0.2, 0.6), (1.0, 1.0))))
     assert isinstance(judge, Judge)
     assert judge.name == "reference-scaled"
     verdict = await judge.grade(case)
@@ -131,6 +132,6 @@ async def test_a_scaled_judge_changes_the_score_only_and_keeps_the_one_before() 
 
 
 async def test_a_judge_that_fails_still_fails_when_scaled() -> None:
-    judge = ScaledJudge(ReferenceJudge(), Scale.fit([0.5], 0.5))
+    judge = ScaledJudge(FactsJudge(TASK.words), Scale.fit([0.5], 0.5))
     with pytest.raises(JudgeError):
         await judge.grade(JudgeCase(question=METFORMIN.model_copy(update={"answer": ""}), answer="nausea"))
