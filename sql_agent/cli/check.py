@@ -93,13 +93,12 @@ def check_judge(*, online: bool) -> Check:
     from sql_agent.data.task import load_task
     from sql_agent.errors import SqlAgentError
     from sql_agent.reward import JudgeCase
-    from sql_agent.reward.factory import judge_name
     from sql_agent.schemas import Question
 
     try:
         settings = load_settings()
         judge = load_task(settings.task).judge(settings)
-        if judge_name(settings) == "facts" or online:
+        if judge.name == "facts" or online:
             case = JudgeCase(question=Question(id="check", question="What is it for?", answer="pain"), answer="pain")
             asyncio.run(judge.grade(case))
             return Check("judge", f"{judge.name} graded one answer", "ok")

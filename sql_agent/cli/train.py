@@ -16,7 +16,7 @@ from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_envi
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
-from sql_agent.config.settings import Settings, load_settings
+from sql_agent.config.settings import Settings, TeacherSettings, load_settings
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
@@ -133,7 +133,7 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
     Written into the run's config.json, so that a resumed run keeps its judge when the environment has changed.
     """
-    name = judge_name(settings)
+    name = judge_name(settings.judge, TeacherSettings())
     why = "" if settings.judge.name == name else f" (TEACHER_MODEL is {'set' if name == 'llm' else 'not set'})"
     judge = settings.judge.model_copy(update={"name": name})
     return settings.model_copy(update={"judge": judge}), f"judge {name}{why}"

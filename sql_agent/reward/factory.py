@@ -19,11 +19,11 @@ JUDGE_NAMES = ("auto", "facts", "llm", "llm:MODEL", "reward-model", "ranking")
 _NO_WORDS: Mapping[Lang, Words] = {"en": Words(), "zh": Words()}
 
 
-def judge_name(settings: Settings) -> str:
-    """Return the judge that `judge.name` stands for: "auto" is llm where TEACHER_MODEL is set, else facts."""
-    if settings.judge.name != "auto":
-        return settings.judge.name
-    return "llm" if TeacherSettings().model else "facts"
+def judge_name(settings: JudgeSettings, teacher: TeacherSettings) -> str:
+    """Return the judge that `settings.name` stands for: "auto" is llm where TEACHER_MODEL is set, else facts."""
+    if settings.name != "auto":
+        return settings.name
+    return "llm" if teacher.model else "facts"
 
 
 def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> Judge:
@@ -32,9 +32,8 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
     `words` are the task's, for the judge "facts". The limits of an endpoint are for a whole run, of which each runner,
     and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this one.
     """
-    chosen = settings.judge.model_copy(update={"name": judge_name(settings)})
-    processes = 1 if alone else settings.runner.n_runners + (chosen.name == "ranking")
-    return make_judge(chosen, TeacherSettings(), words=words, processes=processes)
+    processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
+    return make_judge(settings.judge, TeacherSettings(), words=words, processes=processes)
 
 
 def make_judge(
@@ -45,7 +44,8 @@ def make_judge(
     Names joined by "+" make a panel. `processes` is how many such judges share the endpoint's limits. Raises
     ConfigError on an unknown name or a missing or wrong setting.
     """
-    return _Factory(settings, teacher, words, processes).judge()
+    named = settings.model_copy(update={"name": judge_name(settings, teacher)})
+    return _Factory(named, teacher, words, processes).judge()
 
 
 class _Factory:

@@ -137,13 +137,13 @@ def graded(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        (["tablet"], ["Reward 0.000 of 1.1", "Rule nothing, because the model queried nothing",
-                      "Judge reference: no successful query"]),
+        (["tablet"], ["Reward 0.100 of 1.1", "Rule nothing, because the model queried nothing",
+                      "Judge facts: gives 100% of the reference; not all of it was read from the rows"]),
         ([tool_call("SELECT form FROM drugs_info WHERE id = 99999"), "tablet"],
          ["Rule nothing, because no query found a row"]),
         ([tool_call("SELECT 1"), "tablet"], ["Rule nothing, because no row came from a table of the database"]),
         ([tool_call(FORM_SQL), "capsule"],
-         ["Reward 0.100 of 1.1", "Judge reference: says 0 of 1 facts; facts 0.00 (how much of the reference it says)"]),
+         ["Reward 0.100 of 1.1", "Judge facts: gives 0% of the reference; 1 other items, 1 of them in no row:"]),
         ([tool_call(FORM_SQL)] * 9,
          ["Answer (none)", "Model was still calling the tool when its turns were used up"]),
         ([tool_call(FORM_SQL), "tablet"],

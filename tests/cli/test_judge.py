@@ -60,7 +60,7 @@ def test_too_many_failures_end_the_command_with_1_and_leave_the_numbers(
     assert failed in told.err
     assert "judge.max_failed_share=0.05" in told.err
     assert "has no reference facts" in told.out
-    (folder,) = (tmp_path / "runs").glob("judge-reference-*")
+    (folder,) = (tmp_path / "runs").glob("judge-facts-*")
     result = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
     assert (result["agreement"]["answers"], result["agreement"]["failed"]) == (20, 20)
     assert result["labels_file"] == "mine.jsonl"

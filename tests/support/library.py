@@ -44,7 +44,7 @@ class ExactJudge:
         return Verdict(score=float(case.answer == case.question.answer))
 
 
-def exact_judge(_settings: Settings, *, alone: bool = False) -> Judge:
+def exact_judge(_settings: Settings, _words: object, *, alone: bool = False) -> Judge:
     return ExactJudge()
 
 
@@ -96,6 +96,6 @@ TASK = Task(
     default_questions=questions,
     questions_hint="ask the librarian about {database}",
     prepare=prepare,
-    judge=exact_judge,
+    make_judge=exact_judge,
     metrics=words,
 )

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
@@ -27,9 +27,8 @@ _OTHER = 0.1
 Fact = tuple[str, tuple[str, ...]]  # the owner's name, "" without one, and the items that make up the fact
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Which share of the reference an answer gives, with and without what was not read, and what else it says."""
+class _Found(NamedTuple):
+    """Which share of the reference an answer gives, the same less what was not read, and what else it says."""
 
     given: float
     score: float
@@ -92,47 +91,42 @@ class _Rows:
 
     def __init__(self, case: JudgeCase, reader: Reader) -> None:
         self._answers = [c.answer for c in case.calls if c.answer.status == "ok" and c.answer.from_tables]
-        self.records = [
-            [normalise(str(cell)) for cell in record if cell is not None]
-            for answer in self._answers
-            for record in answer.records
-        ]
-        self.cells = {cell for record in self.records for cell in record}
-        self._items = {item for cell in self.cells for item in reader.items(cell)}
-        self._read = None if case.evidence_read is None else {(e.table, e.row_id, e.field) for e in case.evidence_read}
-        self._evidence = case.question.evidence
+        records = (record for answer in self._answers for record in answer.records)
+        self._records = [[normalise(str(cell)) for cell in record if cell is not None] for record in records]
+        self._cells = {cell for record in self._records for cell in record}
+        self._items = {item for cell in self._cells for item in reader.items(cell)}
+        self._evidence = case.question.evidence if case.evidence_read is not None else ()
+        self._read = case.evidence_read or ()
 
     def hold(self, items: Sequence[str]) -> bool:
         """Whether the cells hold each of `items`, by itself or inside a longer item."""
-        return all(item in self._items or any(item in cell for cell in self.cells) for item in items)
+        return all(item in self._items or any(item in cell for cell in self._cells) for item in items)
 
     def were_read(self, items: Sequence[str]) -> bool:
         """Whether a fact was read: its evidence, where the rollout recorded that; else its items stand in the rows."""
-        if self._read is None or not self._evidence:
+        if not self._evidence:
             return self.hold(items)
         supporting = [e for e in self._evidence if items[0] in normalise(e.quote)] or self._evidence
-        return any((e.table, e.row_id, e.field) in self._read for e in supporting)
+        return any(e in self._read for e in supporting)
 
     def belong_together(self, name: str, item: str) -> bool:
         """Whether one record has a cell `name` and another cell that holds `item`."""
-        return any(name in record and any(item in cell for cell in record) for record in self.records)
+        return any(name in record and any(item in cell for cell in record) for record in self._records)
 
     def were_counted(self, number: Decimal) -> bool:
         """Whether a count was read: all its evidence, where that was recorded; else a cell, or as many records."""
-        if self._read is not None and self._evidence:
-            return all((e.table, e.row_id, e.field) in self._read for e in self._evidence)
-        distinct = len({tuple(record) for record in self.records})
+        if self._evidence:
+            return all(e in self._read for e in self._evidence)
         whole = not any(answer.truncated for answer in self._answers)
-        return str(number) in self.cells or (whole and distinct == number)
+        return str(number) in self._cells or (whole and len(set(map(tuple, self._records))) == number)
 
 
 def _grade_refusal(case: JudgeCase, reader: Reader) -> Verdict:
+    refused = reader.is_refusal(case.answer)
     searched = any(call.answer.status == "ok" and call.answer.from_tables for call in case.calls)
-    if not reader.is_refusal(case.answer):
-        reason = "the database does not hold this: only the refusal sentence, alone, is right"
-        return Verdict(score=0.0, criteria={"facts": 0.0}, reason=reason)
-    reason = "" if searched else "refused without a query"
-    return Verdict(score=1.0 if searched else 0.0, criteria={"facts": 1.0}, reason=reason)
+    reason = "refused without a query" if refused else "only the refusal sentence, alone, is right here"
+    score = float(refused and searched)
+    return Verdict(score=score, criteria={"facts": float(refused)}, reason="" if score else reason)
 
 
 def _found_facts(facts: Sequence[Fact], case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
@@ -140,10 +134,11 @@ def _found_facts(facts: Sequence[Fact], case: JudgeCase, reader: Reader, rows: _
     left = _owned_items(case.answer, owners, reader)
     given: list[Fact] = []
     for owner, items in sorted(facts, key=lambda fact: -len(fact[1])):
-        position = _position([(owner, item) for item in items], left)
-        if position >= 0:
+        wanted = [(owner, item) for item in items]
+        starts = (i for i in range(len(left)) if left[i : i + len(wanted)] == wanted)
+        if (start := next(starts, None)) is not None:
             given.append((owner, items))
-            del left[position : position + len(items)]
+            del left[start : start + len(items)]
     worth = sum(1.0 if rows.were_read(items) else _UNREAD for _, items in given)
     return _Found(len(given) / len(facts), worth / len(facts), [item for _, item in left])
 
@@ -162,18 +157,13 @@ def _owned_items(answer: str, owners: set[str], reader: Reader) -> list[tuple[st
     return owned
 
 
-def _position(wanted: Sequence[tuple[str, str]], items: Sequence[tuple[str, str]]) -> int:
-    """Return where `wanted` stands as one run in `items`, or -1."""
-    width = len(wanted)
-    return next((i for i in range(len(items) - width + 1) if list(items[i : i + width]) == list(wanted)), -1)
-
-
 def _found_number(number: Decimal, case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
-    items = reader.items(case.answer)
-    right = [item for item in items if reader.number(item) == number][:1]
-    others = [item for item in items if item not in right] + [i for i in right for _ in range(items.count(i) - 1)]
-    worth = (1.0 if rows.were_counted(number) else _UNREAD) if right else 0.0
-    return _Found(float(len(right)), worth, others)
+    others = reader.items(case.answer)
+    right = next((item for item in others if reader.number(item) == number), None)
+    if right is None:
+        return _Found(0.0, 0.0, others)
+    others.remove(right)
+    return _Found(1.0, 1.0 if rows.were_counted(number) else _UNREAD, others)
 
 
 def _found_spans(case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:

@@ -31,8 +31,8 @@ _LONG = {"en": 40, "zh": 15}  # characters; a shorter text with a full stop is a
 class Words(Record):
     """What a task's TOML file says of the words of one language.
 
-    `refusals` are the sentences that say that the database lacks an answer, `counters` what may follow a number without
-    changing it ("drugs"), `same` are groups of items that mean the same.
+    `refusals` say that the database lacks an answer, `counters` may follow a number without changing it ("3 rows"),
+    `same` are groups of items that mean the same.
     """
 
     refusals: tuple[str, ...] = ()

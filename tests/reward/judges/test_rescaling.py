@@ -122,9 +122,9 @@ async def test_a_scaled_judge_changes_the_score_only_and_keeps_the_one_before() 
     case = JudgeCase(question=METFORMIN, answer="nausea")  # known by heart, so it earns little
     plain = await inner.grade(case)
     assert 0.0 < plain.score <= 0.1
-    judge = ScaledJudge(inner, Scale(knots=((0.0, 0.0), (0.2, 0.6), (1.0, 1.0))))
+    judge = ScaledJudge(inner, Scale(knots=((0.0, 0.0), (0.1, 0.6), (1.0, 1.0))))
     assert isinstance(judge, Judge)
-    assert judge.name == "reference-scaled"
+    assert judge.name == "facts-scaled"
     verdict = await judge.grade(case)
     assert verdict.score == pytest.approx(6 * plain.score)
     assert verdict.criteria == plain.criteria | {"unscaled": plain.score}
