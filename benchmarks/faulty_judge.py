@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import random
 import re
@@ -23,7 +24,8 @@ from fastapi.responses import JSONResponse
 from sql_agent.reward.judges.rubric import load_rubric
 
 HANG_S = 30.0
-FAULTS = ("429", "500", "hang", "cut", "prose")
+FAULTS = ("429", "500", "hang", "cut", "half", "prose")
+FIRST_LIMIT = 800  # tokens; only a reply within this limit is cut off
 _CASE = re.compile(r"case (\d+)")
 _RUBRIC = load_rubric(None)
 
@@ -37,17 +39,37 @@ def grades_of(number: int) -> dict[str, dict[str, str]]:
     return grades
 
 
+def written(number: int, rng: random.Random) -> str:
+    """The grades of answer `number` in one of the ways in which models write what was asked for."""
+    grades = grades_of(number)
+    text = json.dumps(grades)
+    return rng.choice(
+        (
+            text,
+            f"```json\n{text}\n```\nNote: graded as {{asked}}.",
+            json.dumps({name: {**grade, "level": grade["level"].upper()} for name, grade in grades.items()}),
+            json.dumps({**grades, "overall": "good"}),
+        )
+    )
+
+
 def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
     """Build the server, with a share `faults` of faulty replies; it waits `delay_s` seconds before the others."""
     app = FastAPI()
     rng = random.Random(seed)
-    seen: dict[str, Any] = {"requests": 0, "at_once": 0, "most_at_once": 0, "times": [], **dict.fromkeys(FAULTS, 0)}
+    seen: dict[str, Any] = {"at_once": 0}
+    answered: set[str] = set()
     state = {"faults": faults}
+
+    def forget() -> None:
+        seen.update({"requests": 0, "most_at_once": 0, "repeated": 0, "times": [], **dict.fromkeys(FAULTS, 0)})
+
+    forget()
 
     @app.post("/faults/{share}")
     async def set_faults(share: float) -> dict[str, float]:
         state["faults"] = share
-        seen.update({"requests": 0, "most_at_once": 0, "times": [], **dict.fromkeys(FAULTS, 0)})
+        forget()
         return state
 
     @app.get("/stats")
@@ -62,7 +84,7 @@ def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
         seen["at_once"] += 1
         seen["most_at_once"] = max(seen["most_at_once"], seen["at_once"])
         try:
-            return await reply(body["messages"][0]["content"], request)
+            return await reply(body, request)
         finally:
             seen["at_once"] -= 1
 
@@ -72,10 +94,13 @@ def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
         while time.monotonic() < until and not await request.is_disconnected():  # noqa: ASYNC110  starlette has no event
             await asyncio.sleep(0.02)
 
-    async def reply(prompt: str, request: Request) -> Any:
-        number = int(_CASE.findall(prompt)[-1])
-        right = json.dumps(grades_of(number))
+    async def reply(body: dict[str, Any], request: Request) -> Any:
+        number = int(_CASE.findall(body["messages"][0]["content"])[-1])
+        key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        seen["repeated"] += key in answered
         fault = rng.choice(FAULTS) if rng.random() < state["faults"] else ""
+        if fault == "cut" and body.get("max_tokens", 0) > FIRST_LIMIT:
+            fault = ""
         if fault:
             seen[fault] += 1
         if fault == "429":
@@ -83,10 +108,13 @@ def build_app(faults: float, seed: int, delay_s: float) -> FastAPI:
         if fault == "500":
             return JSONResponse({"error": {"message": "broken"}}, 500)
         await (hang(request) if fault == "hang" else asyncio.sleep(delay_s))
-        text = {"cut": right[: len(right) // 2], "prose": "I like this answer a lot."}.get(fault, right)
-        message = {"role": "assistant", "content": text}
+        if fault != "hang":
+            answered.add(key)
+        right = json.dumps(grades_of(number))
+        faulty = {"cut": right[: len(right) // 2], "half": right[: len(right) // 2], "prose": "I like this answer."}
+        message = {"role": "assistant", "content": faulty[fault] if fault in faulty else written(number, rng)}
         usage = {"prompt_tokens": 500, "completion_tokens": 100, "total_tokens": 600}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": "length" if fault == "cut" else "stop"}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
     return app

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from faulty_judge import grades_of
+from faulty_judge import FAULTS, grades_of
 
 from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.errors import JudgeError
@@ -68,14 +68,14 @@ async def grade_all(judge: Judge, count: int, at_once: int) -> tuple[list[Verdic
 async def bare_loop(port: int, count: int, at_once: int) -> float:
     """Return the seconds for `count` posts of prompts as long as the judge's, with the replies read as JSON."""
     slots = asyncio.Semaphore(at_once)
-    filler = "x" * 2500
+    filler = "x" * 2680
     async with httpx.AsyncClient(timeout=10, limits=httpx.Limits(max_connections=at_once)) as client:
 
         async def post(number: int) -> Any:
             async with slots:
                 body = {"model": "m", "messages": [{"role": "user", "content": f"{filler} case {number}"}]}
                 response = await client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body)
-                return json.loads(response.json()["choices"][0]["message"]["content"])
+                return response.json()["choices"][0]["message"]["content"]
 
         started = time.perf_counter()
         await asyncio.gather(*(post(number) for number in range(count)))
@@ -117,9 +117,10 @@ async def measure(port: int, count: int, at_once: int, faults: float) -> dict[st
         "plain_lost_wrong": compare(plain),
         "faulty_seconds": faulty_s,
         "faulty_lost_wrong": compare(faulty),
-        "faults": {name: seen[name] for name in ("429", "500", "hang", "cut", "prose")},
+        "faults": {name: seen[name] for name in FAULTS},
         "requests": seen["requests"],
         "requests_counted": spent.requests,
+        "answered_and_sent_again": seen["repeated"],
         "most_at_once": seen["most_at_once"],
         "second_pass_requests": after["requests"] - seen["requests"],
         "second_pass_lost_wrong": compare(again),

@@ -7,6 +7,8 @@
     ├── DataError              (ValueError)    a question file or a sample record is malformed
     ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks something
     ├── JudgeError             (RuntimeError)  a judge could not give a score; the rollout is dropped
+    │   ├── JudgeRefusedError                  the judging model, or a filter before it, declined to grade
+    │   └── JudgeCutOffError                   the judging model's reply did not fit into its limit of tokens
     └── TrainingError          (RuntimeError)  a run cannot start or go on
         ├── PreflightError                     one call through proxy and store gave no triplet
         ├── NoTripletsError                    a step ended without any training data
@@ -69,6 +71,14 @@ class JudgeError(SqlAgentError, RuntimeError):
     def __init__(self, message: str, *, hint: str | None = None, usage: Usage | None = None) -> None:
         super().__init__(message, hint=hint)
         self.usage = usage
+
+
+class JudgeRefusedError(JudgeError):
+    """The judging model, or a content filter of its provider, declined to grade. Asking again would not help."""
+
+
+class JudgeCutOffError(JudgeError):
+    """The judging model's reply was cut off at its limit of tokens, with a raised limit too."""
 
 
 class TrainingError(SqlAgentError, RuntimeError):

@@ -89,7 +89,9 @@ class JudgeSettings(Section):
     combine: Literal["mean", "min"] = Field("mean", description="how the scores of a panel become one")
     absolute: str = Field("facts", description="who grades single answers for the judge `ranking`")
     rubric: Path | None = Field(
-        None, description="TOML file with the rubric of the judge `llm`; none takes the shipped one"
+        None,
+        description="TOML file with the rubric of the judge `llm`; none takes the shipped one. Questions that the "
+        "database cannot answer keep theirs",
     )
     scale: Path | None = Field(
         None, description="JSON file with a rescaling of the scores, made by utils/reward_scale.py; none leaves them"
@@ -101,7 +103,9 @@ class JudgeSettings(Section):
     structure: Literal["json_schema", "json_object", "none"] = Field(
         "json_schema", description="`response_format` of requests to the judge; not every endpoint knows json_schema"
     )
-    max_tokens: Positive = Field(800, description="tokens of one reply of the judge")
+    max_tokens: Positive = Field(
+        800, description="tokens of one reply of the judge; doubled, twice at most, when a reply was cut off"
+    )
     timeout_s: PositiveNumber = Field(60.0, description="seconds that one request to the judge may take")
     attempts: Positive = Field(6, description="requests for one grading, retries and repairs included")
     concurrency: Positive = Field(32, description="requests to the judge at once, of all runners together")

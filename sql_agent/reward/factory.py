@@ -99,24 +99,28 @@ class _Factory:
 
             return FactsJudge(self._words)
         if kind == "llm":
-            from sql_agent.reward.judges.llm import LlmJudge  # noqa: PLC0415
-            from sql_agent.reward.judges.rubric import load_rubric  # noqa: PLC0415
-
-            return self._cached(LlmJudge(self._client(model or None), load_rubric(self._settings.rubric)))
+            return self._cached(self._llm(self._client(model or None)))
         if name == "reward-model":
             return self._cached(self._reward_model())
         raise ConfigError(
             f"unknown judge {name!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
         )
 
+    def _llm(self, client: JudgeClient) -> Judge:
+        from sql_agent.reward.judges.llm import LlmJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.rubric import load_rubric, shipped_rubric  # noqa: PLC0415
+
+        return LlmJudge(client, load_rubric(self._settings.rubric), shipped_rubric("refusal"))
+
     def _ranking(self) -> Judge:
         from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
 
         if "ranking" in self._settings.absolute.split("+"):
             raise ConfigError("judge.absolute=ranking compares nothing", hint="name a judge of single answers")
-        return RankingJudge(
-            self._client(None), self._prefiltered(self._settings.absolute), max_chars=self._settings.max_answer_chars
-        )
+        client = self._client(None)
+        absolute = self._prefiltered(self._settings.absolute)
+        vouched_by = {"llm": self._llm(client), self._settings.absolute: absolute}
+        return RankingJudge(client, absolute, vouched_by, max_chars=self._settings.max_answer_chars)
 
     def _client(self, model: str | None) -> JudgeClient:
         from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint  # noqa: PLC0415

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.reward.judges.rubric import load_rubric
+from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.schemas import Question
 from tests.support.judge_server import serving
 from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, start, stop
@@ -110,7 +110,7 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         path = tmp_path / f"{name}.jsonl"
         plain = [{k: v for k, v in question.items() if k in {"id", "question", "answer"}} for question in lines(path)]
         path.write_text("".join(json.dumps(question) + "\n" for question in plain))
-    criteria = load_rubric(None).criterion
+    criteria = shipped_rubric("default").criterion + shipped_rubric("refusal").criterion
     grades = {c.name: {"reason": "so", "level": c.levels[0].name} for c in criteria}
     with serving() as server:
         server.default = json.dumps(grades)

@@ -14,7 +14,10 @@ KEY = "sk-very-secret-key"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with the next of `script`: a text, a reply, a status code, or seconds to hang before `default`."""
+    """Answers with the next of `script`: a text, a status code, seconds to hang before `default`, or a whole body.
+
+    A body with an "error" comes with status 400. Without a script it answers with `default`.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -45,6 +48,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(step)
             step = self.server.default
         status, payload = (step, {"error": {"message": f"no, {KEY}"}}) if isinstance(step, int) else (200, step)
+        if isinstance(payload, dict) and "error" in payload and status == 200:
+            status = 400
         data = json.dumps(completion(payload) if isinstance(payload, str) else payload).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -59,10 +64,10 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def completion(text: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text}
+def completion(text: str, *, finish_reason: str = "stop", refusal: str | None = None) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": refusal}
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
     return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
 

@@ -1,14 +1,16 @@
-"""Never pay twice for the same grading."""
+"""Never pay twice for the same grading: neither later, nor for two at the same time."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 from pathlib import Path
 
 import diskcache
 
+from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
 from sql_agent.schemas import Usage
 
@@ -16,20 +18,31 @@ from sql_agent.schemas import Usage
 class CachedJudge(JudgeWrapper):
     """A judge whose verdicts are kept in `folder`, for other processes and later runs too. Errors are not kept.
 
-    The key is the judge's identity, the question, its reference, the answer and the rows.
+    Equal gradings that are asked for at once, as by the rollouts of a group that all say the same, are one grading: its
+    usage counts for one of them, its error fails them all. The key is the judge's identity and all of the case that a
+    judge may go by: the question, its reference, type and evidence, the answer, the statements and their rows.
     """
 
     def __init__(self, judge: Judge, folder: Path) -> None:
         super().__init__(judge)
         self._folder = folder
         self._cache: diskcache.Cache | None = None
+        # By event loop too, since a script may well call asyncio.run twice.
+        self._under_way: dict[tuple[asyncio.AbstractEventLoop, str], _Grading] = {}
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """The kept verdict, its usage one cache hit; else the judge's. Raises JudgeError as the judge does."""
+        key = asyncio.get_running_loop(), self._key(case)
+        grading = self._under_way.get(key)
+        if grading is None:
+            grading = self._under_way[key] = _Grading(asyncio.create_task(self._kept_or_graded(key[1], case)))
+            grading.task.add_done_callback(lambda _: self._under_way.pop(key))
+        return await grading.result()
+
+    async def _kept_or_graded(self, key: str, case: JudgeCase) -> Verdict:
         if self._cache is None:  # in the process that uses it: SQLite connections must not cross a fork
             # JSON and not pickle, so that a file that someone else wrote cannot run code.
             self._cache = diskcache.Cache(str(self._folder), disk=diskcache.JSONDisk)
-        key = self._key(case)
         kept = await asyncio.to_thread(self._cache.get, key)
         if kept is not None:
             return Verdict.model_validate_json(kept).model_copy(update={"usage": Usage(cache_hits=1)})
@@ -38,7 +51,30 @@ class CachedJudge(JudgeWrapper):
         return verdict
 
     def _key(self, case: JudgeCase) -> str:
-        rows = [(c.answer.columns, c.answer.records) for c in case.calls if c.answer.status == "ok"]
-        question = case.question
-        parts = [self.identity, question.lang, question.question, question.answer, case.answer, rows]
+        question = case.question.model_dump(include={"lang", "question", "answer", "task_type", "evidence"})
+        queries = [(c.sql, c.answer.columns, c.answer.records) for c in case.calls if c.answer.status == "ok"]
+        parts = [self.identity, question, case.answer, queries]
         return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
+
+
+class _Grading:
+    """One grading that several wait for. The first to get the outcome gets the usage with it."""
+
+    def __init__(self, task: asyncio.Task[Verdict]) -> None:
+        self.task = task
+        self._usage_given = False
+
+    async def result(self) -> Verdict:
+        try:
+            # Shielded, so that one that is cancelled does not take the verdict from the others.
+            verdict = await asyncio.shield(self.task)
+        except JudgeError as error:
+            # A copy for each, because raising adds to an exception's traceback.
+            own = copy.copy(error)
+            own.usage = error.usage if self._is_first() else Usage()
+            raise own from None
+        return verdict if self._is_first() else verdict.model_copy(update={"usage": Usage(cache_hits=1)})
+
+    def _is_first(self) -> bool:
+        given, self._usage_given = self._usage_given, True
+        return not given

@@ -10,31 +10,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from openai import OpenAIError
-from pydantic import BaseModel, ValidationError
 
-from sql_agent.errors import JudgeError
+from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
 from sql_agent.reward.judges.retry import RETRIED_STATUS, RetryableError, retry
 from sql_agent.schemas import Usage
 
 T = TypeVar("T")
-Form = TypeVar("Form", bound=BaseModel)
 Messages = list[dict[str, str]]
 Structure = Literal["json_schema", "json_object", "none"]
 
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
-
-
-def read_reply(text: str, form: type[Form]) -> Form | None:
-    """The JSON object in a reply, perhaps with thoughts or prose around it; None when it is not of this form."""
-    match = _OBJECT.search(text.rpartition("</think>")[2])
-    if match is None:
-        return None
-    try:
-        return form.model_validate_json(match.group(0))
-    except ValidationError:
-        return None
+_RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
+# OpenAI's models that always think: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o.
+_REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
+# OpenAI: "violating our usage policy", "rejected … by the safety system"; Azure: "content management policy".
+_FILTERED = re.compile(r"usage polic|safety system|content[ _-]?(?:policy|filter|management)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -46,8 +37,23 @@ class JudgeEndpoint:
     api_key: str | None = None
 
 
+@dataclass(frozen=True)
+class _Reply:
+    text: str
+    finish_reason: str
+    refusal: str
+    usage: Usage
+
+
+class _CutOffError(RetryableError):
+    """The reply reached its limit of tokens."""
+
+
 class JudgeClient:
-    """One judging model, at temperature 0. A request ends within `timeout_s` seconds, a question after `attempts`."""
+    """One judging model, at temperature 0 where it takes one.
+
+    A request ends within `timeout_s` seconds, a question after `attempts` requests.
+    """
 
     def __init__(
         self,
@@ -69,38 +75,57 @@ class JudgeClient:
         self._max_tokens = max_tokens
         self._structure = structure
 
+    @property
+    def identity(self) -> str:
+        """What decides a reply beside the prompt: the model, where it is, the form asked for, the limit of tokens."""
+        return f"{self.model}@{(self._base_url or '').rstrip('/')}:{self._structure}:{self._max_tokens}"
+
     async def ask(
         self, prompt: str, schema: dict[str, Any], parse: Callable[[str], T | None], *, repair: str
     ) -> tuple[T, Usage]:
         """What `parse` makes of a reply, and all that was spent. `parse` gives None for a reply that is unusable.
 
-        Such a reply is shown to the model again with `repair`. Raises JudgeError, with what was spent, after the last
-        attempt or when another one cannot help.
+        No request that was answered is sent again as it was: an unusable reply is shown to the model with `repair`,
+        and after one that was cut off the limit of tokens is doubled, twice at most. Raises JudgeRefusedError at once,
+        JudgeCutOffError, or JudgeError after the last attempt or when another cannot help; each with what was spent.
         """
-        first: Messages = [{"role": "user", "content": prompt}]
-        messages, usage = first, Usage()
+        messages: Messages = [{"role": "user", "content": prompt}]
+        max_tokens, usage = self._max_tokens, Usage()
 
         async def once() -> T:
-            nonlocal messages, usage
+            nonlocal messages, max_tokens, usage
             usage += Usage(requests=1)
-            text, spent = await self._complete(messages, schema)
-            usage += spent
-            parsed = parse(text)
+            reply = await self._complete(messages, schema, max_tokens)
+            usage += reply.usage
+            if reply.refusal or reply.finish_reason == "content_filter":
+                raise self._refused(reply.refusal or reply.finish_reason, usage)
+            if reply.finish_reason == "length":
+                if max_tokens >= _RAISED_AT_MOST * self._max_tokens:
+                    raise self._cut_off(max_tokens, usage)
+                max_tokens *= 2
+                raise _CutOffError("the reply was cut off", wait_s=0.0)
+            parsed = parse(reply.text)
             if parsed is None:
-                messages = [*first, {"role": "assistant", "content": text}, {"role": "user", "content": repair}]
-                raise RetryableError(f"no usable reply, the last one is {text[:80]!r}", wait_s=0.0)
+                # All replies so far: with the last one alone, two equal replies would make two equal requests.
+                shown = {"role": "assistant", "content": reply.text or "(nothing)"}
+                messages = [*messages, shown, {"role": "user", "content": repair}]
+                raise RetryableError(f"no usable reply, the last one is {reply.text[:80]!r}", wait_s=0.0)
             return parsed
 
         try:
             return await retry(once, self._attempts), usage
+        except _CutOffError:
+            raise self._cut_off(max_tokens // 2, usage) from None
         except RetryableError as error:
-            raise self._error(f"{error} ({self._attempts} requests)", usage) from None
+            raise self._failed(f"{error} ({self._attempts} requests)", usage) from None
         except OpenAIError as error:
-            raise self._error(f"{type(error).__name__}: {error}", usage) from None
+            if _is_filtered(error):
+                raise self._refused(str(error), usage) from None
+            raise self._failed(f"{type(error).__name__}: {error}", usage) from None
 
-    async def _complete(self, messages: Messages, schema: dict[str, Any]) -> tuple[str, Usage]:
+    async def _complete(self, messages: Messages, schema: dict[str, Any], max_tokens: int) -> _Reply:
         litellm = _litellm()
-        estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + self._max_tokens
+        estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + max_tokens
         async with self._gate.call(estimate):
             try:
                 # litellm's own time-out was seen not to fire.
@@ -110,12 +135,11 @@ class JudgeClient:
                         messages=messages,
                         base_url=self._base_url,
                         api_key=self._api_key,
-                        temperature=0.0,
-                        max_tokens=self._max_tokens,
                         response_format=_response_format(self._structure, schema),
                         timeout=self._timeout_s,
                         num_retries=0,
                         max_retries=0,
+                        **_sampling(self._target, max_tokens),
                     ),
                     self._timeout_s,
                 )
@@ -125,17 +149,56 @@ class JudgeClient:
                 if _is_passing(error):
                     raise RetryableError(f"{type(error).__name__}: {error}", wait_s=_asked_to_wait(error)) from None
                 raise
-        usage = _usage(response)
-        self._gate.spent(usage.prompt_tokens + usage.completion_tokens, estimated=estimate)
-        return str(response.choices[0].message.content or ""), usage
+        reply = _reply(response)
+        self._gate.spent(reply.usage.prompt_tokens + reply.usage.completion_tokens, estimated=estimate)
+        return reply
 
-    def _error(self, what: str, usage: Usage) -> JudgeError:
-        text = what.replace(self._api_key, "***") if self._api_key and self._api_key != "unused" else what
+    def _refused(self, why: str, usage: Usage) -> JudgeError:
+        return JudgeRefusedError(
+            f"the judge {self.model} refused to grade: {self._without_key(why)[:300]}",
+            hint="take a judging model, or a content filter, that lets medical questions through",
+            usage=usage,
+        )
+
+    def _cut_off(self, max_tokens: int, usage: Usage) -> JudgeError:
+        return JudgeCutOffError(
+            f"the reply of the judge {self.model} was cut off at {max_tokens} tokens",
+            hint=f"raise judge.max_tokens (now {self._max_tokens}); a model that thinks first needs several thousand",
+            usage=usage,
+        )
+
+    def _failed(self, what: str, usage: Usage) -> JudgeError:
         return JudgeError(
-            f"the judge {self.model} failed: {text}",
+            f"the judge {self.model} failed: {self._without_key(what)}",
             hint="check TEACHER_MODEL, TEACHER_BASE_URL, TEACHER_API_KEY and the section judge of the settings",
             usage=usage,
         )
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._api_key, "***") if self._api_key and self._api_key != "unused" else text
+
+
+def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
+    """Temperature and limit of tokens as the model takes them.
+
+    By name, because litellm 1.83.0 lists temperature among the parameters of o3 and gpt-5 and then refuses any value
+    but 1, and because it knows no model that is newer than itself.
+    """
+    if _REASONS.match(target.rpartition("/")[2]):
+        return {"max_completion_tokens": max_tokens}
+    supported = _litellm().get_supported_openai_params(target)  # None for a model that it does not know
+    taken = supported is None or "temperature" in supported
+    return {"max_tokens": max_tokens, **({"temperature": 0.0} if taken else {})}
+
+
+def _reply(response: Any) -> _Reply:
+    """What a response says. Without any choice it is an empty text, which is no usable reply."""
+    if not response.choices:
+        return _Reply("", "", "", _usage(response))
+    choice = response.choices[0]
+    other = getattr(choice.message, "provider_specific_fields", None) or {}
+    refusal = getattr(choice.message, "refusal", None) or other.get("refusal")
+    return _Reply(str(choice.message.content or ""), str(choice.finish_reason), str(refusal or ""), _usage(response))
 
 
 def _response_format(structure: Structure, schema: dict[str, Any]) -> dict[str, Any] | None:
@@ -149,13 +212,19 @@ def _is_passing(error: OpenAIError) -> bool:
     return status in RETRIED_STATUS or type(error).__name__ in ("APIConnectionError", "Timeout")
 
 
+def _is_filtered(error: OpenAIError) -> bool:
+    """Whether a content filter stopped the prompt: by its words, since litellm loses the code of the error."""
+    return getattr(error, "status_code", None) == 400 and _FILTERED.search(str(error)) is not None
+
+
 def _asked_to_wait(error: OpenAIError) -> float | None:
     """The seconds of a Retry-After header; None without one, or with a date in it."""
     headers = getattr(error, "litellm_response_headers", None) or {}
     try:
-        return float(headers["retry-after"])
+        seconds = float(headers["retry-after"])
     except (KeyError, ValueError):
         return None
+    return seconds if seconds >= 0 else None
 
 
 def _usage(response: Any) -> Usage:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Collection
 
 from sql_agent.reward.judges.base import JudgeCase, Verdict
-from sql_agent.reward.judges.client import JudgeClient, read_reply
-from sql_agent.reward.judges.prompt_template import prompt_text, render, rows_text
+from sql_agent.reward.judges.client import JudgeClient
+from sql_agent.reward.judges.prompt_template import prompt_text, quoted, render
+from sql_agent.reward.judges.reply import read_reply
+from sql_agent.reward.judges.rows import quotes_of, rows_text
 from sql_agent.reward.judges.rubric import Rubric
 from sql_agent.reward.judges.text import plain_text
+from sql_agent.schemas import Question
 
-_VERSION = 2  # raise it with every change of a prompt, the repair text or what is shown of the rows
+REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
+
+_VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
 
@@ -18,43 +25,64 @@ Grades = dict[str, dict[str, str]]
 
 
 class LlmJudge:
-    """The judge "llm"."""
+    """The judge "llm".
+
+    Questions that the database cannot answer are graded by `refusal_rubric`, all others by `rubric`. The reference of
+    such a question is one of `refusals`, or its task type says so.
+    """
 
     name = "llm"
 
-    def __init__(self, client: JudgeClient, rubric: Rubric) -> None:
+    def __init__(
+        self, client: JudgeClient, rubric: Rubric, refusal_rubric: Rubric, *, refusals: Collection[str] = REFUSALS
+    ) -> None:
         self._client = client
         self._rubric = rubric
-        self._reply = rubric.reply_model()
+        self._refusal_rubric = refusal_rubric
+        self._refusals = frozenset(map(_bare, refusals))
+        self._refusals_digest = hashlib.sha256(json.dumps(sorted(self._refusals)).encode()).hexdigest()[:16]
 
     @property
     def identity(self) -> str:
-        return f"llm/{_VERSION}:{self._client.model}:{self._rubric.digest}"
+        rubrics = f"{self._rubric.digest}:{self._refusal_rubric.digest}:{self._refusals_digest}"
+        return f"llm/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}:{rubrics}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case. Raises JudgeError when no usable grades came, saying what came instead."""
+        rubric = self.rubric_for(case.question)
+        schema = rubric.reply_model.model_json_schema()
         grades, usage = await self._client.ask(
-            self.prompt(case), self._reply.model_json_schema(), self.parse, repair=_REPAIR
+            self.prompt(case), schema, lambda text: parse_grades(text, rubric), repair=_REPAIR
         )
-        score, criteria = self._rubric.score({name: grade["level"] for name, grade in grades.items()})
+        score, criteria = rubric.score({name: grade["level"] for name, grade in grades.items()})
         reason = "; ".join(f"{name}: {grade['reason']}" for name, grade in grades.items() if grade["reason"])
         return Verdict(score=score, criteria=criteria, reason=reason, usage=usage)
 
+    def rubric_for(self, question: Question) -> Rubric:
+        """The rubric that answers to `question` are graded by."""
+        refused = question.task_type == "unanswerable" or _bare(question.answer) in self._refusals
+        return self._refusal_rubric if refused else self._rubric
+
     def prompt(self, case: JudgeCase) -> str:
         """What the model is shown. Markdown is gone from the answer, so that headers and bullets earn nothing."""
-        lang = case.question.lang
-        example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in self._rubric.criterion}
+        question, rubric = case.question, self.rubric_for(case.question)
+        example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in rubric.criterion}
         values = {
-            "criteria": self._rubric.as_text(lang),
+            "criteria": rubric.as_text(question.lang),
             "form": json.dumps(example, ensure_ascii=False),
-            "question": case.question.question,
-            "reference": case.question.answer,
-            "rows": rows_text(case.calls, max_chars=_MAX_ROWS_CHARS),
+            "question": quoted(question.question),
+            "reference": quoted(question.answer),
+            "rows": rows_text(case.calls, quotes_of(question), max_chars=_MAX_ROWS_CHARS),
             "answer": plain_text(case.answer),
         }
-        return render(prompt_text("judge", lang), values)
+        return render(prompt_text("judge", question.lang), values)
 
-    def parse(self, text: str) -> Grades | None:
-        """The grades in a reply, perhaps with prose around the JSON object; None when they are not all there."""
-        reply = read_reply(text, self._reply)
-        return None if reply is None else reply.model_dump()
+
+def parse_grades(text: str, rubric: Rubric) -> Grades | None:
+    """The grades in a reply, perhaps with text around the JSON object; None when they are not all there."""
+    reply = read_reply(text, rubric.reply_model)
+    return None if reply is None else reply.model_dump()
+
+
+def _bare(sentence: str) -> str:
+    return sentence.strip().rstrip(".。").casefold()

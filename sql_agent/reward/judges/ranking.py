@@ -8,54 +8,66 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
-from sql_agent.reward.judges.client import JudgeClient, read_reply
+from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prefilter import prefilter
-from sql_agent.reward.judges.prompt_template import prompt_text, render, rows_text
+from sql_agent.reward.judges.prompt_template import prompt_text, quoted, render
+from sql_agent.reward.judges.reply import read_reply
+from sql_agent.reward.judges.rows import quotes_of, rows_text
 from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Usage
 
+_VERSION = 2  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
 _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
+
+
+# As in rubric.py: more keys than asked for are ignored, and the schema that is sent forbids them.
+_LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
 
 
 class RankedAnswer(BaseModel):
     """What the model says of one answer."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = _LENIENT
 
     answer: int
     reason: str
-    score: Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
+    score: Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)]
 
 
 class Ranking(BaseModel):
     """What the model must reply."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = _LENIENT
 
     ranking: list[RankedAnswer]
 
 
 class RankingJudge:
-    """The judge "ranking". `absolute` grades a single answer, and its score stays as the criterion "absolute"."""
+    """The judge "ranking". `absolute` grades a single answer, and its score stays as the criterion "absolute".
+
+    `vouched_by` is who speaks for it, by `judge.name`: the judge that its model is of single answers, and `absolute`.
+    """
 
     name = "ranking"
 
-    def __init__(self, client: JudgeClient, absolute: Judge, *, max_chars: int) -> None:
+    def __init__(
+        self, client: JudgeClient, absolute: Judge, vouched_by: Mapping[str, Judge], *, max_chars: int
+    ) -> None:
         self._client = client
         self._absolute = absolute
+        self.vouched_by = vouched_by
         self._max_chars = max_chars
 
     @property
     def identity(self) -> str:
-        """That of the absolute judge: it is the one that can be held against labels."""
-        return self._absolute.identity
+        return f"ranking/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}+{self._absolute.identity}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case by itself, as in validation, where there is nothing to compare with."""
@@ -88,20 +100,20 @@ class RankingJudge:
 
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
         """What the model is shown: the answers as 1, 2, …, each in a fence of its own with the rows it stands on."""
-        lang = shown[0].question.lang
-        values = {"question": shown[0].question.question, "reference": shown[0].question.answer}
+        question = shown[0].question
+        values = {"question": quoted(question.question), "reference": quoted(question.answer)}
         blocks = []
         for number, case in enumerate(shown, 1):
             values |= {
-                f"rows_{number}": rows_text(case.calls, max_chars=_MAX_ROWS_CHARS),
+                f"rows_{number}": rows_text(case.calls, quotes_of(question), max_chars=_MAX_ROWS_CHARS),
                 f"answer_{number}": plain_text(case.answer),
             }
             blocks.append(
-                f"{{fence}} rows behind answer {number}\n{{rows_{number}}}\n{{fence_end}}\n"
+                f"{{fence}} statements and rows behind answer {number}\n{{rows_{number}}}\n{{fence_end}}\n"
                 f"{{fence}} answer {number}\n{{answer_{number}}}\n{{fence_end}}"
             )
         form = {"ranking": [{"answer": 1, "reason": "…", "score": 0.0}]}
-        template = prompt_text("ranking", lang)
+        template = prompt_text("ranking", question.lang)
         # The template's own parts first: the pass that puts in data must be the only one that sees data.
         template = template.replace("{answers}", "\n".join(blocks)).replace("{form}", json.dumps(form))
         return render(template, values)
@@ -119,9 +131,11 @@ def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
     """One case of each answer with its rows, in an order that does not depend on who came first."""
     by_key = {_key(case): case for case in cases}
     keys = sorted(by_key)
-    random.Random("".join(keys)).shuffle(keys)  # models favour ranked_answers in a list
+    random.Random("".join(keys)).shuffle(keys)  # because models favour some places in a list
     return [by_key[key] for key in keys]
 
 
 def _key(case: JudgeCase) -> str:
-    return json.dumps([plain_text(case.answer), rows_text(case.calls, max_chars=_MAX_ROWS_CHARS)])
+    return json.dumps(
+        [plain_text(case.answer), rows_text(case.calls, quotes_of(case.question), max_chars=_MAX_ROWS_CHARS)]
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -31,7 +32,8 @@ class RewardModelJudge:
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._low, self._high = low, high
-        self._client: httpx.AsyncClient | None = None
+        # Made where it is used, not before the runners fork; its connections belong to an event loop.
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
     @property
     def identity(self) -> str:
@@ -41,15 +43,22 @@ class RewardModelJudge:
         """Grade one case. Raises JudgeError when no score came, or one that is off the scale."""
         requests = 0
 
-        async def once() -> Any:
+        async def once() -> httpx.Response:
             nonlocal requests
             requests += 1
             return await self._post({"prompt": case.question.question, "response": case.answer})
 
         try:
-            reply = await retry(once, self._attempts)
+            response = await retry(once, self._attempts)
         except RetryableError as error:
             raise self._error(f"{error} ({requests} requests)", requests) from None
+        # What was answered is not asked again: a reward model gives the same answer to the same request.
+        if response.status_code != httpx.codes.OK:
+            raise self._error(f"status {response.status_code}: {response.text[:80]!r}", requests)
+        try:
+            reply = response.json()
+        except json.JSONDecodeError:
+            raise self._error(f"the reply is not JSON: {response.text[:80]!r}", requests) from None
         raw = reply.get("score") if isinstance(reply, dict) else None
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise self._error(f"the reply has no number under 'score': {str(reply)[:80]}", requests)
@@ -58,22 +67,18 @@ class RewardModelJudge:
         score = (raw - self._low) / (self._high - self._low)
         return Verdict(score=score, criteria={"raw": float(raw)}, usage=Usage(requests=requests))
 
-    async def _post(self, body: dict[str, str]) -> Any:
-        if self._client is None:  # in the process that uses it, not before the runners fork
-            self._client = httpx.AsyncClient(timeout=self._timeout_s)
+    async def _post(self, body: dict[str, str]) -> httpx.Response:
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            self._clients[loop] = httpx.AsyncClient(timeout=self._timeout_s)
         async with self._gate.call(0):
             try:
-                response = await self._client.post(self._url, json=body)
+                response = await self._clients[loop].post(self._url, json=body)
             except httpx.TransportError as error:
                 raise RetryableError(f"{type(error).__name__}: {error}") from None
         if response.status_code in RETRIED_STATUS:
             raise RetryableError(f"status {response.status_code}")
-        if response.status_code != httpx.codes.OK:
-            raise self._error(f"status {response.status_code}: {response.text[:80]!r}", 1)
-        try:
-            return response.json()
-        except json.JSONDecodeError:
-            raise RetryableError(f"the reply is not JSON: {response.text[:80]!r}", wait_s=0.0) from None
+        return response
 
     def _error(self, what: str, requests: int) -> JudgeError:
         return JudgeError(

@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Mapping
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
+
+# A reply may hold more keys than were asked for. The schema that is sent forbids them all the same, because OpenAI's
+# strict mode wants that.
+_LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
 
 
 class Level(Record):
@@ -49,7 +54,7 @@ class Criterion(Record):
 
 
 class Rubric(Record):
-    """All criteria. `reply_model()` is the shape of a reply: for each criterion a short reason, then a level."""
+    """All criteria. `reply_model` is the shape of a reply: for each criterion a short reason, then a level."""
 
     criterion: Annotated[tuple[Criterion, ...], Field(min_length=1)]
 
@@ -81,31 +86,43 @@ class Rubric(Record):
             lines.append(f"- {c.name}: {getattr(c, lang)} {levels}")
         return "\n".join(lines)
 
+    @cached_property
     def reply_model(self) -> type[BaseModel]:
-        """A pydantic model of the reply: an object with, for each criterion, {"reason": str, "level": one name}."""
+        """A pydantic model of the reply: an object with, for each criterion, {"reason": str, "level": one name}.
+
+        It reads a level in any case and with spaces around it, and ignores keys that were not asked for.
+        """
         fields: dict[str, Any] = {}
         for c in self.criterion:
-            names: Any = Literal[tuple(level.name for level in c.levels)]
-            part = create_model(c.name, __config__=ConfigDict(extra="forbid"), reason=(str, ...), level=(names, ...))
-            fields[c.name] = (part, ...)
-        reply: type[BaseModel] = create_model("Grades", __config__=ConfigDict(extra="forbid"), **fields)
+            names: Any = Annotated[Literal[tuple(level.name for level in c.levels)], BeforeValidator(_level_name)]
+            fields[c.name] = (create_model(c.name, __config__=_LENIENT, reason=(str, ...), level=(names, ...)), ...)
+        reply: type[BaseModel] = create_model("Grades", __config__=_LENIENT, **fields)
         return reply
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
 
+def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:
+    """Return one of our rubrics: "refusal" for questions that the database cannot answer, "default" for all others."""
+    text = files("sql_agent.reward.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
+    return _parse(text, f"rubrics/{name}.toml")
+
+
 def load_rubric(path: Path | None) -> Rubric:
-    """The rubric of a TOML file; ours when `path` is None. Raises ConfigError that names the file and its fault."""
-    source = str(path) if path else "rubrics/default.toml"
+    """Read the rubric of a TOML file; ours for None. Raises ConfigError that names the file and its fault."""
+    if path is None:
+        return shipped_rubric("default")
     try:
-        text = (path or files("sql_agent.reward.judges").joinpath("rubrics", "default.toml")).read_text(
-            encoding="utf-8"
-        )
-        return Rubric.model_validate(tomllib.loads(text))
+        return _parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise ConfigError(f"cannot read the rubric {source}: {error.strerror}", hint="check judge.rubric") from None
+        raise ConfigError(f"cannot read the rubric {path}: {error.strerror}", hint="check judge.rubric") from None
+
+
+def _parse(text: str, source: str) -> Rubric:
+    try:
+        return Rubric.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the rubric {source} is not valid TOML: {error}") from None
     except ValidationError as error:
@@ -114,3 +131,7 @@ def load_rubric(path: Path | None) -> Rubric:
         raise ConfigError(
             f"the rubric {source}: {where}: {first['msg']}", hint="see sql_agent/reward/judges/rubrics/default.toml"
         ) from None
+
+
+def _level_name(value: Any) -> Any:
+    return value.strip().casefold() if isinstance(value, str) else value

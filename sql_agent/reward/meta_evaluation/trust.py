@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sql_agent.config.settings import JudgeSettings
 from sql_agent.errors import ConfigError
-from sql_agent.reward.judges.base import Judge
+from sql_agent.reward.judges.base import GroupJudge, Judge
 from sql_agent.reward.meta_evaluation.evaluate import Evaluation
 
 ENOUGH = 50  # labelled answers; fewer say little, and a first try with three must not stop a run
@@ -44,29 +44,35 @@ def load_evaluation(judge: Judge, folder: Path) -> Evaluation | None:
 def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
     """What to warn of before `judge` is trained with; None when there is nothing.
 
-    Raises ConfigError when its agreement with labels is below `settings.min_agreement` and `settings.allow_weak` is not
-    set.
+    A judge that compares answers is trusted as far as every judge that vouches for it: the one that its model is when
+    it grades a single answer, and the one that grades for the metrics. Raises ConfigError when an agreement with labels
+    is below `settings.min_agreement` and `settings.allow_weak` is not set.
     """
+    if not isinstance(judge, GroupJudge):
+        return _check(judge, settings, judge.name, settings.name)
+    checked = [_check(part, settings, f"{judge.name} ({name})", name) for name, part in judge.vouched_by.items()]
+    return " ".join(warning for warning in checked if warning) or None
+
+
+def _check(judge: Judge, settings: JudgeSettings, name: str, evaluated_as: str) -> str | None:
     evaluation = load_evaluation(judge, settings.evaluations_dir)
     if evaluation is None:
-        return f"The judge {judge.name} was never evaluated: run `{_COMMAND} judge.name={settings.name}` first."
+        return f"The judge {name} was never evaluated: run `{_COMMAND} judge.name={evaluated_as}` first."
     agreement = evaluation.agreement.measures["spearman"].value
     if agreement is None:
-        raise ValueError(f"an evaluation without agreement was kept for {judge.name}")
+        raise ValueError(f"an evaluation without agreement was kept for {name}")
     told = f"Spearman {agreement:.2f}"
     weak = agreement < settings.min_agreement
     if weak and not settings.allow_weak:
         raise ConfigError(
-            f"the judge {judge.name} agrees too little with labelled answers: {told}, evaluated {evaluation.date}; "
+            f"the judge {name} agrees too little with labelled answers: {told}, evaluated {evaluation.date}; "
             f"judge.min_agreement is {settings.min_agreement:g}",
             hint="take a better judge; judge.allow_weak=true trains with it all the same",
         )
     if weak:
-        return f"The judge {judge.name} is weak ({told}): what training finds may be its faults."
+        return f"The judge {name} is weak ({told}): what training finds may be its faults."
     if evaluation.attacks_above_limit:
-        return (
-            f"{evaluation.attacks_above_limit} attacks get through to the judge {judge.name}; training may find them."
-        )
+        return f"{evaluation.attacks_above_limit} attacks get through to the judge {name}; training may find them."
     return None
 
 

@@ -138,21 +138,6 @@ async def test_a_panel_by_name(server: Server) -> None:
     assert verdict.criteria["disagreement"] == pytest.approx(0.5)
 
 
-async def test_the_reward_model_is_shown_question_and_answer_and_its_scale_becomes_zero_to_one(server: Server) -> None:
-    server.script = [503, {"score": 1.0}]
-    asked = judge(server, name="reward-model", reward_model_range=(-3.0, 5.0))
-    verdict = await asked.grade(case("pain"))
-    assert (verdict.score, verdict.criteria["raw"], verdict.usage.requests) == (0.5, 1.0, 2)
-    assert server.requests[-1] == {"prompt": QUESTION.question, "response": "pain"}
-
-
-@pytest.mark.parametrize("reply", [{"score": 1.5}, {"score": "1"}, {"score": True}, {}, 400])
-async def test_a_reward_model_that_gives_no_score_on_its_scale_is_an_error(server: Server, reply: Any) -> None:
-    server.default = reply
-    with pytest.raises(JudgeError, match="reward model"):
-        await judge(server, name="reward-model").grade(case("pain"))
-
-
 def rollout(
     answer: str, number: int, *, group: str = "g", score: float = 0.5, lost: Drop | None = None
 ) -> FinishedRollout:
