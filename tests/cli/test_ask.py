@@ -261,6 +261,7 @@ def run(tmp_path: Path, tiny_model_folder: Path, database: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_answers_the_question_that_gained_most_before_and_after_training(run: Path, server: Server) -> None:
     result = ask_for_real("--run", str(run))
     assert result.returncode == 0, result.stderr

@@ -71,8 +71,8 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
     for part in (
         "What is the dosage form of Omeprazole?",
         "Answer",
-        " turns)",
-        "Wanted  capsule",
+        "Reference",
+        "capsule",
         "Reward",
         "not medical advice",
     ):
