@@ -29,8 +29,8 @@ def judge_name(settings: JudgeSettings, teacher: TeacherSettings) -> str:
 def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alone: bool = False) -> Judge:
     """Return the judge of `settings`, its endpoint from the environment. Raises ConfigError if that is incomplete.
 
-    `words` are the task's, for the judge "facts". The limits of an endpoint are for a whole run, of which each runner,
-    and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this one.
+    `words` are the task's, for the judges "facts" and "llm". The limits of an endpoint are for a whole run, of which
+    each runner, and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this one.
     """
     processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
     return make_judge(settings.judge, TeacherSettings(), words=words, processes=processes)
@@ -107,10 +107,13 @@ class _Factory:
         )
 
     def _llm(self, client: JudgeClient) -> Judge:
-        from sql_agent.reward.judges.llm import LlmJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.llm import REFUSALS, LlmJudge  # noqa: PLC0415
         from sql_agent.reward.judges.rubric import load_rubric, shipped_rubric  # noqa: PLC0415
 
-        return LlmJudge(client, load_rubric(self._settings.rubric), shipped_rubric("refusal"))
+        refusals = [sentence for words in self._words.values() for sentence in words.refusals]
+        return LlmJudge(
+            client, load_rubric(self._settings.rubric), shipped_rubric("refusal"), refusals=refusals or REFUSALS
+        )
 
     def _ranking(self) -> Judge:
         from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415

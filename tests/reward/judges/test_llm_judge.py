@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward import JudgeCase
+from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint
+from sql_agent.reward.judges.items import Words
 from sql_agent.reward.judges.llm import REFUSALS, LlmJudge
 from sql_agent.reward.judges.rate_limit import CallLimits
 from sql_agent.reward.judges.rubric import shipped_rubric
@@ -192,6 +195,14 @@ def test_which_references_are_refusals_can_be_told() -> None:
     assert LLM.rubric_for(question) == shipped_rubric("default")
     assert other.rubric_for(question) == shipped_rubric("refusal")
     assert LLM.identity != other.identity
+
+
+def test_the_refusals_of_a_task_reach_the_judge() -> None:
+    def identity(words: Words) -> str:
+        settings, teacher = JudgeSettings(name="llm"), TeacherSettings(model="m")
+        return make_judge(settings, teacher, words={"en": words}).identity
+
+    assert identity(Words()) == identity(Words(counters=("rows",))) != identity(Words(refusals=("No such row.",)))
 
 
 async def test_a_rubric_of_ones_own_leaves_refusals_to_the_shipped_one(server: Server, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,15 @@ def make(name: str, *, model: str = "m", **settings: Any) -> tuple[Judge, JudgeS
     return make_judge(chosen, teacher), chosen
 
 
+def save(judge: Judge, folder: Path, scores: Callable[[float], float] = lambda label: label) -> None:
+    """Keep an evaluation in which `judge` made of each label what `scores` says."""
+    assert save_evaluation(judge, measured(given_by(scores)), folder)
+
+
 def test_a_ranking_by_a_model_that_was_never_evaluated_is_warned_of(tmp_path: Path) -> None:
-    """Though the judge that grades its single answers was, and we ship that evaluation."""
+    """Though the judge that grades its single answers was."""
     judge, settings = make("ranking", evaluations_dir=tmp_path)
+    save(make(settings.absolute)[0], tmp_path)
     warning = check_trust(judge, settings) or ""
     assert "ranking (llm) was never evaluated: run `sql-agent judge evaluate judge.name=llm`" in warning
     assert settings.absolute not in warning
@@ -36,7 +43,9 @@ def test_a_ranking_by_a_model_that_was_never_evaluated_is_warned_of(tmp_path: Pa
 
 def test_a_ranking_is_trusted_once_its_model_was_evaluated_as_llm(tmp_path: Path) -> None:
     llm, settings = make("llm", evaluations_dir=tmp_path)
-    assert save_evaluation(llm, measured(given_by(lambda label: label)), tmp_path)
+    save(llm, tmp_path)
+    assert "ranking (facts) was never evaluated" in (check_trust(*make("ranking", evaluations_dir=tmp_path)) or "")
+    save(make("facts")[0], tmp_path)
     assert check_trust(*make("ranking", evaluations_dir=tmp_path)) is None
     assert "never evaluated" in (check_trust(*make("ranking", model="other", evaluations_dir=tmp_path)) or "")
     assert check_trust(*make("ranking", absolute="llm", evaluations_dir=tmp_path)) is None
@@ -45,7 +54,7 @@ def test_a_ranking_is_trusted_once_its_model_was_evaluated_as_llm(tmp_path: Path
 
 def test_a_ranking_by_a_model_that_judges_badly_is_refused(tmp_path: Path) -> None:
     llm, _ = make("llm", evaluations_dir=tmp_path)
-    save_evaluation(llm, measured(given_by(lambda label: 1 - label)), tmp_path)
+    save(llm, tmp_path, lambda label: 1 - label)
     with pytest.raises(ConfigError, match=r"ranking \(llm\) agrees too little"):
         check_trust(*make("ranking", evaluations_dir=tmp_path))
     assert "weak" in (check_trust(*make("ranking", evaluations_dir=tmp_path, allow_weak=True)) or "")
@@ -54,8 +63,8 @@ def test_a_ranking_by_a_model_that_judges_badly_is_refused(tmp_path: Path) -> No
 def test_a_bad_judge_of_single_answers_is_refused_behind_a_ranking_too(tmp_path: Path) -> None:
     llm, _ = make("llm", evaluations_dir=tmp_path)
     other, _ = make("llm:other", evaluations_dir=tmp_path)
-    save_evaluation(llm, measured(given_by(lambda label: label)), tmp_path)
-    save_evaluation(other, measured(given_by(lambda label: 1 - label)), tmp_path)
+    save(llm, tmp_path)
+    save(other, tmp_path, lambda label: 1 - label)
     with pytest.raises(ConfigError, match=r"ranking \(llm:other\) agrees too little"):
         check_trust(*make("ranking", absolute="llm:other", evaluations_dir=tmp_path))
 
