@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,16 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Judge, Verdict
 from sql_agent.reward.meta_evaluation.agreement import MEASURES, Estimate, Values, estimate
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase
+from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases
 from sql_agent.schemas import Record
-from sql_agent.system.files import timestamped_folder
 
 ATTACK_LIMIT = 0.15  # an attack that earns more than this got through
-CONCURRENCY = 32  # gradings at once
-RESULT_FILE = "evaluation.json"
 
 
 @dataclass(frozen=True)
@@ -118,25 +114,17 @@ async def grade_all(
     attacks: Sequence[LabelledCase],
     on_done: Callable[[int], None] = lambda _: None,
 ) -> list[Grading]:
-    """Grade every answer, 32 at a time; labels first, each set in its order.
+    """Grade every answer; labels first, each set in its order.
 
     A case on which the judge raises JudgeError comes back with that error. `on_done` takes how many are done.
     """
-    slots = asyncio.Semaphore(CONCURRENCY)
-    done = 0
-
-    async def grade(name: Literal["labels", "attacks"], case: LabelledCase) -> Grading:
-        nonlocal done
-        async with slots:
-            try:
-                grading = Grading(name, case, await judge.grade(case.case))
-            except JudgeError as error:
-                grading = Grading(name, case, error=str(error))
-        done += 1
-        on_done(done)
-        return grading
-
-    return await asyncio.gather(*(grade("labels", c) for c in labels), *(grade("attacks", c) for c in attacks))
+    cases: list[tuple[Literal["labels", "attacks"], LabelledCase]]
+    cases = [*(("labels", case) for case in labels), *(("attacks", case) for case in attacks)]
+    outcomes = await grade_cases(judge, [labelled.case for _, labelled in cases], on_done)
+    return [
+        Grading(name, labelled, outcome) if isinstance(outcome, Verdict) else Grading(name, labelled, error=str(outcome))
+        for (name, labelled), outcome in zip(cases, outcomes, strict=True)
+    ]
 
 
 def measure(
@@ -190,23 +178,6 @@ def attacks_through(gradings: Sequence[Grading]) -> list[Grading]:
 def scores_and_labels(gradings: Sequence[Grading]) -> tuple[Values, Values]:
     """The scores and labels of graded answers as arrays of one length."""
     return np.array([g.score for g in gradings]), np.array([g.case.label for g in gradings])
-
-
-def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
-    """Make and return the folder of this evaluation: `out`, or one in `runs_dir` named after judge and time.
-
-    Raises ConfigError when it cannot be made or already holds an evaluation.
-    """
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", judge).strip("-.") or "unnamed"
-    try:
-        folder = out or timestamped_folder(runs_dir, f"judge-{safe}-")
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        where = out or runs_dir
-        raise ConfigError(f"cannot make the folder {where}: {error.strerror}", hint="choose another --out") from None
-    if (folder / RESULT_FILE).exists():
-        raise ConfigError(f"{folder} already holds an evaluation", hint="choose another folder with --out")
-    return folder
 
 
 def write_numbers(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading]) -> None:

@@ -1,0 +1,48 @@
+"""Query a database for the questions of a file, so that a judge can be evaluated on answers to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from sql_agent.database import SqliteDatabase
+from sql_agent.database.provenance import evidence_read
+from sql_agent.errors import DataError
+from sql_agent.reward.meta_evaluation.examples import Example, Reading
+from sql_agent.schemas import QueryCall, Question
+
+_COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
+_TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
+
+
+def read_examples(
+    questions: Sequence[Question], database: SqliteDatabase, on_done: Callable[[int], None] = lambda _: None
+) -> list[Example]:
+    """Run the gold SQL of each question, the same with every column, and its tables as a whole.
+
+    `on_done` takes how many are done. Raises DataError for a question without SQL or with SQL that fails here.
+    """
+    examples = []
+    for number, question in enumerate(questions, 1):
+        if question.sql is None:
+            raise DataError(
+                f"question {question.id!r} has no sql: there is nothing that an answer could have read",
+                hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
+            )
+        gold = _read(question, [question.sql], database)
+        if gold.calls[0].answer.error is not None:
+            raise DataError(
+                f"the SQL of question {question.id!r} fails on {database.path}: {gold.calls[0].answer.error.message}",
+                hint="give --db the database that these questions are about",
+            )
+        tables = dict.fromkeys(_TABLE.findall(question.sql))
+        rows = _read(question, [_COLUMNS.sub("SELECT * FROM", question.sql, count=1)], database)
+        whole = _read(question, [f"SELECT * FROM {table}" for table in tables], database)
+        examples.append(Example(question, gold, rows, whole))
+        on_done(number)
+    return examples
+
+
+def _read(question: Question, statements: Sequence[str], database: SqliteDatabase) -> Reading:
+    calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
+    return Reading(calls, evidence_read(database, calls, question.evidence))

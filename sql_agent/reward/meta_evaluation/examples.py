@@ -1,0 +1,50 @@
+"""Define what a judge is evaluated on without labels: questions, with what queries about them returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from random import Random
+
+from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.schemas import Evidence, Lang, QueryCall, Question
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Queries and which part of a question's evidence they read."""
+
+    calls: tuple[QueryCall, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question and three ways to query for it.
+
+    `gold` is its gold SQL, `rows` the same with every column, `tables` reads the whole tables of its gold SQL.
+    """
+
+    question: Question
+    gold: Reading
+    rows: Reading
+    tables: Reading
+
+    def case(self, answer: str, reading: Reading) -> JudgeCase:
+        """Return what a judge sees when a rollout read `reading` and gave `answer`."""
+        return JudgeCase(question=self.question, answer=answer, calls=reading.calls, evidence_read=reading.evidence)
+
+
+def refusals(examples: Sequence[Example]) -> Mapping[Lang, str]:
+    """Return the reference answer of unanswerable questions by language; a language without such questions has none."""
+    return {e.question.lang: e.question.answer for e in examples if e.question.task_type == "unanswerable"}
+
+
+def sample_evenly(examples: Sequence[Example], number: int) -> list[Example]:
+    """Return `number` of `examples`, as equally many of each language and task type as there are."""
+    groups: dict[tuple[str, str | None], list[Example]] = {}
+    for example in examples:
+        groups.setdefault((example.question.lang, example.question.task_type), []).append(example)
+    rounds = zip_longest(*(Random(0).sample(group, len(group)) for group in groups.values()))
+    return [example for one_of_each in rounds for example in one_of_each if example is not None][:number]

@@ -1,0 +1,271 @@
+"""Measure what a judge pays for generated answers: right ones in other forms, false ones, and degenerate policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from sql_agent.errors import JudgeError
+from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
+from sql_agent.reward.meta_evaluation.examples import Example, Reading, refusals
+from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases
+from sql_agent.reward.meta_evaluation.policies import POLICIES
+from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
+from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
+from sql_agent.reward.meta_evaluation.transformations.subject import Subject, parts_of
+from sql_agent.schemas import Lang, Question, Record, Usage
+
+Kind = Literal["harmless", "false", "policy"]
+HALF = 0.5  # what earns this much may be taken for right
+ENOUGH = 5  # answers of one transformation; fewer say little
+_NOTABLE = 0.1  # a smaller difference between score and due is not shown
+_TRIES = 50  # questions looked at for one to borrow from
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One generated answer: by what, the score that it should earn (0.0–1.0), and the case of the judge."""
+
+    kind: Kind
+    name: str
+    due: float
+    case: JudgeCase
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A generated answer and the judge's verdict on it, or the error why there is none."""
+
+    generated: Generated
+    verdict: Verdict | None = None
+    error: str = ""
+
+    @property
+    def score(self) -> float:
+        """The judge's score. Raises JudgeError when the grading failed: there is no score to take instead."""
+        if self.verdict is None:
+            raise JudgeError(self.error)
+        return self.verdict.score
+
+    @property
+    def too_much(self) -> float:
+        """By how much the score is above what was due; below 0 it is under that."""
+        return self.score - self.generated.due
+
+    def row(self) -> dict[str, Any]:
+        """One line of gradings.jsonl: with score, criteria and reason, or with the error in their place."""
+        question = self.generated.case.question
+        outcome = {"error": self.error} if self.verdict is None else self.verdict.model_dump(mode="json")
+        return {
+            "kind": self.generated.kind,
+            "name": self.generated.name,
+            "question_id": question.id,
+            "task_type": question.task_type,
+            "lang": question.lang,
+            "answer": self.generated.case.answer,
+            "due": self.generated.due,
+            **outcome,
+        }
+
+
+class Earned(Record):
+    """What `graded` answers earned; `failed` more could not be graded and count nowhere.
+
+    `due` is the mean that they should have earned, `half_or_more` how many earned at least 0.5, `full` how many 1.0.
+    """
+
+    graded: int
+    failed: int
+    due: float
+    mean: float | None
+    lowest: float | None
+    highest: float | None
+    half_or_more: int
+    full: int
+
+
+class Result(Record):
+    """What the answers of one transformation or policy earned: all, by language and by task type."""
+
+    kind: Kind
+    name: str
+    description: str
+    total: Earned
+    by_lang: dict[str, Earned] = {}
+    by_task_type: dict[str, Earned] = {}
+
+
+class Robustness(Record):
+    """All numbers of one evaluation without labels, as evaluation.json holds them."""
+
+    date: str
+    judge: str
+    files: tuple[str, ...]
+    questions: int
+    unanswerable: int
+    answers: int
+    failed: int
+    max_failed_share: float
+    usage: Usage
+    results: tuple[Result, ...]
+
+    @property
+    def failed_share(self) -> float:
+        return self.failed / self.answers
+
+    @property
+    def too_many_failed(self) -> bool:
+        return self.failed_share > self.max_failed_share
+
+    def of_kind(self, kind: Kind) -> list[Result]:
+        """Return the results of one kind in the order in which they were measured."""
+        return [result for result in self.results if result.kind == kind]
+
+    @property
+    def worst_false(self) -> Result | None:
+        """The false transformation that earned most in the mean, of those with enough answers."""
+        enough = [result for result in self.of_kind("false") if result.total.graded >= ENOUGH]
+        return max(enough, key=lambda result: result.total.mean or 0.0, default=None)
+
+    def summary(self) -> Robustness:
+        """Return the numbers without their parts by language and task type."""
+        results = (result.model_copy(update={"by_lang": {}, "by_task_type": {}}) for result in self.results)
+        return self.model_copy(update={"results": tuple(results)})
+
+
+def generate(examples: Sequence[Example]) -> list[Generated]:
+    """Make the answers of every transformation and policy; the same for the same examples.
+
+    A false answer is graded as if the rollout had read the question from which it borrows as well.
+    """
+    refusal_of = refusals(examples)
+    answers: list[Generated] = []
+    for example, other in zip(examples, _others(examples), strict=True):
+        question = example.question
+        refusal = refusal_of.get(question.lang)
+        subject = Subject(question, other and other.question, refusal)
+        both = Reading(example.gold.calls + (other.gold.calls if other else ()), example.gold.evidence)
+        for kind, due, reading, transformations in (
+            ("harmless", 1.0, example.gold, HARMLESS), ("false", 0.0, both, FALSE),
+        ):  # fmt: skip
+            for transformation in transformations:
+                name = transformation.__name__
+                answer = transformation(subject, Random(f"{name} {question.id}"))
+                if answer is not None:
+                    answers.append(Generated(kind, name, due, example.case(answer, reading)))
+        if refusal is not None:
+            for policy in POLICIES:
+                answer, reading = policy(example, refusal)
+                due = float(parts_of(answer) == parts_of(question.answer) and bool(reading.calls))
+                answers.append(Generated("policy", policy.__name__, due, example.case(answer, reading)))
+    return answers
+
+
+async def grade_generated(
+    judge: Judge, answers: Sequence[Generated], on_done: Callable[[int], None] = lambda _: None
+) -> list[Graded]:
+    """Grade generated answers, in their order. `on_done` takes how many are done."""
+    outcomes = await grade_cases(judge, [answer.case for answer in answers], on_done)
+    return [
+        Graded(answer, outcome) if isinstance(outcome, Verdict) else Graded(answer, error=str(outcome))
+        for answer, outcome in zip(answers, outcomes, strict=True)
+    ]
+
+
+def measure_robustness(
+    graded: Sequence[Graded], *, judge: str, files: Iterable[str], max_failed_share: float
+) -> Robustness:
+    """Measure what each transformation and policy earned. Failed gradings are counted and otherwise left out."""
+    questions = {(g.generated.case.question.lang, g.generated.case.question.id): g for g in graded}
+    usage = sum((g.verdict.usage for g in graded if g.verdict), start=Usage())
+    return Robustness(
+        date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        judge=judge,
+        files=tuple(files),
+        questions=len(questions),
+        unanswerable=sum(g.generated.case.question.task_type == "unanswerable" for g in questions.values()),
+        answers=len(graded),
+        failed=sum(g.verdict is None for g in graded),
+        max_failed_share=max_failed_share,
+        usage=usage,
+        results=tuple(_results(graded)),
+    )
+
+
+def worst(graded: Iterable[Graded], kind: Kind, number: int) -> list[Graded]:
+    """Return up to `number` answers of a kind whose score is furthest from what was due, the worst first."""
+    wrong = [g for g in graded if g.generated.kind == kind and g.verdict is not None and abs(g.too_much) >= _NOTABLE]
+    return sorted(wrong, key=lambda g: -abs(g.too_much))[:number]
+
+
+def write_robustness(folder: Path, robustness: Robustness, graded: Iterable[Graded]) -> None:
+    """Write evaluation.json and, with one object a graded answer, gradings.jsonl."""
+    rows = (json.dumps(g.row(), ensure_ascii=False) for g in graded)
+    (folder / "gradings.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    (folder / RESULT_FILE).write_text(robustness.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
+    """For each example, yield another of its language, its task type if it can be, that shares no part of the answer."""
+    pools: dict[tuple[Lang, str | None], list[Example]] = {}
+    for example in examples:
+        question = example.question
+        pools.setdefault((question.lang, question.task_type), []).append(example)
+        if question.task_type != "unanswerable":
+            pools.setdefault((question.lang, "any"), []).append(example)
+    for example in examples:
+        question = example.question
+        rng = Random(question.id)
+        parts = parts_of(question.answer)
+        alike = pools[question.lang, question.task_type]
+        candidates = [*rng.sample(alike, min(_TRIES, len(alike))), *pools.get((question.lang, "any"), [])]
+        yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
+
+
+def _results(graded: Iterable[Graded]) -> Iterator[Result]:
+    descriptions = {function.__name__: _first_line(function) for function in (*HARMLESS, *FALSE, *POLICIES)}
+    groups: dict[tuple[Kind, str], list[Graded]] = {}
+    for g in graded:
+        groups.setdefault((g.generated.kind, g.generated.name), []).append(g)
+    for kind in ("harmless", "false", "policy"):
+        for name in [name for of, name in groups if of == kind]:
+            group = groups[kind, name]
+            yield Result(
+                kind=kind,
+                name=name,
+                description=descriptions[name],
+                total=_earned(group),
+                by_lang=_earned_by(group, lambda question: question.lang),
+                by_task_type=_earned_by(group, lambda question: question.task_type or "other"),
+            )
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").partition("\n")[0]
+
+
+def _earned_by(graded: Iterable[Graded], key: Callable[[Question], str]) -> dict[str, Earned]:
+    groups: dict[str, list[Graded]] = {}
+    for g in graded:
+        groups.setdefault(key(g.generated.case.question), []).append(g)
+    return {name: _earned(group) for name, group in sorted(groups.items())}
+
+
+def _earned(graded: Sequence[Graded]) -> Earned:
+    kept = [g for g in graded if g.verdict is not None]
+    scores = [g.score for g in kept]
+    return Earned(
+        graded=len(kept),
+        failed=len(graded) - len(kept),
+        due=sum(g.generated.due for g in graded) / len(graded),
+        mean=sum(scores) / len(scores) if scores else None,
+        lowest=min(scores, default=None),
+        highest=max(scores, default=None),
+        half_or_more=sum(score >= HALF for score in scores),
+        full=sum(score == 1.0 for score in scores),
+    )
