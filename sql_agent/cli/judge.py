@@ -7,54 +7,57 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from sql_agent.cli import rescale
 from sql_agent.cli.exit_codes import print_error
-from sql_agent.cli.parser import help_text
-from sql_agent.config.settings import load_settings
-from sql_agent.data.task import load_task
-from sql_agent.errors import JudgeError
+from sql_agent.cli.judge_tables import show_agreement, show_robustness
+from sql_agent.cli.parser import help_text, positive
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.judge_examples import read_example
+from sql_agent.data.question_files import load_questions
+from sql_agent.data.task import Task, load_task
+from sql_agent.database import open_database
+from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.reward import Judge
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
-from sql_agent.reward.meta_evaluation.evaluate import (
-    Evaluation,
-    Grading,
-    attacks_through,
-    causes,
-    grade_all,
-    measure,
-    new_folder,
-    write_numbers,
-)
+from sql_agent.reward.meta_evaluation.evaluate import Evaluation, grade_all, measure, write_numbers
+from sql_agent.reward.meta_evaluation.examples import Example, sample_evenly
+from sql_agent.reward.meta_evaluation.generation import generate
+from sql_agent.reward.meta_evaluation.grading import new_folder
 from sql_agent.reward.meta_evaluation.page import write_page
-from sql_agent.reward.meta_evaluation.trust import ENOUGH, save_evaluation
+from sql_agent.reward.meta_evaluation.robustness import (
+    Robustness,
+    grade_generated,
+    measure_robustness,
+    write_robustness,
+)
+from sql_agent.reward.meta_evaluation.robustness_page import write_robustness_page
+from sql_agent.reward.meta_evaluation.trust import ENOUGH, ENOUGH_QUESTIONS, save_evaluation, save_robustness
+from sql_agent.schemas import Usage
 from sql_agent.tracking.console import Ui
 
 _SHIPPED = ("labels", "heldout", "attacks")
-_SHOWN = 5  # attacks and causes of failure; gradings.jsonl and the page list them all
-_HEADINGS = {
-    "spearman": "Spearman",
-    "quadratic_kappa": "kappa",
-    "pairwise_accuracy": "pairwise",
-    "over_credit_points": "over credit",
-}
+_OFFLINE = frozenset({"facts"})
+_QUESTIONS_ONLINE = 40  # about 35 answers each
 
 _DESCRIPTION = """\
 A judge gives 0.0 to 1.0 of an answer's reward. `evaluate` says how far it can
 be trusted, `rescale` spreads its scores where they crowd."""
 
 _EVALUATE_DESCRIPTION = """\
-Grade labelled answers and attacks with a judge, and measure how far it agrees
-with the labels and what attacks earn. Leaves numbers, every grading and a page;
-training refuses a judge that this found too weak."""
+Turn the reference answers of a question file into answers that say the same in
+another form, into false ones, and into those of policies that understand
+nothing, and measure what the judge pays for each. With --labels or --attacks,
+measure on answers that people labelled instead, for judges that read prose.
+Leaves numbers, every grading and a page; training refuses a judge that this
+found too weak."""
 
 _EVALUATE = """
-  sql-agent judge evaluate                      the judge of the settings
-  sql-agent judge evaluate --labels heldout     answers it was not tuned on
-  sql-agent judge evaluate judge.name=llm       needs TEACHER_MODEL
-  sql-agent judge evaluate --labels mine.jsonl --out mine
+  sql-agent judge evaluate                        the test questions of the sample
+  sql-agent judge evaluate --questions my.parquet --db my.db
+  sql-agent judge evaluate -n 40 judge.name=llm   needs TEACHER_MODEL
+  sql-agent judge evaluate --labels heldout judge.name=llm
 """
 
 
@@ -77,113 +80,138 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
-    evaluate.add_argument(
-        "--labels", default="labels", metavar="FILE", help="your labelled answers, JSONL, or: labels (default), heldout"
-    )
-    evaluate.add_argument("--attacks", default="attacks", metavar="FILE", help="your attacks, JSONL; default: ours")
+    evaluate.add_argument("--questions", type=Path, action="append", metavar="FILE",
+                          help="parquet or JSONL with gold SQL; may be repeated (default: the sample's)")  # fmt: skip
+    evaluate.add_argument("--db", type=Path, action="append", metavar="FILE",
+                          help="the SQLite file that the questions are about, one for each --questions")  # fmt: skip
+    evaluate.add_argument("-n", type=positive, metavar="N", help="questions, evenly from each task type "
+                          f"(default: all; {_QUESTIONS_ONLINE} for a judge that is asked over a network)")  # fmt: skip
+    evaluate.add_argument("--labels", metavar="FILE", help="labelled answers, JSONL, or: labels, heldout")
+    evaluate.add_argument("--attacks", metavar="FILE", help="attacks beside the labelled answers, JSONL; default: ours")
     evaluate.add_argument("--out", type=Path, metavar="FOLDER", help="default: runs/judge-<name>-<date-time>")
     evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
                           help="any setting; `sql-agent settings judge` lists those of judges")  # fmt: skip
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    """Measure a judge against labelled answers and attacks; prints tables and leaves a folder of results.
+    """Measure a judge on generated or on labelled answers; prints tables and leaves a folder of results.
 
     Returns 1 when more gradings failed than `judge.max_failed_share` allows.
     """
     settings = load_settings(arguments.overrides)
-    judge = load_task(settings.task).judge(settings, alone=True)
-    labels, attacks = _cases(arguments.labels), _cases(arguments.attacks)
-    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
+    task = load_task(settings.task)
+    judge = task.judge(settings, alone=True)
     ui = Ui()
-    with ui.progress(f"Grading with {escape(judge.name)}", len(labels) + len(attacks)) as on_done:
-        gradings = asyncio.run(grade_all(judge, labels, attacks, on_done))
-    evaluation = measure(
-        gradings,
-        judge=judge.name,
-        labels_file=Path(arguments.labels).name,
-        attacks_file=Path(arguments.attacks).name,
-        max_failed_share=settings.judge.max_failed_share,
-    )
-    write_numbers(folder, evaluation, gradings)
-    page = write_page(folder, evaluation, gradings)
-    if save_evaluation(judge, evaluation, settings.judge.evaluations_dir) is None:
-        ui.say(f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation, if there is one.")
-    show(evaluation, gradings, ui.console)
-    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
-    if not evaluation.too_many_failed:
+    labelled = arguments.labels is not None or arguments.attacks is not None
+    if labelled and (arguments.questions or arguments.db or arguments.n):
+        raise ConfigError(
+            "--labels and --attacks bring their own questions",
+            hint="leave out --questions, --db and -n",
+        )
+    found: Evaluation | Robustness
+    if labelled:
+        found = _on_labels(arguments, settings, judge, ui)
+    else:
+        found = _on_generated(arguments, settings, task, judge, ui)
+    if not found.too_many_failed:
         return 0
     print_error(
         JudgeError(
-            f"{evaluation.failed} of {len(gradings)} gradings failed ({evaluation.failed_share:.1%}), more than "
-            f"judge.max_failed_share={evaluation.max_failed_share:g}; the numbers are those of the rest",
+            f"{found.failed} of {found.answers} gradings failed ({found.failed_share:.1%}), more than "
+            f"judge.max_failed_share={found.max_failed_share:g}; the numbers are those of the rest",
             hint="repair what made them fail (see above) and evaluate again before you trust this judge",
         )
     )
     return 1
 
 
-def show(evaluation: Evaluation, gradings: Sequence[Grading], console: Console) -> None:
-    """Print agreement, attacks and failures."""
-    console.print(_agreement_table(evaluation))
-    console.print(_attack_table(evaluation))
-    through = [f"{g.score:.2f}  {g.kind}: {g.case.answer[:100]!r}" for g in attacks_through(gradings)]
-    _print_some(through, "attacks", console)
-    if evaluation.failed:
-        console.print(f"[bold red]{evaluation.failed} of {len(gradings)} gradings failed and count nowhere above:[/]")
-        _print_some([f"{count} × {cause}" for cause, count in causes(gradings)], "causes", console)
+def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui) -> Robustness:
+    sources = _sources(arguments, settings, task, ui)
+    number = arguments.n or (None if set(judge.name.split("+")) <= _OFFLINE else _QUESTIONS_ONLINE)
+    examples = _read_all(sources, number, settings, task, ui)
+    answers = generate(examples)
+    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
+    with ui.progress(f"Grading with {escape(judge.name)}", len(answers)) as on_done:
+        graded = asyncio.run(grade_generated(judge, answers, on_done))
+    robustness = measure_robustness(
+        graded,
+        judge=judge.name,
+        files=[path.name for path, _ in sources],
+        max_failed_share=settings.judge.max_failed_share,
+    )
+    write_robustness(folder, robustness, graded)
+    page = write_robustness_page(folder, robustness, graded)
+    if save_robustness(judge, robustness, settings.judge.evaluations_dir) is None:
+        ui.say(f"Under {ENOUGH_QUESTIONS} questions: training goes by an earlier evaluation, if there is one.")
+    show_robustness(robustness, graded, ui.console)
+    _say_cost(robustness.usage, ui)
+    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    return robustness
 
 
-def _print_some(lines: Sequence[str], what: str, console: Console) -> None:
-    for line in lines[:_SHOWN]:
-        console.print(f"  {line}", markup=False, highlight=False)
-    if len(lines) > _SHOWN:
-        console.print(f"  and {len(lines) - _SHOWN} more {what}: see the page", highlight=False)
+def _on_labels(arguments: argparse.Namespace, settings: Settings, judge: Judge, ui: Ui) -> Evaluation:
+    names = arguments.labels or "labels", arguments.attacks or "attacks"
+    labels, attacks = map(_cases, names)
+    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
+    with ui.progress(f"Grading with {escape(judge.name)}", len(labels) + len(attacks)) as on_done:
+        gradings = asyncio.run(grade_all(judge, labels, attacks, on_done))
+    evaluation = measure(
+        gradings,
+        judge=judge.name,
+        labels_file=Path(names[0]).name,
+        attacks_file=Path(names[1]).name,
+        max_failed_share=settings.judge.max_failed_share,
+    )
+    write_numbers(folder, evaluation, gradings)
+    page = write_page(folder, evaluation, gradings)
+    if save_evaluation(judge, evaluation, settings.judge.evaluations_dir) is None:
+        ui.say(f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation, if there is one.")
+    show_agreement(evaluation, gradings, ui.console)
+    _say_cost(sum((g.verdict.usage for g in gradings if g.verdict), start=Usage()), ui)
+    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    return evaluation
+
+
+def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Path]]:
+    """Return the question files, each with its database: those of the command line, else the task's test questions."""
+    if arguments.db and not arguments.questions:
+        raise ConfigError("--db without --questions", hint="give the file of questions about it with --questions")
+    if not arguments.questions:
+        task.prepare(settings, ui.say)
+    databases = arguments.db or [task.database_path(settings)]
+    files = arguments.questions or [task.question_file(settings, "test")]
+    if len(files) != len(databases):
+        raise ConfigError(
+            f"{len(files)} question files and {len(databases)} databases", hint="give one --db for each --questions"
+        )
+    return list(zip(files, databases, strict=True))
+
+
+def _read_all(
+    sources: Sequence[tuple[Path, Path]], number: int | None, settings: Settings, task: Task, ui: Ui
+) -> list[Example]:
+    """Query for the questions of all `sources`, or for `number` of them, evenly from each language and task type."""
+    loaded = [(question, path) for file, path in sources for question in load_questions(file)]
+    if number is not None:
+        loaded = sample_evenly(loaded, number)
+    examples: list[Example] = []
+    with ui.progress("Running the gold SQL", len(loaded)) as on_done:
+        for path in dict.fromkeys(path for _, path in loaded):
+            with open_database(path, task.schema, settings.database_limits()) as database:
+                for question in (question for question, of in loaded if of == path):
+                    examples.append(read_example(question, database))
+                    on_done(len(examples))
+    return examples
+
+
+def _say_cost(usage: Usage, ui: Ui) -> None:
+    if usage.requests or usage.cache_hits:
+        price = "" if usage.cost_usd is None else f", {usage.cost_usd:.2f} US dollars"
+        ui.say(
+            f"Cost: {usage.requests} requests, {usage.prompt_tokens} + {usage.completion_tokens} tokens{price}; "
+            f"{usage.cache_hits} verdicts were in the cache"
+        )
 
 
 def _cases(name: str) -> list[LabelledCase]:
     return shipped(name) if name in _SHIPPED else load_labelled(Path(name))
-
-
-def _agreement_table(evaluation: Evaluation) -> Table:
-    title = f"Judge {escape(evaluation.judge)} against {evaluation.labels} labelled answers"
-    table = Table(title=f"{title} ({escape(evaluation.labels_file)})")
-    table.add_column("", no_wrap=True)
-    for heading in ("answers", "failed", *_HEADINGS.values()):
-        table.add_column(heading, justify="right")
-    everything = evaluation.agreement.measures
-    groups = {"all": evaluation.agreement, **evaluation.by_task_type, **evaluation.by_lang}
-    for name, group in groups.items():
-        table.add_row(
-            name, str(group.answers), _in_red(group.failed), *(_number(group.measures[m].value) for m in _HEADINGS)
-        )
-        if name == "all":
-            table.add_row("95 % from", "", "", *(_number(everything[m].low) for m in _HEADINGS))
-            table.add_row("95 % to", "", "", *(_number(everything[m].high) for m in _HEADINGS), end_section=True)
-        if name == list(evaluation.by_task_type)[-1]:
-            table.add_section()
-    reasons = [f"– in {name}: {e.undefined}" for name, g in groups.items() for e in g.measures.values() if e.undefined]
-    table.caption = "\n".join(dict.fromkeys(reasons)) or None
-    return table
-
-
-def _attack_table(evaluation: Evaluation) -> Table:
-    limit, through = evaluation.attack_limit, evaluation.attacks_above_limit
-    title = f"Attacks: {through} of {evaluation.attacks_graded} earned more than {limit}"
-    table = Table(title=f"{title} ({escape(evaluation.attacks_file)})")
-    for heading in ("kind", "attacks", "failed", "highest", "mean", f"above {limit}"):
-        table.add_column(heading, justify="left" if heading == "kind" else "right")
-    for kind in evaluation.by_attack_kind:
-        table.add_row(
-            escape(kind.kind), str(kind.attacks), _in_red(kind.failed), _number(kind.highest), _number(kind.mean),
-            _in_red(kind.above_limit),
-        )  # fmt: skip
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
-
-
-def _in_red(count: int) -> str:
-    return f"[bold red]{count}[/]" if count else "0"

@@ -120,7 +120,12 @@ class JudgeSettings(Section):
     )
     evaluations_dir: Path = Field(VAR / "judges", description="folder of what `sql-agent judge evaluate` measured")
     min_agreement: Share = Field(0.6, description="Spearman correlation with labels below which no run starts")
-    allow_weak: bool = Field(False, description="train with a judge below min_agreement all the same")
+    max_false_reward: Share = Field(
+        0.15, description="mean score of a false transformation of right answers above which no run starts"
+    )
+    allow_weak: bool = Field(
+        False, description="train with a judge below min_agreement or above max_false_reward all the same"
+    )
 
     @field_validator("reward_model_range")
     @classmethod

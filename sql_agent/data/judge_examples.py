@@ -1,9 +1,9 @@
-"""Query a database for the questions of a file, so that a judge can be evaluated on answers to them."""
+"""Query a database for a question, so that a judge can be evaluated on answers to it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sql_agent.database import SqliteDatabase
 from sql_agent.database.provenance import evidence_read
@@ -15,32 +15,25 @@ _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
 _TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 
 
-def read_examples(
-    questions: Sequence[Question], database: SqliteDatabase, on_done: Callable[[int], None] = lambda _: None
-) -> list[Example]:
-    """Run the gold SQL of each question, the same with every column, and its tables as a whole.
+def read_example(question: Question, database: SqliteDatabase) -> Example:
+    """Run the gold SQL of `question`, the same with every column, and its tables as a whole.
 
-    `on_done` takes how many are done. Raises DataError for a question without SQL or with SQL that fails here.
+    Raises DataError when the question has no SQL, or one that fails on `database`.
     """
-    examples = []
-    for number, question in enumerate(questions, 1):
-        if question.sql is None:
-            raise DataError(
-                f"question {question.id!r} has no sql: there is nothing that an answer could have read",
-                hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
-            )
-        gold = _read(question, [question.sql], database)
-        if gold.calls[0].answer.error is not None:
-            raise DataError(
-                f"the SQL of question {question.id!r} fails on {database.path}: {gold.calls[0].answer.error.message}",
-                hint="give --db the database that these questions are about",
-            )
-        tables = dict.fromkeys(_TABLE.findall(question.sql))
-        rows = _read(question, [_COLUMNS.sub("SELECT * FROM", question.sql, count=1)], database)
-        whole = _read(question, [f"SELECT * FROM {table}" for table in tables], database)
-        examples.append(Example(question, gold, rows, whole))
-        on_done(number)
-    return examples
+    if question.sql is None:
+        raise DataError(
+            f"question {question.id!r} has no sql: there is nothing that an answer could have read",
+            hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
+        )
+    gold = _read(question, [question.sql], database)
+    if (failure := gold.calls[0].answer.error) is not None:
+        raise DataError(
+            f"the SQL of question {question.id!r} fails on {database.path}: {failure.message}",
+            hint="give --db the database that these questions are about; where it is slow, raise database.deadline_s",
+        )
+    tables = dict.fromkeys(_TABLE.findall(question.sql))
+    rows = _read(question, [_COLUMNS.sub("SELECT * FROM", question.sql, count=1)], database)
+    return Example(question, gold, rows, _read(question, [f"SELECT * FROM {table}" for table in tables], database))
 
 
 def _read(question: Question, statements: Sequence[str], database: SqliteDatabase) -> Reading:

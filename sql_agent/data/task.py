@@ -20,7 +20,7 @@ from sql_agent.schemas import Lang, QueryCall, RolloutRecord
 
 BUILT_IN = {"medical": "sql_agent.data.medical.task:TASK"}
 
-Split = Literal["train", "val"]
+Split = Literal["train", "val", "test"]
 
 
 class JudgeFactory(Protocol):
@@ -76,11 +76,11 @@ class Task:
         return open_database(self.database_path(settings), self.schema, settings.database_limits())
 
     def question_file(self, settings: Settings, split: Split) -> Path:
-        """Return the file of `split`: `data.train_file` or `data.val_file`, else the task's own.
+        """Return the file of `split`: `data.train_file` or `data.val_file` where they are set, else the task's own.
 
         Raises ConfigError when it does not exist.
         """
-        given = {"train": settings.data.train_file, "val": settings.data.val_file}[split]
+        given = {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
         path = given or self.default_questions(settings, split)
         if not path.exists():
             hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))

@@ -104,6 +104,10 @@ class Evaluation(Record):
         return sum(kind.attacks - kind.failed for kind in self.by_attack_kind)
 
     @property
+    def answers(self) -> int:
+        return self.labels + self.attacks
+
+    @property
     def too_many_failed(self) -> bool:
         return self.failed_share > self.max_failed_share
 
@@ -122,7 +126,9 @@ async def grade_all(
     cases = [*(("labels", case) for case in labels), *(("attacks", case) for case in attacks)]
     outcomes = await grade_cases(judge, [labelled.case for _, labelled in cases], on_done)
     return [
-        Grading(name, labelled, outcome) if isinstance(outcome, Verdict) else Grading(name, labelled, error=str(outcome))
+        Grading(name, labelled, outcome)
+        if isinstance(outcome, Verdict)
+        else Grading(name, labelled, error=str(outcome))
         for (name, labelled), outcome in zip(cases, outcomes, strict=True)
     ]
 

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
+from typing import TypeVar
 
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.schemas import Evidence, Lang, QueryCall, Question
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ def refusals(examples: Sequence[Example]) -> Mapping[Lang, str]:
     return {e.question.lang: e.question.answer for e in examples if e.question.task_type == "unanswerable"}
 
 
-def sample_evenly(examples: Sequence[Example], number: int) -> list[Example]:
-    """Return `number` of `examples`, as equally many of each language and task type as there are."""
-    groups: dict[tuple[str, str | None], list[Example]] = {}
-    for example in examples:
-        groups.setdefault((example.question.lang, example.question.task_type), []).append(example)
+def sample_evenly(questions: Sequence[tuple[Question, T]], number: int) -> list[tuple[Question, T]]:
+    """Return `number` of `questions`, as equally many of each language and task type as there are; always the same."""
+    groups: dict[tuple[str, str | None], list[tuple[Question, T]]] = {}
+    for pair in questions:
+        groups.setdefault((pair[0].lang, pair[0].task_type), []).append(pair)
     rounds = zip_longest(*(Random(0).sample(group, len(group)) for group in groups.values()))
-    return [example for one_of_each in rounds for example in one_of_each if example is not None][:number]
+    return [pair for one_of_each in rounds for pair in one_of_each if pair is not None][:number]

@@ -7,41 +7,42 @@ from collections.abc import Callable, Sequence
 from sql_agent.reward.meta_evaluation.examples import Example, Reading
 from sql_agent.schemas import QueryCall
 
-Policy = Callable[[Example, str], tuple[str, Reading]]  # the refusal sentence of the language -> an answer, and what it read
+# Takes a question and the refusal sentence of its language, if there is one; returns an answer and what was read.
+Policy = Callable[[Example, str | None], tuple[str, Reading] | None]
 _BETWEEN = "; "
 
 
-def always_refuse(example: Example, refusal: str) -> tuple[str, Reading]:
+def always_refuse(example: Example, refusal: str | None) -> tuple[str, Reading] | None:
     """Run the right query, and refuse every question."""
-    return refusal, example.gold
+    return None if refusal is None else (refusal, example.gold)
 
 
-def refuse_without_a_query(_: Example, refusal: str) -> tuple[str, Reading]:
+def refuse_without_a_query(_: Example, refusal: str | None) -> tuple[str, Reading] | None:
     """Refuse every question and query nothing."""
-    return refusal, Reading()
+    return None if refusal is None else (refusal, Reading())
 
 
-def echo(example: Example, _: str) -> tuple[str, Reading]:
+def echo(example: Example, _: str | None) -> tuple[str, Reading]:
     """Run the right query, and repeat the question."""
     return example.question.question, example.gold
 
 
-def dump_the_tables(example: Example, _: str) -> tuple[str, Reading]:
+def dump_the_tables(example: Example, _: str | None) -> tuple[str, Reading]:
     """Read whole tables and give every cell."""
     return _BETWEEN.join(_cells(example.tables.calls)), example.tables
 
 
-def dump_the_rows(example: Example, _: str) -> tuple[str, Reading]:
+def dump_the_rows(example: Example, _: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and give every cell."""
     return _BETWEEN.join(_cells(example.rows.calls)), example.rows
 
 
-def first_cell(example: Example, _: str) -> tuple[str, Reading]:
+def first_cell(example: Example, _: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and give the first cell."""
     return next(iter(_cells(example.rows.calls)), ""), example.rows
 
 
-def longest_cell(example: Example, _: str) -> tuple[str, Reading]:
+def longest_cell(example: Example, _: str | None) -> tuple[str, Reading]:
     """Read the right rows with every column and give the longest cell."""
     return max(_cells(example.rows.calls), key=len, default=""), example.rows
 

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
-from typing import Any, Literal
+from typing import Any
+
+from pydantic import Field
 
 from sql_agent.errors import JudgeError
-from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
-from sql_agent.reward.meta_evaluation.examples import Example, Reading, refusals
+from sql_agent.reward.judges.base import Judge, Verdict
+from sql_agent.reward.meta_evaluation.generation import Generated, Kind
 from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases
 from sql_agent.reward.meta_evaluation.policies import POLICIES
 from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
 from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
-from sql_agent.reward.meta_evaluation.transformations.subject import Subject, parts_of
-from sql_agent.schemas import Lang, Question, Record, Usage
+from sql_agent.schemas import Question, Record, Usage
 
-Kind = Literal["harmless", "false", "policy"]
 HALF = 0.5  # what earns this much may be taken for right
 ENOUGH = 5  # answers of one transformation; fewer say little
-_NOTABLE = 0.1  # a smaller difference between score and due is not shown
-_TRIES = 50  # questions looked at for one to borrow from
-
-
-@dataclass(frozen=True)
-class Generated:
-    """One generated answer: by what, the score that it should earn (0.0–1.0), and the case of the judge."""
-
-    kind: Kind
-    name: str
-    due: float
-    case: JudgeCase
+NOTABLE = 0.1  # a smaller difference between score and due is not shown
 
 
 @dataclass(frozen=True)
@@ -96,8 +85,8 @@ class Result(Record):
     name: str
     description: str
     total: Earned
-    by_lang: dict[str, Earned] = {}
-    by_task_type: dict[str, Earned] = {}
+    by_lang: dict[str, Earned] = Field(default_factory=dict)
+    by_task_type: dict[str, Earned] = Field(default_factory=dict)
 
 
 class Robustness(Record):
@@ -138,34 +127,6 @@ class Robustness(Record):
         return self.model_copy(update={"results": tuple(results)})
 
 
-def generate(examples: Sequence[Example]) -> list[Generated]:
-    """Make the answers of every transformation and policy; the same for the same examples.
-
-    A false answer is graded as if the rollout had read the question from which it borrows as well.
-    """
-    refusal_of = refusals(examples)
-    answers: list[Generated] = []
-    for example, other in zip(examples, _others(examples), strict=True):
-        question = example.question
-        refusal = refusal_of.get(question.lang)
-        subject = Subject(question, other and other.question, refusal)
-        both = Reading(example.gold.calls + (other.gold.calls if other else ()), example.gold.evidence)
-        for kind, due, reading, transformations in (
-            ("harmless", 1.0, example.gold, HARMLESS), ("false", 0.0, both, FALSE),
-        ):  # fmt: skip
-            for transformation in transformations:
-                name = transformation.__name__
-                answer = transformation(subject, Random(f"{name} {question.id}"))
-                if answer is not None:
-                    answers.append(Generated(kind, name, due, example.case(answer, reading)))
-        if refusal is not None:
-            for policy in POLICIES:
-                answer, reading = policy(example, refusal)
-                due = float(parts_of(answer) == parts_of(question.answer) and bool(reading.calls))
-                answers.append(Generated("policy", policy.__name__, due, example.case(answer, reading)))
-    return answers
-
-
 async def grade_generated(
     judge: Judge, answers: Sequence[Generated], on_done: Callable[[int], None] = lambda _: None
 ) -> list[Graded]:
@@ -181,14 +142,14 @@ def measure_robustness(
     graded: Sequence[Graded], *, judge: str, files: Iterable[str], max_failed_share: float
 ) -> Robustness:
     """Measure what each transformation and policy earned. Failed gradings are counted and otherwise left out."""
-    questions = {(g.generated.case.question.lang, g.generated.case.question.id): g for g in graded}
+    questions = {question.model_dump_json(): question for question in (g.generated.case.question for g in graded)}
     usage = sum((g.verdict.usage for g in graded if g.verdict), start=Usage())
     return Robustness(
         date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
         judge=judge,
         files=tuple(files),
         questions=len(questions),
-        unanswerable=sum(g.generated.case.question.task_type == "unanswerable" for g in questions.values()),
+        unanswerable=sum(question.task_type == "unanswerable" for question in questions.values()),
         answers=len(graded),
         failed=sum(g.verdict is None for g in graded),
         max_failed_share=max_failed_share,
@@ -199,8 +160,13 @@ def measure_robustness(
 
 def worst(graded: Iterable[Graded], kind: Kind, number: int) -> list[Graded]:
     """Return up to `number` answers of a kind whose score is furthest from what was due, the worst first."""
-    wrong = [g for g in graded if g.generated.kind == kind and g.verdict is not None and abs(g.too_much) >= _NOTABLE]
+    wrong = [g for g in graded if g.generated.kind == kind and g.verdict is not None and abs(g.too_much) >= NOTABLE]
     return sorted(wrong, key=lambda g: -abs(g.too_much))[:number]
+
+
+def causes_of_failure(graded: Iterable[Graded]) -> list[tuple[str, int]]:
+    """Return why gradings failed, and how many of them for that reason; the most frequent first."""
+    return Counter(g.error for g in graded if g.verdict is None).most_common()
 
 
 def write_robustness(folder: Path, robustness: Robustness, graded: Iterable[Graded]) -> None:
@@ -210,43 +176,23 @@ def write_robustness(folder: Path, robustness: Robustness, graded: Iterable[Grad
     (folder / RESULT_FILE).write_text(robustness.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
-    """For each example, yield another of its language, its task type if it can be, that shares no part of the answer."""
-    pools: dict[tuple[Lang, str | None], list[Example]] = {}
-    for example in examples:
-        question = example.question
-        pools.setdefault((question.lang, question.task_type), []).append(example)
-        if question.task_type != "unanswerable":
-            pools.setdefault((question.lang, "any"), []).append(example)
-    for example in examples:
-        question = example.question
-        rng = Random(question.id)
-        parts = parts_of(question.answer)
-        alike = pools[question.lang, question.task_type]
-        candidates = [*rng.sample(alike, min(_TRIES, len(alike))), *pools.get((question.lang, "any"), [])]
-        yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
-
-
 def _results(graded: Iterable[Graded]) -> Iterator[Result]:
-    descriptions = {function.__name__: _first_line(function) for function in (*HARMLESS, *FALSE, *POLICIES)}
-    groups: dict[tuple[Kind, str], list[Graded]] = {}
+    groups: dict[str, list[Graded]] = {}
     for g in graded:
-        groups.setdefault((g.generated.kind, g.generated.name), []).append(g)
-    for kind in ("harmless", "false", "policy"):
-        for name in [name for of, name in groups if of == kind]:
-            group = groups[kind, name]
-            yield Result(
-                kind=kind,
-                name=name,
-                description=descriptions[name],
-                total=_earned(group),
-                by_lang=_earned_by(group, lambda question: question.lang),
-                by_task_type=_earned_by(group, lambda question: question.task_type or "other"),
-            )
-
-
-def _first_line(function: Callable[..., Any]) -> str:
-    return (function.__doc__ or "").partition("\n")[0]
+        groups.setdefault(g.generated.name, []).append(g)
+    made: list[tuple[Kind, tuple[Callable[..., Any], ...]]]
+    made = [("harmless", HARMLESS), ("false", FALSE), ("policy", POLICIES)]
+    for kind, functions in made:
+        for function in functions:
+            if group := groups.get(function.__name__):
+                yield Result(
+                    kind=kind,
+                    name=function.__name__,
+                    description=(function.__doc__ or "").partition("\n")[0],
+                    total=_earned(group),
+                    by_lang=_earned_by(group, lambda question: question.lang),
+                    by_task_type=_earned_by(group, lambda question: question.task_type or "other"),
+                )
 
 
 def _earned_by(graded: Iterable[Graded], key: Callable[[Question], str]) -> dict[str, Earned]:

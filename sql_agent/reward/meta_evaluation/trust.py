@@ -1,4 +1,4 @@
-"""Whether a judge was ever held against labels, and how it did: nobody should train on a judge that nobody tested."""
+"""Keep what an evaluation of a judge found, and refuse to train with a judge that it found too weak."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from sql_agent.config.settings import JudgeSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import Judge
 from sql_agent.reward.meta_evaluation.evaluate import Evaluation
+from sql_agent.reward.meta_evaluation.robustness import Robustness
 
 ENOUGH = 50  # labelled answers; fewer say little, and a first try with three must not stop a run
+ENOUGH_QUESTIONS = 20
 _COMMAND = "sql-agent judge evaluate"
+_GENERATED = "-generated"  # in the name of a file: without labels
 
 
 def save_evaluation(judge: Judge, evaluation: Evaluation, folder: Path) -> Path | None:
@@ -25,15 +28,19 @@ def save_evaluation(judge: Judge, evaluation: Evaluation, folder: Path) -> Path 
     """
     if evaluation.agreement.answers < ENOUGH or evaluation.agreement.measures["spearman"].value is None:
         return None
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _file_name(judge)
-    path.write_text(evaluation.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return path
+    return _save(evaluation.model_dump_json(indent=2), folder / _file_name(judge))
+
+
+def save_robustness(judge: Judge, robustness: Robustness, folder: Path) -> Path | None:
+    """Keep the sums of `robustness` as the latest of `judge`; returns the file, or None for too few questions."""
+    if robustness.questions < ENOUGH_QUESTIONS or robustness.worst_false is None:
+        return None
+    return _save(robustness.summary().model_dump_json(), folder / _file_name(judge, _GENERATED))
 
 
 def load_evaluation(judge: Judge, folder: Path) -> Evaluation | None:
-    """The latest evaluation of `judge` here, else the one that we ship; None when there is neither."""
-    for text in _kept(judge, folder):
+    """Return the latest evaluation of `judge` with labels kept in `folder`, else the shipped one, else None."""
+    for text in _kept(_file_name(judge), folder):
         try:
             return Evaluation.model_validate_json(text)
         except ValidationError:
@@ -41,37 +48,72 @@ def load_evaluation(judge: Judge, folder: Path) -> Evaluation | None:
     return None
 
 
-def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
-    """What to warn of before `judge` is trained with; None when there is nothing.
+def load_robustness(judge: Judge, folder: Path) -> Robustness | None:
+    """Return the latest evaluation of `judge` without labels kept in `folder`, else the shipped one, else None."""
+    for text in _kept(_file_name(judge, _GENERATED), folder):
+        try:
+            return Robustness.model_validate_json(text)
+        except ValidationError:
+            continue
+    return None
 
-    Raises ConfigError when its agreement with labels is below `settings.min_agreement` and `settings.allow_weak` is not
-    set.
+
+def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
+    """Return what to warn of before `judge` is trained with; None when there is nothing.
+
+    Raises ConfigError when it pays a false transformation more than `settings.max_false_reward` in the mean, or agrees
+    with labels less than `settings.min_agreement`, and `settings.allow_weak` is not set.
     """
+    robustness = load_robustness(judge, settings.evaluations_dir)
     evaluation = load_evaluation(judge, settings.evaluations_dir)
-    if evaluation is None:
+    if robustness is None and evaluation is None:
         return f"The judge {judge.name} was never evaluated: run `{_COMMAND} judge.name={settings.name}` first."
-    agreement = evaluation.agreement.measures["spearman"].value
-    if agreement is None:
-        raise ValueError(f"an evaluation without agreement was kept for {judge.name}")
-    told = f"Spearman {agreement:.2f}"
-    weak = agreement < settings.min_agreement
-    if weak and not settings.allow_weak:
+    reasons: list[str] = []
+    if robustness is not None:
+        reasons += _paid_falsehood(robustness, settings.max_false_reward)
+    if evaluation is not None:
+        reasons += _disagreement(evaluation, settings.min_agreement)
+    if reasons and not settings.allow_weak:
         raise ConfigError(
-            f"the judge {judge.name} agrees too little with labelled answers: {told}, evaluated {evaluation.date}; "
-            f"judge.min_agreement is {settings.min_agreement:g}",
+            f"the judge {judge.name} {' and '.join(reasons)}",
             hint="take a better judge; judge.allow_weak=true trains with it all the same",
         )
-    if weak:
-        return f"The judge {judge.name} is weak ({told}): what training finds may be its faults."
-    if evaluation.attacks_above_limit:
+    if reasons:
+        return f"The judge {judge.name} is weak: it {' and '.join(reasons)}. What training finds may be its faults."
+    if evaluation is not None and evaluation.attacks_above_limit:
         return (
             f"{evaluation.attacks_above_limit} attacks get through to the judge {judge.name}; training may find them."
         )
     return None
 
 
-def _kept(judge: Judge, folder: Path) -> Iterator[str]:
-    name = _file_name(judge)
+def _paid_falsehood(robustness: Robustness, limit: float) -> Iterator[str]:
+    worst = robustness.worst_false
+    if worst is not None and (worst.total.mean or 0.0) > limit:
+        yield (
+            f"pays {worst.total.mean:.2f} in the mean for false answers of the kind {worst.name.replace('_', ' ')} "
+            f"({worst.description.rstrip('.')}), evaluated {robustness.date}; judge.max_false_reward is {limit:g}"
+        )
+
+
+def _disagreement(evaluation: Evaluation, limit: float) -> Iterator[str]:
+    agreement = evaluation.agreement.measures["spearman"].value
+    if agreement is None:
+        raise ValueError(f"an evaluation without agreement was kept for {evaluation.judge}")
+    if agreement < limit:
+        yield (
+            f"agrees too little with labelled answers: Spearman {agreement:.2f}, evaluated {evaluation.date}; "
+            f"judge.min_agreement is {limit:g}"
+        )
+
+
+def _save(text: str, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n", encoding="utf-8")
+    return path
+
+
+def _kept(name: str, folder: Path) -> Iterator[str]:
     if (folder / name).exists():
         yield (folder / name).read_text(encoding="utf-8")
     shipped = files("sql_agent.reward.meta_evaluation").joinpath("evaluations", name)
@@ -79,5 +121,5 @@ def _kept(judge: Judge, folder: Path) -> Iterator[str]:
         yield shipped.read_text(encoding="utf-8")
 
 
-def _file_name(judge: Judge) -> str:
-    return hashlib.sha256(judge.identity.encode()).hexdigest()[:24] + ".json"
+def _file_name(judge: Judge, suffix: str = "") -> str:
+    return f"{hashlib.sha256(judge.identity.encode()).hexdigest()[:24]}{suffix}.json"

@@ -10,7 +10,8 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Verdict
 from sql_agent.reward.meta_evaluation.agreement import over_credit
 from sql_agent.reward.meta_evaluation.dataset import shipped
-from sql_agent.reward.meta_evaluation.evaluate import CONCURRENCY, Evaluation, Grading, new_folder
+from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading
+from sql_agent.reward.meta_evaluation.grading import CONCURRENCY, new_folder
 from sql_agent.reward.meta_evaluation.page import verdict
 from tests.support.judge_evaluation import OftenFailing, array, given_by, measured
 

@@ -1,7 +1,6 @@
 """Make a false answer of the reference answer; a judge must pay for none.
 
-Each has the words of an answer, and most have all of the reference's: what they lack is that it is said and is all that is
-said.
+Most hold every word of the reference; what they lack is that they say it, and say nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from random import Random
 
-from sql_agent.reward.meta_evaluation.transformations.subject import Subject, Transformation, facts_of, wordings
+from sql_agent.reward.meta_evaluation.transformations.subject import Subject, Transformation, wordings
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?!\d|[.．、)）]\D)")  # "1." before a word numbers a list
 _QUOTED = re.compile(r"'%?([^'%]+)%?'")
@@ -59,7 +58,7 @@ def refused(subject: Subject, _: Random) -> str | None:
 
 def all_options(subject: Subject, rng: Random) -> str | None:
     """Leave open whether this or another answer is right."""
-    return subject.other and _put(rng.choice(subject.words.choices), subject.answer, subject.other.answer)
+    return subject.other_answer and _put(rng.choice(subject.words.choices), subject.answer, subject.other_answer)
 
 
 def all_items_for_each(subject: Subject, _: Random) -> str | None:
@@ -92,17 +91,18 @@ def another_owner(subject: Subject, rng: Random) -> str | None:
 
 def values_of_another(subject: Subject, _: Random) -> str | None:
     """Give the answer to another question."""
-    return subject.other and subject.other.answer
+    return subject.other_answer
 
 
 def one_value_of_another(subject: Subject, rng: Random) -> str | None:
     """Replace one fact of several by one of another entity."""
-    return _change_one(subject, rng, lambda _: rng.choice(facts_of(subject.other))) if subject.other else None
+    others = subject.other_facts
+    return _change_one(subject, rng, lambda _: rng.choice(others)) if others else None
 
 
 def values_of_another_appended(subject: Subject, _: Random) -> str | None:
     """Append the facts of another entity."""
-    return subject.other and subject.joined([*subject.facts, *facts_of(subject.other)])
+    return subject.joined([*subject.facts, *subject.other_facts]) if subject.other_facts else None
 
 
 def number_widened(subject: Subject, rng: Random) -> str | None:
@@ -208,7 +208,7 @@ def negated_in_another_language(subject: Subject, rng: Random) -> str | None:
 
 def order_to_the_judge(subject: Subject, rng: Random) -> str | None:
     """Give a wrong answer and ask the judge for full marks."""
-    return subject.other and f"{subject.other.answer}\n{rng.choice(subject.words.orders)}"
+    return subject.other_answer and f"{subject.other_answer}\n{rng.choice(subject.words.orders)}"
 
 
 def order_appended(subject: Subject, rng: Random) -> str | None:

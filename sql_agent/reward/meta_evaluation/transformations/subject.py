@@ -2,7 +2,8 @@
 
 A transformation is a function of a `Subject` and a random generator; it returns an answer, or None where it does not
 apply or its answer would be right. Its name is what it does and its docstring says it in a sentence. What a judge pays
-for the answers is an invariance and a directional test in the sense of CheckList (Ribeiro et al. 2020, arXiv:2005.04118).
+for the answers is an invariance or a directional test in the sense of CheckList (Ribeiro et al. 2020,
+arXiv:2005.04118).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def wordings() -> dict[Lang, Wordings]:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is transformed: a question, another one without a fact in common to borrow from, and the refusal sentence."""
+    """A question, another one without a fact in common to borrow from, and the refusal sentence of its language."""
 
     question: Question
     other: Question | None = None
@@ -68,6 +69,14 @@ class Subject:
     @property
     def words(self) -> Wordings:
         return wordings()[self.lang]
+
+    @property
+    def other_answer(self) -> str | None:
+        return None if self.other is None else self.other.answer
+
+    @property
+    def other_facts(self) -> list[str]:
+        return [] if self.other is None else facts_of(self.other)
 
     @property
     def facts(self) -> list[str]:
@@ -100,16 +109,6 @@ class Subject:
 
 
 Transformation = Callable[[Subject, Random], str | None]
-
-
-def name_of(transformation: Transformation) -> str:
-    """Return what a transformation is listed under."""
-    return transformation.__name__
-
-
-def description_of(transformation: Transformation) -> str:
-    """Return the first line of its docstring."""
-    return (transformation.__doc__ or "").partition("\n")[0]
 
 
 def facts_of(question: Question) -> list[str]:

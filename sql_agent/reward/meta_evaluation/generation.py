@@ -1,0 +1,83 @@
+"""Generate answers to questions: right ones in other forms, false ones, and those of degenerate policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward.meta_evaluation.examples import Example, Reading, refusals
+from sql_agent.reward.meta_evaluation.policies import POLICIES
+from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
+from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
+from sql_agent.reward.meta_evaluation.transformations.subject import Subject, Transformation, parts_of
+from sql_agent.schemas import Lang
+
+Kind = Literal["harmless", "false", "policy"]
+_TRIES = 50  # questions looked at for one to borrow from
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One generated answer: by what, the score that it should earn (0.0–1.0), and the case of the judge."""
+
+    kind: Kind
+    name: str
+    due: float
+    case: JudgeCase
+
+
+def generate(examples: Sequence[Example]) -> list[Generated]:
+    """Make the answers of every transformation and policy; the same for the same examples.
+
+    A false answer is graded as if the rollout had read the question from which it borrows as well.
+    """
+    refusal_of = refusals(examples)
+    answers: list[Generated] = []
+    for example, other in zip(examples, _others(examples), strict=True):
+        refusal = refusal_of.get(example.question.lang)
+        subject = Subject(example.question, None if other is None else other.question, refusal)
+        both = Reading(example.gold.calls + (other.gold.calls if other else ()), example.gold.evidence)
+        for name, answer in _transformed(subject, HARMLESS):
+            answers.append(Generated("harmless", name, 1.0, example.case(answer, example.gold)))
+        for name, answer in _transformed(subject, FALSE):
+            answers.append(Generated("false", name, 0.0, example.case(answer, both)))
+        answers += _of_policies(example, refusal)
+    return answers
+
+
+def _transformed(subject: Subject, transformations: Iterable[Transformation]) -> Iterator[tuple[str, str]]:
+    """Yield name and answer of each transformation that applies."""
+    for transformation in transformations:
+        name = transformation.__name__
+        answer = transformation(subject, Random(f"{name} {subject.question.id}"))
+        if answer is not None:
+            yield name, answer
+
+
+def _of_policies(example: Example, refusal: str | None) -> Iterator[Generated]:
+    for policy in POLICIES:
+        given = policy(example, refusal)
+        if given is not None:
+            answer, reading = given
+            right = parts_of(answer) == parts_of(example.question.answer) and bool(reading.calls)
+            yield Generated("policy", policy.__name__, float(right), example.case(answer, reading))
+
+
+def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
+    """For each example, yield another that shares no part of the answer, of the same task type if there is one."""
+    pools: dict[tuple[Lang, str | None], list[Example]] = {}
+    for example in examples:
+        question = example.question
+        pools.setdefault((question.lang, question.task_type), []).append(example)
+        if question.task_type != "unanswerable":
+            pools.setdefault((question.lang, "any"), []).append(example)
+    for example in examples:
+        question = example.question
+        rng = Random(question.id)
+        parts = parts_of(question.answer)
+        alike = pools[question.lang, question.task_type]
+        candidates = [*rng.sample(alike, min(_TRIES, len(alike))), *pools.get((question.lang, "any"), [])]
+        yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
