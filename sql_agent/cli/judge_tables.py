@@ -63,7 +63,7 @@ def _robustness_table(robustness: Robustness) -> Table:
     title = f"Judge {escape(robustness.judge)} on generated answers to {robustness.questions} questions"
     table = Table(title=title)
     table.add_column("answers that are", no_wrap=True)
-    for heading in ("should earn", "mean", "lowest", "highest", f"≥ {HALF}", "answers"):
+    for heading in ("due", "mean", "lowest", "highest", f"≥ {HALF}", "answers"):
         table.add_column(heading, justify="right")
     for kind, heading in _KINDS.items():
         table.add_section()
