@@ -136,7 +136,7 @@ def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task,
     robustness = measure_robustness(
         graded,
         judge=judge.name,
-        files=[path.name for path, _ in sources],
+        files=[f"{path.absolute().parent.name}/{path.name}" for path, _ in sources],
         max_failed_share=settings.judge.max_failed_share,
     )
     write_robustness(folder, robustness, graded)

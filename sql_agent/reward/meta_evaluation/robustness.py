@@ -158,10 +158,19 @@ def measure_robustness(
     )
 
 
-def worst(graded: Iterable[Graded], kind: Kind, number: int) -> list[Graded]:
-    """Return up to `number` answers of a kind whose score is furthest from what was due, the worst first."""
+def worst(graded: Iterable[Graded], kind: Kind, *, of_each: int | None = None) -> list[Graded]:
+    """Return the answers of a kind whose score is notably far from what was due, the furthest first.
+
+    With `of_each`, at most that many of one transformation or policy.
+    """
     wrong = [g for g in graded if g.generated.kind == kind and g.verdict is not None and abs(g.too_much) >= NOTABLE]
-    return sorted(wrong, key=lambda g: -abs(g.too_much))[:number]
+    seen: Counter[str] = Counter()
+    found = []
+    for g in sorted(wrong, key=lambda g: -abs(g.too_much)):
+        seen[g.generated.name] += 1
+        if of_each is None or seen[g.generated.name] <= of_each:
+            found.append(g)
+    return found
 
 
 def causes_of_failure(graded: Iterable[Graded]) -> list[tuple[str, int]]:
