@@ -33,12 +33,17 @@ from sql_agent.reward.meta_evaluation.robustness import (
     write_robustness,
 )
 from sql_agent.reward.meta_evaluation.robustness_page import write_robustness_page
-from sql_agent.reward.meta_evaluation.trust import ENOUGH, ENOUGH_QUESTIONS, save_evaluation, save_robustness
+from sql_agent.reward.meta_evaluation.trust import (
+    ENOUGH,
+    ENOUGH_QUESTIONS,
+    reads_prose,
+    save_evaluation,
+    save_robustness,
+)
 from sql_agent.schemas import Usage
 from sql_agent.tracking.console import Ui
 
 _SHIPPED = ("labels", "heldout", "attacks")
-_OFFLINE = frozenset({"facts"})
 _QUESTIONS_ONLINE = 40  # about 35 answers each
 
 _DESCRIPTION = """\
@@ -54,9 +59,9 @@ Leaves numbers, every grading and a page; training refuses a judge that this
 found too weak."""
 
 _EVALUATE = """
-  sql-agent judge evaluate                        the test questions of the sample
+  sql-agent judge evaluate                  the test questions of the sample
+  sql-agent judge evaluate -n 40 judge.name=llm        needs TEACHER_MODEL
   sql-agent judge evaluate --questions my.parquet --db my.db
-  sql-agent judge evaluate -n 40 judge.name=llm   needs TEACHER_MODEL
   sql-agent judge evaluate --labels heldout judge.name=llm
 """
 
@@ -127,7 +132,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui) -> Robustness:
     sources = _sources(arguments, settings, task, ui)
-    number = arguments.n or (None if set(judge.name.split("+")) <= _OFFLINE else _QUESTIONS_ONLINE)
+    number = arguments.n or (_QUESTIONS_ONLINE if reads_prose(judge) else None)
     examples = _read_all(sources, number, settings, task, ui)
     answers = generate(examples)
     folder = new_folder(arguments.out, settings.runs_dir, judge.name)

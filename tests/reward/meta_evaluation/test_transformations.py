@@ -121,9 +121,7 @@ def test_where_the_result_could_be_right_there_is_none(transformation: Transform
         ("How many are there?", None),
     ],
 )
-def test_a_count_of_another_kind_is_false_where_the_question_names_a_kind(
-    question: str, expected: str | None
-) -> None:
+def test_a_count_of_another_kind_is_false_where_the_question_names_a_kind(question: str, expected: str | None) -> None:
     assert falsifying.another_kind_counted(subject("3", question=question), Random(0)) == expected
 
 
