@@ -20,6 +20,7 @@ from sql_agent.reward.meta_evaluation.examples import Example
 from sql_agent.reward.meta_evaluation.generation import generate
 from sql_agent.reward.meta_evaluation.robustness import Graded, grade_generated
 from sql_agent.schemas import Lang
+from tests.support.examples import REFUSAL
 from tests.support.judge_evaluation import OftenFailing, measured
 
 
@@ -45,4 +46,4 @@ def sample_examples(tmp_path_factory: pytest.TempPathFactory) -> list[Example]:
 
 @pytest.fixture(scope="session")
 def graded_by_facts(sample_examples: list[Example]) -> list[Graded]:
-    return asyncio.run(grade_generated(FactsJudge(TASK.words), generate(sample_examples)))
+    return asyncio.run(grade_generated(FactsJudge(TASK.words), generate(sample_examples, REFUSAL)))

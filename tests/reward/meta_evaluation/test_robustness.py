@@ -26,7 +26,7 @@ from sql_agent.reward.meta_evaluation.robustness_page import write_robustness_pa
 from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
 from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
 from sql_agent.schemas import Usage
-from tests.support.examples import example, unanswerable
+from tests.support.examples import REFUSAL, example, unanswerable
 
 EXAMPLES = [*(example(f"Drug {i}", [f"one {i}", f"two {i}"]) for i in range(3)), unanswerable("Drug 9")]
 
@@ -81,18 +81,18 @@ class OftenFailing:
 
     async def grade(self, case: JudgeCase) -> Verdict:
         if "Drug 1" in case.question.question:
-            raise JudgeError("no grade within 60 s <b>")
+            raise JudgeError("no grade within 60 s <b>", usage=Usage(requests=6))
         return Verdict(score=min(1.0, len(case.answer) / 100), usage=Usage(requests=1, prompt_tokens=10))
 
 
 def test_failed_gradings_are_counted_and_the_rest_is_measured_by_language_and_task_type() -> None:
-    graded = asyncio.run(grade_generated(OftenFailing(), generate(EXAMPLES)))
+    graded = asyncio.run(grade_generated(OftenFailing(), generate(EXAMPLES, REFUSAL)))
     robustness = measured(graded)
     failed = [g for g in graded if "Drug 1" in g.generated.case.question.question]
     assert robustness.failed == len(failed) > 0
     assert robustness.too_many_failed
     assert (robustness.questions, robustness.unanswerable) == (4, 1)
-    assert robustness.usage.requests == len(graded) - len(failed)
+    assert robustness.usage.requests == len(graded) - len(failed) + 6 * len(failed)
     with pytest.raises(JudgeError, match="no grade"):
         _ = failed[0].score
     plain = next(result for result in robustness.results if result.name == "as_it_is")
@@ -105,7 +105,7 @@ def test_failed_gradings_are_counted_and_the_rest_is_measured_by_language_and_ta
 
 
 def test_the_same_questions_give_the_same_answers() -> None:
-    assert generate(EXAMPLES) == generate(EXAMPLES)
+    assert generate(EXAMPLES, REFUSAL) == generate(EXAMPLES, REFUSAL)
 
 
 def test_a_sample_takes_as_many_of_each_task_type(sample_examples: list[Example]) -> None:
@@ -116,7 +116,7 @@ def test_a_sample_takes_as_many_of_each_task_type(sample_examples: list[Example]
 
 
 def test_the_worst_are_those_furthest_from_what_was_due() -> None:
-    graded = asyncio.run(grade_generated(OftenFailing(), generate(EXAMPLES)))
+    graded = asyncio.run(grade_generated(OftenFailing(), generate(EXAMPLES, REFUSAL)))
     paid = worst(graded, "false")
     assert paid[0].score == max(g.score for g in graded if g.verdict and g.generated.kind == "false")
     assert all(g.score >= 0.1 for g in paid)
@@ -125,7 +125,9 @@ def test_the_worst_are_those_furthest_from_what_was_due() -> None:
 
 def test_the_page_shows_what_was_paid_in_full_and_no_markup_from_data(tmp_path: Path) -> None:
     markup = "<img src=x onerror=alert(1)>"
-    graded = asyncio.run(grade_generated(OftenFailing(), generate([*EXAMPLES, example("Drug 5", [markup, "b" * 90])])))
+    graded = asyncio.run(
+        grade_generated(OftenFailing(), generate([*EXAMPLES, example("Drug 5", [markup, "b" * 90])], REFUSAL))
+    )
     page = write_robustness_page(tmp_path, measured(graded), graded).read_text(encoding="utf-8")
     assert "For research on retrieval, not medical advice." in page
     assert "Say of the answer that it is wrong." in page
@@ -136,6 +138,6 @@ def test_the_page_shows_what_was_paid_in_full_and_no_markup_from_data(tmp_path: 
 
 
 def test_a_page_is_drawn_even_when_every_grading_failed(tmp_path: Path) -> None:
-    graded = [Graded(answer, error="no endpoint") for answer in generate(EXAMPLES)]
+    graded = [Graded(answer, error="no endpoint") for answer in generate(EXAMPLES, REFUSAL)]
     page = write_robustness_page(tmp_path, measured(graded), graded).read_text(encoding="utf-8")
     assert f"{len(graded)} of {len(graded)} gradings failed (100.0 %)" in page

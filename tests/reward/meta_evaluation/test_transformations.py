@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sql_agent.data.medical.task import TASK
 from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.meta_evaluation.examples import Example
 from sql_agent.reward.meta_evaluation.generation import generate
 from sql_agent.reward.meta_evaluation.robustness import grade_generated
 from sql_agent.reward.meta_evaluation.transformations import falsifying
@@ -38,7 +39,7 @@ def lists_of(facts: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[list[str]
 
 def check_payment(facts: list[str], others: list[str], names: tuple[str, str], lang: Lang) -> None:
     examples = [example(names[0], facts, lang), example(names[1], others, lang), unanswerable("none", lang)]
-    graded = asyncio.run(grade_generated(FactsJudge(TASK.words), generate(examples)))
+    graded = asyncio.run(grade_generated(FactsJudge(TASK.words), generate(examples, REFUSAL)))
     for g in graded:
         shown = f"{g.generated.name}: {g.generated.case.answer!r} for {g.generated.case.question.answer!r}"
         if g.generated.kind == "harmless":
@@ -136,8 +137,8 @@ def test_every_transformation_is_described_and_every_language_has_all_words() ->
         assert all("{}" in frame and "{other}" in frame for frame in words.choices)
 
 
-def test_no_false_answer_to_a_question_of_the_sample_is_the_reference(sample_examples: list[object]) -> None:
-    answers = generate(sample_examples)  # type: ignore[arg-type]
+def test_no_false_answer_to_a_question_of_the_sample_is_the_reference(sample_examples: list[Example]) -> None:
+    answers = generate(sample_examples, REFUSAL)
     wrong = [a for a in answers if a.kind == "false" and a.case.answer.strip() == a.case.question.answer.strip()]
     assert wrong == []
     assert {a.name for a in answers if a.kind == "false"} == {function.__name__ for function in FALSE}

@@ -18,7 +18,7 @@ from sql_agent.reward.meta_evaluation.evaluate import Grading, measure
 from sql_agent.reward.meta_evaluation.generation import generate
 from sql_agent.reward.meta_evaluation.robustness import Robustness, grade_generated, measure_robustness
 from sql_agent.reward.meta_evaluation.trust import check_trust, save_evaluation, save_robustness
-from tests.support.examples import example, unanswerable
+from tests.support.examples import REFUSAL, example, unanswerable
 
 NAMES = "abcdefghijklmnopqrstuvwx"
 EXAMPLES = [*(example(f"Drug {x}", [f"one {x}{x}", f"two {x}{x}"]) for x in NAMES), unanswerable("Drug z")]
@@ -35,7 +35,7 @@ class PaysForWords:
 
 
 def evaluated(judge: Judge, questions: int = len(EXAMPLES)) -> Robustness:
-    graded = asyncio.run(grade_generated(judge, generate(EXAMPLES[:questions])))
+    graded = asyncio.run(grade_generated(judge, generate(EXAMPLES[:questions], REFUSAL)))
     return measure_robustness(graded, judge=judge.name, files=["mine"], max_failed_share=0.05)
 
 
