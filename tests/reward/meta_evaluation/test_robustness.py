@@ -42,16 +42,8 @@ def test_a_right_answer_in_another_form_earns_everything(name: str, graded_by_fa
     assert fmean(score == 1.0 for score in scores) >= 0.99
 
 
-KNOWN_FAULTS = {  # of the judge `facts`
-    "digits_raised": "NFKC reads 2⁵ as 25",
-    "another_kind_counted": "a counter of any kind may stand behind a number",
-}
-
-
 @pytest.mark.parametrize("name", [function.__name__ for function in FALSE])
 def test_no_false_answer_pays(name: str, graded_by_facts: list[Graded]) -> None:
-    if name in KNOWN_FAULTS:
-        pytest.xfail(KNOWN_FAULTS[name])
     graded = [g for g in graded_by_facts if g.generated.name == name]
     assert graded
     assert fmean(g.score for g in graded) <= 0.05

@@ -87,7 +87,6 @@ def test_an_evaluation_written_by_another_version_counts_as_none(tmp_path: Path)
     assert "never evaluated" in (check_trust(judge, JudgeSettings(evaluations_dir=tmp_path)) or "")
 
 
-@pytest.mark.xfail(reason="two faults of the judge `facts` that the evaluation found: see KNOWN_FAULTS")
 def test_the_judge_that_we_ship_was_evaluated_as_it_is(tmp_path: Path) -> None:
     """Whoever changes the judge `facts` or its words evaluates it anew: docs/judge.md has the command."""
     assert check_trust(FactsJudge(TASK.words), JudgeSettings(evaluations_dir=tmp_path)) is None
