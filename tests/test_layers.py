@@ -35,9 +35,13 @@ LOOKS_AT_EVERYTHING = ROOT / "cli" / "check.py"
 
 MEDICINE = re.compile(r"drugs?_info|\bdrugs?\b|\bdiseases?\b|\bmedic\w*|医", re.IGNORECASE)
 DISCLAIMER = re.compile(r"not medical\s+\"?\s*\"?advice|不构成医疗建议", re.IGNORECASE)
-# What users read (cli, the start page), what grades with knowledge of the field, and the answers that judges are
-# held against.
-MAY_NAME_MEDICINE = ("data/medical/", "cli/", "reward/judges/reference/", "reward/meta_evaluation/labelled/")
+# What users read (cli, the start page), and the answers that judges are held against.
+MAY_NAME_MEDICINE = (
+    "data/medical/",
+    "cli/",
+    "reward/meta_evaluation/labelled/",
+    "reward/meta_evaluation/transformations/wordings.toml",
+)
 # The first task by its name: in the table of built-in tasks, and as the default of the setting.
 NAMES_THE_TASK = {"data/task.py": 1, "data/__init__.py": 1, "config/sections.py": 1}
 

@@ -22,7 +22,7 @@ from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
 from sql_agent.reward.meta_evaluation.evaluate import Evaluation, grade_all, measure, write_numbers
-from sql_agent.reward.meta_evaluation.examples import Example, sample_evenly
+from sql_agent.reward.meta_evaluation.examples import Example, refusals, sample_evenly
 from sql_agent.reward.meta_evaluation.generation import generate
 from sql_agent.reward.meta_evaluation.grading import new_folder
 from sql_agent.reward.meta_evaluation.page import write_page
@@ -33,12 +33,17 @@ from sql_agent.reward.meta_evaluation.robustness import (
     write_robustness,
 )
 from sql_agent.reward.meta_evaluation.robustness_page import write_robustness_page
-from sql_agent.reward.meta_evaluation.trust import ENOUGH, ENOUGH_QUESTIONS, save_evaluation, save_robustness
-from sql_agent.schemas import Usage
+from sql_agent.reward.meta_evaluation.trust import (
+    ENOUGH,
+    ENOUGH_QUESTIONS,
+    reads_prose,
+    save_evaluation,
+    save_robustness,
+)
+from sql_agent.schemas import Question, Usage
 from sql_agent.tracking.console import Ui
 
 _SHIPPED = ("labels", "heldout", "attacks")
-_OFFLINE = frozenset({"facts"})
 _QUESTIONS_ONLINE = 40  # about 35 answers each
 
 _DESCRIPTION = """\
@@ -54,9 +59,9 @@ Leaves numbers, every grading and a page; training refuses a judge that this
 found too weak."""
 
 _EVALUATE = """
-  sql-agent judge evaluate                        the test questions of the sample
+  sql-agent judge evaluate                  the test questions of the sample
+  sql-agent judge evaluate -n 40 judge.name=llm        needs TEACHER_MODEL
   sql-agent judge evaluate --questions my.parquet --db my.db
-  sql-agent judge evaluate -n 40 judge.name=llm   needs TEACHER_MODEL
   sql-agent judge evaluate --labels heldout judge.name=llm
 """
 
@@ -127,16 +132,18 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui) -> Robustness:
     sources = _sources(arguments, settings, task, ui)
-    number = arguments.n or (None if set(judge.name.split("+")) <= _OFFLINE else _QUESTIONS_ONLINE)
-    examples = _read_all(sources, number, settings, task, ui)
-    answers = generate(examples)
+    number = arguments.n or (_QUESTIONS_ONLINE if reads_prose(judge) else None)
+    questions = [(question, path) for file, path in sources for question in load_questions(file)]
+    chosen = questions if number is None else sample_evenly(questions, number)
+    examples = _read_all(chosen, settings, task, ui)
+    answers = generate(examples, refusals(question for question, _ in questions))
     folder = new_folder(arguments.out, settings.runs_dir, judge.name)
     with ui.progress(f"Grading with {escape(judge.name)}", len(answers)) as on_done:
         graded = asyncio.run(grade_generated(judge, answers, on_done))
     robustness = measure_robustness(
         graded,
         judge=judge.name,
-        files=[path.name for path, _ in sources],
+        files=[f"{path.absolute().parent.name}/{path.name}" for path, _ in sources],
         max_failed_share=settings.judge.max_failed_share,
     )
     write_robustness(folder, robustness, graded)
@@ -167,7 +174,7 @@ def _on_labels(arguments: argparse.Namespace, settings: Settings, judge: Judge, 
     if save_evaluation(judge, evaluation, settings.judge.evaluations_dir) is None:
         ui.say(f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation, if there is one.")
     show_agreement(evaluation, gradings, ui.console)
-    _say_cost(sum((g.verdict.usage for g in gradings if g.verdict), start=Usage()), ui)
+    _say_cost(sum((g.usage for g in gradings), start=Usage()), ui)
     ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
     return evaluation
 
@@ -187,18 +194,13 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
     return list(zip(files, databases, strict=True))
 
 
-def _read_all(
-    sources: Sequence[tuple[Path, Path]], number: int | None, settings: Settings, task: Task, ui: Ui
-) -> list[Example]:
-    """Query for the questions of all `sources`, or for `number` of them, evenly from each language and task type."""
-    loaded = [(question, path) for file, path in sources for question in load_questions(file)]
-    if number is not None:
-        loaded = sample_evenly(loaded, number)
+def _read_all(questions: Sequence[tuple[Question, Path]], settings: Settings, task: Task, ui: Ui) -> list[Example]:
+    """Query for all `questions`, each in its database."""
     examples: list[Example] = []
-    with ui.progress("Running the gold SQL", len(loaded)) as on_done:
-        for path in dict.fromkeys(path for _, path in loaded):
+    with ui.progress("Running the gold SQL", len(questions)) as on_done:
+        for path in dict.fromkeys(path for _, path in questions):
             with open_database(path, task.schema, settings.database_limits()) as database:
-                for question in (question for question, of in loaded if of == path):
+                for question in (question for question, of in questions if of == path):
                     examples.append(read_example(question, database))
                     on_done(len(examples))
     return examples

@@ -24,8 +24,8 @@ _HEADINGS = {
 def show_robustness(robustness: Robustness, graded: Sequence[Graded], console: Console) -> None:
     """Print what each transformation and policy earned, false answers that were paid, and failures."""
     console.print(_robustness_table(robustness))
-    paid = [_in_a_line(g) for g in worst(graded, "false", len(graded)) if g.score >= HALF]
-    unpaid = [_in_a_line(g) for g in worst(graded, "harmless", len(graded)) if g.score < HALF]
+    paid = [_in_a_line(g) for g in worst(graded, "false") if g.score >= HALF]
+    unpaid = [_in_a_line(g) for g in worst(graded, "harmless") if g.score < HALF]
     _print_some(paid, "false answers", console)
     _print_some(unpaid, "right answers", console)
     _print_failures([f"{count} × {cause}" for cause, count in causes_of_failure(graded)], robustness.failed,
@@ -63,7 +63,7 @@ def _robustness_table(robustness: Robustness) -> Table:
     title = f"Judge {escape(robustness.judge)} on generated answers to {robustness.questions} questions"
     table = Table(title=title)
     table.add_column("answers that are", no_wrap=True)
-    for heading in ("due", "mean", "lowest", "highest", f"≥ {HALF}", "answers"):
+    for heading in ("due", "mean", "min", "max", f"≥ {HALF}", "n"):
         table.add_column(heading, justify="right")
     for kind, heading in _KINDS.items():
         table.add_section()

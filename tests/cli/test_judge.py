@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.cli.judge import main
+from sql_agent.data.medical.prepare import make_question_files
+from sql_agent.data.medical.sample_database import build_database
+from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, shipped
+from tests.support.judge_server import serving
 
 
-def test_the_command_prints_tables_and_leaves_numbers_gradings_and_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", "--out", str(tmp_path / "night")]) == 0
+def test_labels_give_tables_numbers_gradings_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--labels", "labels", "--out", str(tmp_path / "night")]) == 0
     printed = capsys.readouterr().out
     assert f"0 of {len(shipped('attacks'))} earned more" in printed
     assert "comparison" in printed
@@ -34,7 +37,87 @@ def test_the_command_prints_tables_and_leaves_numbers_gradings_and_a_page(
         rows[0]
     )
     assert (tmp_path / "night" / "report.html").exists()
-    assert exits_cleanly(main, ["evaluate", "--out", str(tmp_path / "night")]) == 2, "results are not overwritten"
+    assert exits_cleanly(main, ["evaluate", "--labels", "labels", "--out", str(tmp_path / "night")]) == 2, (
+        "results are not overwritten"
+    )
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The arguments that name the English sample and its test questions."""
+    path = tmp_path_factory.mktemp("sample") / "sample_en.db"
+    build_database(load_facts(), "en", path)
+    make_question_files(path, path.parent / "questions", "en", per_type=8)
+    return ["--questions", str(path.parent / "questions" / "test.parquet"), "--db", str(path)]
+
+
+def test_without_labels_the_judge_is_measured_on_generated_answers(
+    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", *sample, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    for shown in ("negated", "always refuse", "full width", "Page: "):
+        assert shown in printed
+    assert "Cost" not in printed
+    result = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
+    assert (result["judge"], result["files"], result["failed"]) == ("facts", ["questions/test.parquet"], 0)
+    negated = next(r for r in result["results"] if r["name"] == "negated")
+    assert (negated["total"]["due"], negated["total"]["mean"], negated["total"]["half_or_more"]) == (0, 0, 0)
+    assert set(negated["by_lang"]) == {"en"}
+    assert set(negated["by_task_type"]) >= {"comparison", "unanswerable", "aggregate"}
+    lines = (tmp_path / "out" / "gradings.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == result["answers"]
+    assert {"kind", "name", "question_id", "answer", "due", "score", "reason"} <= set(json.loads(lines[0]))
+    assert "For research on retrieval" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
+    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as server:
+        server.default = {"score": 0.9}
+        monkeypatch.setenv("REWARD_MODEL_URL", server.url)
+        arguments = [*sample, "-n", "2", "--out", str(tmp_path / "out"), "judge.name=reward-model", "judge.cache=false"]
+        assert main(["evaluate", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "false answers: see the page" in printed
+    assert "Under 20 questions" in printed
+    result = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
+    assert result["questions"] == 2
+    assert result["usage"]["requests"] >= len(server.requests) > 0  # some found the server busy and were sent again
+    assert f"Cost: {result['usage']['requests']} requests" in printed
+    assert "always refuse" in printed, "the sentence is that of the whole file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--labels", "labels", "-n", "5"], "bring their own questions"),
+        (["--db", "x.db"], "--db without --questions"),
+        (["--questions", "a.parquet", "--questions", "b.parquet", "--db", "x.db"], "2 question files and 1 databases"),
+        (["--questions", "missing.parquet", "--db", "x.db"], "missing.parquet"),
+        (["-n", "0"], "whole number from 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_said_with_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):
+        assert exits_cleanly(main, ["evaluate", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_questions_about_another_database_are_named(
+    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    lines = ['{"id": "1", "question": "What?", "answer": "x", "sql": "SELECT nothing FROM drugs_info"}']
+    path.write_text(lines[0], encoding="utf-8")
+    assert exits_cleanly(main, ["evaluate", "--questions", str(path), *sample[2:]]) == 2
+    assert "the SQL of question '1' fails" in capsys.readouterr().err
+    path.write_text('{"id": "1", "question": "What?", "answer": "x"}', encoding="utf-8")
+    assert exits_cleanly(main, ["evaluate", "--questions", str(path), *sample[2:]]) == 2
+    assert "question '1' has no sql" in capsys.readouterr().err
 
 
 def labels_file(tmp_path: Path, cases: list[LabelledCase]) -> str:
@@ -44,7 +127,7 @@ def labels_file(tmp_path: Path, cases: list[LabelledCase]) -> str:
 
 
 def without_facts(case: LabelledCase) -> LabelledCase:
-    """The same, but the reference judge can make nothing of it."""
+    """The same, but the judge `facts` can make nothing of it."""
     question = case.question.model_copy(update={"answer": "; ;", "task_type": "drug_field"})
     return case.model_copy(update={"question": question})
 

@@ -20,7 +20,7 @@ from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.items import Reader, Words, is_prose, normalise, split
 from sql_agent.schemas import Lang, Question
 
-_VERSION = 1  # raise it with every change of a verdict
+_VERSION = 2  # raise it with every change of a verdict
 _UNREAD = 0.1
 _OTHER = 0.1
 
@@ -159,7 +159,8 @@ def _owned_items(answer: str, owners: set[str], reader: Reader) -> list[tuple[st
 
 def _found_number(number: Decimal, case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
     others = reader.items(case.answer)
-    right = next((item for item in others if reader.number(item) == number), None)
+    asked = case.question.question
+    right = next((i for i in others if reader.number(i) == number and reader.counts_the_asked_kind(i, asked)), None)
     if right is None:
         return _Found(0.0, 0.0, others)
     others.remove(right)
@@ -179,7 +180,8 @@ def _found_spans(case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
     others = []
     for part in split(case.answer):
         name, colon, rest = part.partition(":")
-        item = rest.strip() if colon and rows.belong_together(name.strip(), rest.strip()) else part
+        rest = normalise(rest)
+        item = rest if colon and rows.belong_together(name.strip(), rest) else part
         spans = [(quote, slice(quote.index(item), quote.index(item) + len(item))) for quote in quotes if item in quote]
         quote, span = next(((q, s) for q, s in spans if not all(covered[q][s])), ("", slice(0)))
         if not quote:

@@ -23,6 +23,7 @@ _LIST_MARK = re.compile(
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1|`([^`\n]+)`")
 _SPACE = re.compile(rf"(?<=[{_CJK}])\s+|\s+(?=[{_CJK}])|(?<=\d)[ \t]+(?=[a-zµ°%])")
 _SEPARATOR = re.compile(r"\n|;|、|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
+_RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # behind a digit: 10⁵ is not 105
 _QUOTES = "\"'“”‘’「」『』《》"
 _PROSE = re.compile(r"\*\*|^#+ |\n|[.!?] +[A-Z]|[。！？](?=.)")
 _LONG = {"en": 40, "zh": 15}  # characters; a shorter text with a full stop is an item with a full stop
@@ -32,11 +33,12 @@ class Words(Record):
     """What a task's TOML file says of the words of one language.
 
     `refusals` say that the database lacks an answer, `counters` may follow a number without changing it ("3 rows"),
-    `same` are groups of items that mean the same.
+    `kinds` are groups of words for what can be counted, `same` are groups of items that mean the same.
     """
 
     refusals: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, ...], ...] = ()
     same: tuple[tuple[str, ...], ...] = ()
 
 
@@ -65,6 +67,14 @@ class Reader:
         except ValueError:
             return None
 
+    def counts_the_asked_kind(self, item: str, question: str) -> bool:
+        """Whether `item` names no kind of thing, or one that `question` names too, or the question names none."""
+        asked, counted = (
+            {kind for kind in self.words.kinds if any(word in text for word in kind)}
+            for text in (normalise(question), item)
+        )
+        return not asked or not counted or bool(asked & counted)
+
     @cached_property
     def _same(self) -> dict[str, str]:
         groups = ([normalise(item) for item in group] for group in self.words.same)
@@ -79,10 +89,12 @@ class Reader:
 def normalise(text: str) -> str:
     """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
 
-    A space beside a Chinese character or between a number and its unit goes; other white space becomes one space.
+    A digit that is raised behind another stands behind "^". A space beside a Chinese character or between a number and
+    its unit goes; other white space becomes one space.
     """
     unmarked = _EMPHASIS.sub(lambda match: match[2] or match[3], _LIST_MARK.sub("", text.strip()))
-    plain = _LIST_MARK.sub("", unicodedata.normalize("NFKC", unmarked).casefold())
+    with_powers = _RAISED.sub(lambda match: f"^{match[0]}", unmarked)
+    plain = _LIST_MARK.sub("", unicodedata.normalize("NFKC", with_powers).casefold())
     return "\n".join(_SPACE.sub("", " ".join(line.split())) for line in plain.split("\n")).rstrip(".。").strip()
 
 

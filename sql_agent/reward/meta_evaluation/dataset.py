@@ -34,7 +34,7 @@ class LabelledCase(Record):
 def shipped(name: str) -> list[LabelledCase]:
     """Our own set, "labels" or "attacks", made from the sample's facts in both languages.
 
-    The judge `reference` was corrected until it agreed with these answers: they are its training set, not a proof.
+    They are for judges that read prose; a judge that was tuned on them is only measured by what it learnt.
     """
     text = files("sql_agent.reward.meta_evaluation").joinpath("labelled", f"{name}.jsonl").read_text(encoding="utf-8")
     return _parse(text, name)

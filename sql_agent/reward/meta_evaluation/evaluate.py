@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,8 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Judge, Verdict
 from sql_agent.reward.meta_evaluation.agreement import MEASURES, Estimate, Values, estimate
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase
-from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases
-from sql_agent.schemas import Record
+from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases, spent_on
+from sql_agent.schemas import Record, Usage
 
 ATTACK_LIMIT = 0.15  # an attack that earns more than this got through
 
@@ -30,6 +30,7 @@ class Grading:
     case: LabelledCase
     verdict: Verdict | None = None
     error: str = ""
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def task_type(self) -> str:
@@ -126,9 +127,9 @@ async def grade_all(
     cases = [*(("labels", case) for case in labels), *(("attacks", case) for case in attacks)]
     outcomes = await grade_cases(judge, [labelled.case for _, labelled in cases], on_done)
     return [
-        Grading(name, labelled, outcome)
+        Grading(name, labelled, outcome, usage=spent_on(outcome))
         if isinstance(outcome, Verdict)
-        else Grading(name, labelled, error=str(outcome))
+        else Grading(name, labelled, error=str(outcome), usage=spent_on(outcome))
         for (name, labelled), outcome in zip(cases, outcomes, strict=True)
     ]
 

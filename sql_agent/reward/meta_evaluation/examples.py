@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from random import Random
@@ -39,9 +39,9 @@ class Example:
         return JudgeCase(question=self.question, answer=answer, calls=reading.calls, evidence_read=reading.evidence)
 
 
-def refusals(examples: Sequence[Example]) -> Mapping[Lang, str]:
+def refusals(questions: Iterable[Question]) -> Mapping[Lang, str]:
     """Return the reference answer of unanswerable questions by language; a language without such questions has none."""
-    return {e.question.lang: e.question.answer for e in examples if e.question.task_type == "unanswerable"}
+    return {question.lang: question.answer for question in questions if question.task_type == "unanswerable"}
 
 
 def sample_evenly(questions: Sequence[tuple[Question, T]], number: int) -> list[tuple[Question, T]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
 from sql_agent.reward.judges.base import JudgeCase
-from sql_agent.reward.meta_evaluation.examples import Example, Reading, refusals
+from sql_agent.reward.meta_evaluation.examples import Example, Reading
 from sql_agent.reward.meta_evaluation.policies import POLICIES
 from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
 from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
@@ -29,12 +29,12 @@ class Generated:
     case: JudgeCase
 
 
-def generate(examples: Sequence[Example]) -> list[Generated]:
+def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> list[Generated]:
     """Make the answers of every transformation and policy; the same for the same examples.
 
-    A false answer is graded as if the rollout had read the question from which it borrows as well.
+    `refusal_of` is the refusal sentence by language: without one, nothing is made that needs it. A false answer is
+    graded as if the rollout had also read the question from which it borrows.
     """
-    refusal_of = refusals(examples)
     answers: list[Generated] = []
     for example, other in zip(examples, _others(examples), strict=True):
         refusal = refusal_of.get(example.question.lang)

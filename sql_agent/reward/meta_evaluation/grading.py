@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
+from sql_agent.schemas import Usage
 from sql_agent.system.files import timestamped_folder
 
 CONCURRENCY = 32  # gradings at once
@@ -38,6 +39,11 @@ async def grade_cases(
 
     await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def spent_on(outcome: Verdict | JudgeError) -> Usage:
+    """Return what one grading cost, whether it gave a verdict or not."""
+    return outcome.usage or Usage()
 
 
 def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:

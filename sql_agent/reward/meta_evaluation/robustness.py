@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pydantic import Field
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Judge, Verdict
 from sql_agent.reward.meta_evaluation.generation import Generated, Kind
-from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases
+from sql_agent.reward.meta_evaluation.grading import RESULT_FILE, grade_cases, spent_on
 from sql_agent.reward.meta_evaluation.policies import POLICIES
 from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
 from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
@@ -33,6 +33,7 @@ class Graded:
     generated: Generated
     verdict: Verdict | None = None
     error: str = ""
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def score(self) -> float:
@@ -133,7 +134,9 @@ async def grade_generated(
     """Grade generated answers, in their order. `on_done` takes how many are done."""
     outcomes = await grade_cases(judge, [answer.case for answer in answers], on_done)
     return [
-        Graded(answer, outcome) if isinstance(outcome, Verdict) else Graded(answer, error=str(outcome))
+        Graded(answer, outcome, usage=spent_on(outcome))
+        if isinstance(outcome, Verdict)
+        else Graded(answer, error=str(outcome), usage=spent_on(outcome))
         for answer, outcome in zip(answers, outcomes, strict=True)
     ]
 
@@ -143,7 +146,7 @@ def measure_robustness(
 ) -> Robustness:
     """Measure what each transformation and policy earned. Failed gradings are counted and otherwise left out."""
     questions = {question.model_dump_json(): question for question in (g.generated.case.question for g in graded)}
-    usage = sum((g.verdict.usage for g in graded if g.verdict), start=Usage())
+    usage = sum((g.usage for g in graded), start=Usage())
     return Robustness(
         date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
         judge=judge,
@@ -158,10 +161,19 @@ def measure_robustness(
     )
 
 
-def worst(graded: Iterable[Graded], kind: Kind, number: int) -> list[Graded]:
-    """Return up to `number` answers of a kind whose score is furthest from what was due, the worst first."""
+def worst(graded: Iterable[Graded], kind: Kind, *, of_each: int | None = None) -> list[Graded]:
+    """Return the answers of a kind whose score is notably far from what was due, the furthest first.
+
+    With `of_each`, at most that many of one transformation or policy.
+    """
     wrong = [g for g in graded if g.generated.kind == kind and g.verdict is not None and abs(g.too_much) >= NOTABLE]
-    return sorted(wrong, key=lambda g: -abs(g.too_much))[:number]
+    seen: Counter[str] = Counter()
+    found = []
+    for g in sorted(wrong, key=lambda g: -abs(g.too_much)):
+        seen[g.generated.name] += 1
+        if of_each is None or seen[g.generated.name] <= of_each:
+            found.append(g)
+    return found
 
 
 def causes_of_failure(graded: Iterable[Graded]) -> list[tuple[str, int]]:

@@ -19,7 +19,7 @@ from sql_agent.reward.meta_evaluation.robustness import (
     worst,
 )
 
-_WORST = 15
+_WORST = 3  # answers shown of each transformation or policy
 _LONGEST_TEXT = 400  # characters in a table; a click shows the rest
 _KINDS: tuple[tuple[Kind, str, str], ...] = (
     (
@@ -50,9 +50,9 @@ def write_robustness_page(folder: Path, robustness: Robustness, graded: Sequence
         langs=langs,
         task_types=task_types,
         worst=[
-            ("False answers that earned most", worst(graded, "false", _WORST)),
-            ("Right answers that earned least", worst(graded, "harmless", _WORST)),
-            ("Policies furthest from what is due", worst(graded, "policy", _WORST)),
+            ("False answers that earned most", worst(graded, "false", of_each=_WORST)),
+            ("Right answers that earned least", worst(graded, "harmless", of_each=_WORST)),
+            ("Policies furthest from what is due", worst(graded, "policy", of_each=_WORST)),
         ],
         causes=causes_of_failure(graded),
         longest=_LONGEST_TEXT,

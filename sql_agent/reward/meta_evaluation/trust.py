@@ -19,6 +19,12 @@ ENOUGH = 50  # labelled answers; fewer say little, and a first try with three mu
 ENOUGH_QUESTIONS = 20
 _COMMAND = "sql-agent judge evaluate"
 _GENERATED = "-generated"  # in the name of a file: without labels
+_READ_NO_PROSE = frozenset({"facts"})
+
+
+def reads_prose(judge: Judge) -> bool:
+    """Whether a model grades, in `judge` or in a panel: then labelled answers say how far it can be trusted."""
+    return not set(judge.name.removesuffix("-scaled").split("+")) <= _READ_NO_PROSE
 
 
 def save_evaluation(judge: Judge, evaluation: Evaluation, folder: Path) -> Path | None:
@@ -74,7 +80,7 @@ def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
 
 def _check(judge: Judge, settings: JudgeSettings, name: str, evaluated_as: str) -> str | None:
     robustness = load_robustness(judge, settings.evaluations_dir)
-    evaluation = load_evaluation(judge, settings.evaluations_dir)
+    evaluation = load_evaluation(judge, settings.evaluations_dir) if reads_prose(judge) else None
     if robustness is None and evaluation is None:
         return f"The judge {name} was never evaluated: run `{_COMMAND} judge.name={evaluated_as}` first."
     reasons: list[str] = []

@@ -1,13 +1,26 @@
-"""Gradings of the shipped answers by a judge that often fails."""
+"""Gradings of the shipped answers by a judge that often fails, and answers generated from the sample."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import get_args
 
 import pytest
 
+from sql_agent.data.judge_examples import read_example
+from sql_agent.data.medical.prepare import make_question_files
+from sql_agent.data.medical.sample_database import build_database
+from sql_agent.data.medical.sample_facts import load_facts
+from sql_agent.data.medical.task import TASK
+from sql_agent.database import open_database
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.meta_evaluation.dataset import shipped
 from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, grade_all
+from sql_agent.reward.meta_evaluation.examples import Example
+from sql_agent.reward.meta_evaluation.generation import generate
+from sql_agent.reward.meta_evaluation.robustness import Graded, grade_generated
+from sql_agent.schemas import Lang
+from tests.support.examples import REFUSAL
 from tests.support.judge_evaluation import OftenFailing, measured
 
 
@@ -16,3 +29,21 @@ def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], Evaluation]:
     judge = OftenFailing()
     gradings = asyncio.run(grade_all(judge, shipped("labels"), shipped("attacks")))
     return judge, gradings, measured(gradings, judge=judge.name)
+
+
+@pytest.fixture(scope="session")
+def sample_examples(tmp_path_factory: pytest.TempPathFactory) -> list[Example]:
+    """All test questions about the sample of both languages, with what their queries return."""
+    examples: list[Example] = []
+    for lang in get_args(Lang):
+        path = tmp_path_factory.mktemp("sample") / f"sample_{lang}.db"
+        build_database(load_facts(), lang, path)
+        questions = make_question_files(path, path.parent / "questions", lang)["test"]
+        with open_database(path, TASK.schema) as database:
+            examples += [read_example(question, database) for question in questions]
+    return examples
+
+
+@pytest.fixture(scope="session")
+def graded_by_facts(sample_examples: list[Example]) -> list[Graded]:
+    return asyncio.run(grade_generated(FactsJudge(TASK.words), generate(sample_examples, REFUSAL)))
