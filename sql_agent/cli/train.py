@@ -17,7 +17,6 @@ from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
@@ -203,8 +202,8 @@ def check_before_start(settings: Settings, task: Task) -> tuple[list[Question], 
         _check_verl(settings)
     task.open_database(settings).close()
     judge = task.judge(settings)
-    train = load_questions(task.question_file(settings, "train"))
-    val = load_questions(task.question_file(settings, "val"))
+    train = task.questions(settings, "train")
+    val = task.questions(settings, "val")
     shared = {q.question for q in train} & {q.question for q in val}
     if shared:
         raise ConfigError(

@@ -19,7 +19,6 @@ from sql_agent.backends.policy.forward import bf16_in_hardware
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
 from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import Settings
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.database import SqliteDatabase
 from sql_agent.schemas import Question
@@ -111,7 +110,7 @@ def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) ->
             policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
     else:
         task = load_task(settings.task)
-        train = load_questions(task.question_file(settings, "train"))
+        train = task.questions(settings, "train")
         policy = _supervised(settings, train, task, database, ui, bf16=bf16)
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
 

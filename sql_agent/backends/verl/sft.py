@@ -14,7 +14,6 @@ import torch
 
 from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import Settings
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
 
@@ -30,7 +29,7 @@ def main(run: Path) -> int:
         with task.open_database(settings) as database:
             policy = supervised_policy(
                 settings.model,
-                load_questions(task.question_file(settings, "train")),
+                task.questions(settings, "train"),
                 task,
                 database,
                 settings=settings.sft,
