@@ -112,7 +112,7 @@ def problem_of(checked: Sequence[CheckedQuestion], database: Path, judge_name: s
         first = wrong[0]
         return ConfigError(
             f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {database}, such as "
-            f"{first.question.sql!r} of question {first.question.id!r}: {first.failure or 'no row'}",
+            f"{'; '.join(first.question.statements)!r} of question {first.question.id!r}: {first.failure or 'no row'}",
             hint="is this the database that the questions are about? set database.path=FILE",
         )
     graded = [(c.earned, c) for c in checked if c.earned is not None]
