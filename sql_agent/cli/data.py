@@ -1,4 +1,4 @@
-"""Make a database and questions, check questions: sql-agent data build | questions | check"""
+"""Make a database and questions, check questions: sql-agent data build | questions | check | facts"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check
+from sql_agent.cli import data_check, data_facts
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
 from sql_agent.data.medical.questions.draft import TaskType
@@ -46,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.command == "check":
         return data_check.run(arguments)
+    if arguments.command == "facts":
+        return data_facts.run(arguments)
     console = open_console()
     if arguments.command == "build":
         _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
@@ -83,7 +85,8 @@ def _table(made: Mapping[str, Sequence[Question]]) -> Table:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="sql-agent data", **help_text(_DESCRIPTION, _BUILD + _QUESTIONS + data_check.EXAMPLES)
+        prog="sql-agent data",
+        **help_text(_DESCRIPTION, _BUILD + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES),
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="make the sample database", **help_text(_BUILD_DESCRIPTION, _BUILD))
@@ -102,4 +105,8 @@ def _parser() -> argparse.ArgumentParser:
         "check", help="say what question files hold", **help_text(data_check.DESCRIPTION, data_check.EXAMPLES)
     )
     data_check.add_arguments(check)
+    facts = commands.add_parser(
+        "facts", help="turn references of prose into facts", **help_text(data_facts.DESCRIPTION, data_facts.EXAMPLES)
+    )
+    data_facts.add_arguments(facts)
     return parser

@@ -29,7 +29,7 @@ Say what question files hold: references by form, evidence, gold SQL that runs
 on the database, duplicates, entities that files share, and what the references
 earn from the judge `facts`. Ends with 2 where a run would refuse them."""
 
-EXAMPLES = """
+EXAMPLES = """\
   sql-agent data check my.jsonl --db my.db
   sql-agent data check train.parquet val.parquet --db my.db --mapping my.toml
 """

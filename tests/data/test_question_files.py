@@ -15,6 +15,7 @@ from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions, write_jsonl, write_parquet
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Question
+from tests.support.users_questions import written
 
 # Lone surrogates cannot be written as UTF-8, so no file holds them.
 texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: bool(text.strip()))
@@ -115,11 +116,6 @@ USERS_ROW = {
 }
 
 
-def written(path: Path, *rows: object) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def test_other_names_of_columns_are_read_and_what_is_no_field_is_left_out(tmp_path: Path) -> None:
     path = written(tmp_path / "q.jsonl", USERS_ROW, {"id": 7, "question": "What treats 3?", "answer": "Drug 3"})
     first, second = load_questions(path)
@@ -201,3 +197,8 @@ def test_a_wrong_mapping_says_what_is_wrong(tmp_path: Path, text: str, said: str
 def test_a_fault_is_named_by_the_users_own_column(tmp_path: Path, change: dict[str, object], place: str) -> None:
     with pytest.raises(DataError, match=place):
         load_questions(written(tmp_path / "q.jsonl", USERS_ROW | change))
+
+
+def test_several_statements_are_one_text_whose_parts_are_told_apart() -> None:
+    question = Question(id="1", question="q", answer="a", sql="SELECT ';' AS a FROM t; -- b; c\nSELECT 2;")
+    assert question.statements == ("SELECT ';' AS a FROM t", "-- b; c\nSELECT 2")
