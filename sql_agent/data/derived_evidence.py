@@ -24,6 +24,19 @@ def with_derived_evidence(questions: Sequence[Question], database: SqliteDatabas
     ]
 
 
+def with_extractive_answers(questions: Sequence[Question], database: SqliteDatabase) -> list[Question]:
+    """Return `questions`, references of prose replaced by the quotes of their evidence, given or derived, a line each.
+
+    That is the answer which the judge "facts" pays for. Prose without any evidence stays.
+    """
+    return [
+        q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
+        if q.evidence and is_prose(q.answer, q.lang)
+        else q
+        for q in with_derived_evidence(questions, database)
+    ]
+
+
 def derive_evidence(question: Question, database: SqliteDatabase) -> tuple[Evidence, ...]:
     """Return the cells that the gold SQL returns and that stand as a whole in the reference, without repetition.
 

@@ -17,7 +17,7 @@ from sql_agent.backends.local.grpo_trainer import GrpoTrainer
 from sql_agent.backends.local.policy_service import PolicyService
 from sql_agent.backends.policy.forward import bf16_in_hardware
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
-from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.backends.policy.sft import answers_to_demonstrate, supervised_policy
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task, load_task
 from sql_agent.database import SqliteDatabase
@@ -134,7 +134,7 @@ def _supervised(
     with ui.status("Loading the model"):
         return supervised_policy(
             settings.model,
-            train,
+            answers_to_demonstrate(train, settings, database),
             task,
             database,
             settings=settings.sft,

@@ -16,10 +16,12 @@ from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
 from sql_agent.backends.serving.chat import ChatEncoder, Reply
-from sql_agent.config.settings import LocalSettings, SftSettings
+from sql_agent.config.settings import LocalSettings, Settings, SftSettings, TeacherSettings
+from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import DataError
+from sql_agent.reward.factory import judge_name
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 
@@ -78,6 +80,15 @@ def supervised_policy(
         return policy
     logger.info("loading the cached result of supervised fine-tuning from %s", folder)
     return load_policy(str(folder), cache_dir=local.cache_dir)
+
+
+def answers_to_demonstrate(
+    questions: Sequence[Question], settings: Settings, database: SqliteDatabase
+) -> Sequence[Question]:
+    """Return `questions` with the answers that the run's judge pays for: "facts" pays for evidence, not for prose."""
+    if judge_name(settings.judge, TeacherSettings()) != "facts":
+        return questions
+    return with_extractive_answers(questions, database)
 
 
 def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
