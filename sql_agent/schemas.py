@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from enum import StrEnum
 from typing import Literal, Self
 
@@ -31,7 +32,7 @@ class Question(Record):
 
     `answer` holds the reference facts only, separated by "; " (English) or "；" (Chinese): a judge splits it into
     facts. `task_type` is any name by which results are told apart, or None; "unanswerable" means that the database
-    does not hold the answer.
+    does not hold the answer. `sql` is one statement or several with ";" between them, to be run in this order.
     """
 
     id: str
@@ -41,6 +42,16 @@ class Question(Record):
     sql: str | None = None
     evidence: tuple[Evidence, ...] = ()
     task_type: str | None = None
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The statements of `sql` in order; a semicolon inside a text or a comment ends none."""
+        found, start, text = [], 0, (self.sql or "").replace("\0", " ")  # which SQLite's function does not take
+        for position, character in enumerate(text):
+            if character == ";" and sqlite3.complete_statement(text[start : position + 1]):
+                found.append(text[start:position])
+                start = position + 1
+        return tuple(statement.strip() for statement in (*found, text[start:]) if statement.strip())
 
 
 class QueryLimits(Record):

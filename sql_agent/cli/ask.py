@@ -22,8 +22,9 @@ from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.question_columns import ColumnMapping, language
 from sql_agent.data.question_files import load_questions
-from sql_agent.data.task import load_task
+from sql_agent.data.task import Task, load_task
 from sql_agent.errors import DataError, TrainingError
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang, Question, RolloutRecord
@@ -33,7 +34,6 @@ from sql_agent.tracking.rollout_view import show_rollout
 from sql_agent.tracking.run_log import last_checkpoint
 
 _QUESTIONS = 4
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 _DESCRIPTION = """\
 Ask a model questions about the database, and see every query, its rows, the
@@ -104,13 +104,19 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
     questions = own_questions(arguments.questions, settings) or evenly_spaced(
-        load_questions(arguments.file or task.question_file(settings, "val")), arguments.count or _QUESTIONS
+        _from_file(arguments.file, task, settings), arguments.count or _QUESTIONS
     )
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
     rewards = _ask(questions, titles, settings, remote, ui)
     if rewards:
         ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of 1.1 on {_questions(len(rewards))}.")
     return settings
+
+
+def _from_file(path: Path | None, task: Task, settings: Settings) -> list[Question]:
+    if path is None:
+        return task.questions(settings, "val")
+    return load_questions(path, ColumnMapping.load(settings.data.mapping) if settings.data.mapping else None)
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
@@ -166,11 +172,6 @@ def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
         Question(id=f"own-{number}", question=text, answer="", lang=settings.lang)
         for number, text in enumerate(texts, 1)
     ]
-
-
-def language(text: str) -> Lang:
-    """Chinese for a text with a Chinese character in it, else English."""
-    return "zh" if _CHINESE.search(text) else "en"
 
 
 def _ask(

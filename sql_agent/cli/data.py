@@ -1,4 +1,4 @@
-"""Make the sample database, and questions about any database: sql-agent data build, sql-agent data questions"""
+"""Make a database and questions, check questions: sql-agent data build | questions | check | facts"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
+from sql_agent.cli import data_check, data_facts
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
 from sql_agent.data.medical.questions.draft import TaskType
@@ -21,7 +22,7 @@ from sql_agent.tracking.console import open_console
 
 _DESCRIPTION = """\
 Make the sample database, and questions with gold SQL, answer and evidence about
-any SQLite file with the tables drugs_info and disease."""
+any SQLite file with the tables drugs_info and disease; or check your own."""
 
 _BUILD_DESCRIPTION = """\
 Make the SQLite file of the sample facts about drugs and diseases: always the
@@ -41,8 +42,12 @@ _QUESTIONS = """\
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the two commands and return the exit code."""
+    """Run one of the commands and return the exit code."""
     arguments = _parser().parse_args(argv)
+    if arguments.command == "check":
+        return data_check.run(arguments)
+    if arguments.command == "facts":
+        return data_facts.run(arguments)
     console = open_console()
     if arguments.command == "build":
         _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
@@ -79,7 +84,10 @@ def _table(made: Mapping[str, Sequence[Question]]) -> Table:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _BUILD + _QUESTIONS))
+    parser = argparse.ArgumentParser(
+        prog="sql-agent data",
+        **help_text(_DESCRIPTION, _BUILD + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES),
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="make the sample database", **help_text(_BUILD_DESCRIPTION, _BUILD))
     build.add_argument("--lang", choices=get_args(Lang), required=True, help="of names and texts")
@@ -93,4 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     questions.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
                            "the size of the database)")  # fmt: skip
     questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
+    check = commands.add_parser(
+        "check", help="say what question files hold", **help_text(data_check.DESCRIPTION, data_check.EXAMPLES)
+    )
+    data_check.add_arguments(check)
+    facts = commands.add_parser(
+        "facts", help="turn references of prose into facts", **help_text(data_facts.DESCRIPTION, data_facts.EXAMPLES)
+    )
+    data_facts.add_arguments(facts)
     return parser

@@ -16,8 +16,8 @@ from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_envi
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
+from sql_agent.cli.reference_check import check_references
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
@@ -65,6 +65,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     data.add_argument("--lang", choices=("en", "zh"), help="of the sample and of the prompts (default: en)")
     data.add_argument("--train-file", type=Path, metavar="FILE", help="questions to train on, parquet or JSONL")
     data.add_argument("--val-file", type=Path, metavar="FILE", help="questions to validate on, parquet or JSONL")
+    data.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of these files")
     _add_model_flags(parser)
     gpus = parser.add_argument_group("GPUs (backend verl)")
     gpus.add_argument("--n-gpus", type=int, metavar="N", help="GPUs of each host (default: 1)")
@@ -109,7 +110,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         "model": arguments.model,
         "backend": arguments.backend,
         "lang": arguments.lang,
-        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file},
+        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file, "mapping": arguments.mapping},
         "runner": {"n_runners": arguments.n_runners},
         "verl": {
             "n_gpus": arguments.n_gpus,
@@ -160,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ui = Ui()
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
-    train, val, judge = check_before_start(settings, task)
+    train, val, judge = check_before_start(settings, task, ui)
     if store:
         check_store(store)
     warning = check_trust(judge, settings.judge)
@@ -192,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def check_before_start(settings: Settings, task: Task) -> tuple[list[Question], list[Question], Judge]:
+def check_before_start(settings: Settings, task: Task, ui: Ui) -> tuple[list[Question], list[Question], Judge]:
     """Open everything once, so that a wrong path or key is said now.
 
     Returns the questions to train and to validate on, and the judge. Raises a SqlAgentError for what is missing or
@@ -203,15 +204,16 @@ def check_before_start(settings: Settings, task: Task) -> tuple[list[Question], 
         _check_verl(settings)
     task.open_database(settings).close()
     judge = task.judge(settings)
-    train = load_questions(task.question_file(settings, "train"))
-    val = load_questions(task.question_file(settings, "val"))
+    train = task.questions(settings, "train")
+    val = task.questions(settings, "val")
     shared = {q.question for q in train} & {q.question for q in val}
     if shared:
         raise ConfigError(
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
             hint="validate on questions that training never sees",
         )
-    return train, evenly_spaced(val, settings.data.val_questions), judge
+    train, val = check_references(train, evenly_spaced(val, settings.data.val_questions), settings, task, ui)
+    return train, val, judge
 
 
 def _check_verl(settings: Settings) -> None:

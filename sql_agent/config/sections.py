@@ -61,6 +61,10 @@ class DataSettings(Section):
     val_file: Path | None = Field(
         None, description="validation questions, parquet or JSONL; none takes those made for the database"
     )
+    mapping: Path | None = Field(
+        None,
+        description="TOML file that names the columns of these two files; none reads those of docs/questions.md",
+    )
     val_questions: Positive = Field(24, description="questions in one validation, evenly spaced over the file")
 
 

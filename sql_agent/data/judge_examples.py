@@ -20,19 +20,21 @@ def read_example(question: Question, database: SqliteDatabase) -> Example:
 
     Raises DataError when the question has no SQL, or one that fails on `database`.
     """
-    if question.sql is None:
+    if not question.statements:
         raise DataError(
             f"question {question.id!r} has no sql: there is nothing that an answer could have read",
             hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
         )
-    gold = _read(question, [question.sql], database)
-    if (failure := gold.calls[0].answer.error) is not None:
+    gold = _read(question, question.statements, database)
+    failure = next((call.answer.error for call in gold.calls if call.answer.error), None)
+    if failure is not None:
         raise DataError(
             f"the SQL of question {question.id!r} fails on {database.path}: {failure.message}",
             hint="give --db the database that these questions are about; where it is slow, raise database.deadline_s",
         )
-    tables = dict.fromkeys(_TABLE.findall(question.sql))
-    rows = _read(question, [_COLUMNS.sub("SELECT * FROM", question.sql, count=1)], database)
+    tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
+    every_column = [_COLUMNS.sub("SELECT * FROM", sql, count=1) for sql in question.statements]
+    rows = _read(question, every_column, database)
     return Example(question, gold, rows, _read(question, [f"SELECT * FROM {table}" for table in tables], database))
 
 

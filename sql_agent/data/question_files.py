@@ -1,4 +1,4 @@
-"""Reads and writes question files: parquet and JSON Lines."""
+"""Read and write question files: parquet and JSON Lines."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
+from sql_agent.data.question_columns import ColumnMapping, question_of_row
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question
 from sql_agent.system.files import atomic_write
 
-REQUIRED = ("id", "question", "answer")
 _EVIDENCE = pa.struct([("table", pa.string()), ("row_id", pa.int64()), ("field", pa.string()), ("quote", pa.string())])
 _SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in (*REQUIRED, "sql")),
+        *((name, pa.string()) for name in ("id", "question", "answer", "sql")),
         ("evidence", pa.list_(_EVIDENCE)),
         ("task_type", pa.string()),
         ("lang", pa.string()),
@@ -27,23 +26,27 @@ _SCHEMA = pa.schema(
 )
 
 
-def load_questions(path: str | Path) -> list[Question]:
-    """The questions of a .parquet or .jsonl file; `id`, `question` and `answer` are required, other columns of
-    `Question` may be missing and foreign ones are left out.
+def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
+    """Return the questions of a .parquet or .jsonl file, by the columns of `mapping` or else those that we know.
 
-    Raises DataError that names file, row (from 1) and column when something is wrong, or when there is no question.
+    An id, a question and a reference answer are required (`question_columns.SPELLINGS` has the names that are read);
+    the other fields of `Question` may be missing, and columns that are none of them are left out. Raises DataError
+    that names file, row (from 1) and column when something is wrong, or when there is no question.
     """
     path = Path(path)
     questions: list[Question] = []
     lines: dict[str, int] = {}
-    for number, row in _rows(path):
-        question = _question(path, number, row)
+    rows = list(_rows(path))
+    if mapping is not None:
+        mapping.check(path, [row for _, row in rows])
+    for number, row in rows:
+        question = question_of_row(row, f"{path}, row {number}", mapping)
         if question.id in lines:
             raise DataError(f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}")
         lines[question.id] = number
         questions.append(question)
     if not questions:
-        raise DataError(f"{path} holds no question", hint=f"each row needs {', '.join(REQUIRED)}")
+        raise DataError(f"{path} holds no question", hint="each row needs id, question and answer")
     return questions
 
 
@@ -100,19 +103,3 @@ def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
             raise DataError(f"{path}, row {number} is not a JSON object")
         rows.append((number, row))
     return rows
-
-
-def _question(path: Path, number: int, row: Mapping[str, Any]) -> Question:
-    for column in REQUIRED:
-        if not isinstance(row.get(column), str) or not row[column].strip():
-            raise DataError(
-                f"{path}, row {number}, column {column}: missing, empty or not a text",
-                hint=f"each row needs {', '.join(REQUIRED)} as texts",
-            )
-    known = {name: row[name] for name in Question.model_fields if row.get(name) is not None}
-    try:
-        return Question.model_validate(known)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        column = ".".join(map(str, first["loc"]))
-        raise DataError(f"{path}, row {number}, column {column}: {first['msg']}") from None

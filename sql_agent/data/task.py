@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from sql_agent.config.settings import Settings
+from sql_agent.data.question_columns import ColumnMapping
+from sql_agent.data.question_files import load_questions
 from sql_agent.database import RequiredSchema, SqliteDatabase, open_database
 from sql_agent.errors import ConfigError
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.judges.items import Words
 from sql_agent.reward.rule import rule_reward
-from sql_agent.schemas import Lang, QueryCall, RolloutRecord
+from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
 BUILT_IN = {"medical": "sql_agent.data.medical.task:TASK"}
 
@@ -80,8 +82,7 @@ class Task:
 
         Raises ConfigError when it does not exist.
         """
-        given = {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
-        path = given or self.default_questions(settings, split)
+        path = _given_file(settings, split) or self.default_questions(settings, split)
         if not path.exists():
             hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))
             raise ConfigError(
@@ -89,6 +90,16 @@ class Task:
                 hint=f"give data.{split}_file=PATH, or {hint}",
             )
         return path
+
+    def questions(self, settings: Settings, split: Split) -> list[Question]:
+        """Return the questions of `split`; a file that the settings name is read by `data.mapping`.
+
+        Raises ConfigError when there is no such file, or no such mapping, and DataError for what is wrong in it.
+        """
+        path = self.question_file(settings, split)
+        if settings.data.mapping is None or path != _given_file(settings, split):
+            return load_questions(path)
+        return load_questions(path, ColumnMapping.load(settings.data.mapping))
 
     def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
         """Return the judge of `settings`. Raises ConfigError when a setting is missing or wrong."""
@@ -98,6 +109,10 @@ class Task:
         """Return the judge if it compares the rollouts of a group, which the algorithm then has to do."""
         judge = self.judge(settings)
         return judge if isinstance(judge, GroupJudge) else None
+
+
+def _given_file(settings: Settings, split: Split) -> Path | None:
+    return {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
 
 
 def load_task(name: str) -> Task:

@@ -48,6 +48,16 @@ def make_judge(
     return _Factory(named, teacher, words, processes).judge()
 
 
+def teacher_client(settings: JudgeSettings, teacher: TeacherSettings) -> JudgeClient:
+    """Return the client of the model TEACHER_MODEL, for asking it something else than a grade.
+
+    Raises ConfigError when none is set.
+    """
+    if not teacher.model:
+        raise ConfigError("no teacher model is set", hint="set TEACHER_MODEL and TEACHER_BASE_URL, see env_template")
+    return _Factory(settings, teacher, _NO_WORDS, 1).client(None)
+
+
 class _Factory:
     def __init__(
         self, settings: JudgeSettings, teacher: TeacherSettings, words: Mapping[Lang, Words], processes: int
@@ -99,7 +109,7 @@ class _Factory:
 
             return FactsJudge(self._words)
         if kind == "llm":
-            return self._cached(self._llm(self._client(model or None)))
+            return self._cached(self._llm(self.client(model or None)))
         if name == "reward-model":
             return self._cached(self._reward_model())
         raise ConfigError(
@@ -120,12 +130,12 @@ class _Factory:
 
         if "ranking" in self._settings.absolute.split("+"):
             raise ConfigError("judge.absolute=ranking compares nothing", hint="name a judge of single answers")
-        client = self._client(None)
+        client = self.client(None)
         absolute = self._prefiltered(self._settings.absolute)
         vouched_by = {"llm": self._llm(client), self._settings.absolute: absolute}
         return RankingJudge(client, absolute, vouched_by, max_chars=self._settings.max_answer_chars)
 
-    def _client(self, model: str | None) -> JudgeClient:
+    def client(self, model: str | None) -> JudgeClient:
         from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint  # noqa: PLC0415
 
         model = model or self._teacher.model

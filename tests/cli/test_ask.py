@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from sql_agent.cli.ask import language, main, parse_arguments
+from sql_agent.cli.ask import main, parse_arguments
 from sql_agent.config.settings import load_settings
+from sql_agent.data.question_columns import language
 from sql_agent.errors import SqlAgentError
 from sql_agent.schemas import Question
 from sql_agent.tracking.run_log import RunLog

@@ -9,7 +9,8 @@ import pytest
 from sql_agent.__main__ import COMMANDS
 
 PAGES = [[name] for name in COMMANDS if name != "settings"] + [
-    ["data", "build"], ["data", "questions"], ["judge", "evaluate"], ["judge", "rescale"],
+    ["data", "build"], ["data", "questions"], ["data", "check"], ["data", "facts"],
+    ["judge", "evaluate"], ["judge", "rescale"],
 ]  # fmt: skip
 
 

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions, write_jsonl, write_parquet
-from sql_agent.errors import DataError
+from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Question
+from tests.support.users_questions import written
 
 # Lone surrogates cannot be written as UTF-8, so no file holds them.
 texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: bool(text.strip()))
@@ -65,7 +67,7 @@ def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
     [
         ({"id": "2", "question": "q"}, "row 2, column answer"),
         ({"id": "2", "question": "", "answer": "a"}, "row 2, column question"),
-        ({"id": 2, "question": "q", "answer": "a"}, "row 2, column id"),
+        ({"id": 2.5, "question": "q", "answer": "a"}, "row 2, column id"),
         ({"id": "1", "question": "q", "answer": "a"}, "row 2, column id: '1' is also in row 1"),
         ({"id": "2", "question": "q", "answer": "a", "lang": "fr"}, "row 2, column lang"),
         ({"id": "2", "question": "q", "answer": "a", "evidence": [{"table": "t"}]}, "row 2, column evidence.0.row_id"),
@@ -101,3 +103,102 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, name: str, content: byte
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot read"):
         load_questions(tmp_path / "none.parquet")
+
+
+USERS_ROW = {
+    "qid": "a-1",
+    "task_type": "compare_drugs",
+    "question": "布洛芬和 Drug 3 的剂型有什么不同？",
+    "sql": ["SELECT med_name, form FROM drugs_info WHERE id IN (9001, 3)"],
+    "evidence": [{"source_table": "drugs_info", "row_id": 9001, "field": "form", "quote": "片剂", "score": 0.9}],
+    "meta": {"entity": {"drug_id": 9001}, "created_at": "2026-11-22"},
+    "ground_truth": "**布洛芬**是片剂。\n\nDrug 3 没有记录。",
+}
+
+
+def test_other_names_of_columns_are_read_and_what_is_no_field_is_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "q.jsonl", USERS_ROW, {"id": 7, "question": "What treats 3?", "answer": "Drug 3"})
+    first, second = load_questions(path)
+    assert (first.id, first.answer, first.task_type) == ("a-1", USERS_ROW["ground_truth"], "compare_drugs")
+    assert first.statements == ("SELECT med_name, form FROM drugs_info WHERE id IN (9001, 3)",)
+    assert first.evidence == (Evidence(table="drugs_info", row_id=9001, field="form", quote="片剂"),)
+    assert (second.id, first.lang, second.lang) == ("7", "zh", "en"), "a row without a language has that of its text"
+
+
+def test_a_list_of_statements_keeps_its_order_and_their_texts(tmp_path: Path) -> None:
+    statements = ["SELECT ';' FROM disease -- one; two", "SELECT id FROM drugs_info;"]
+    (question,) = load_questions(written(tmp_path / "q.jsonl", USERS_ROW | {"sql": statements}))
+    assert question.statements == ("SELECT ';' FROM disease -- one; two", "SELECT id FROM drugs_info")
+
+
+MAPPING = """
+id = "key"
+answer = "output.reference"
+sql = "output.gold sql"
+evidence = "output.sources"
+
+[evidence_item]
+table = "place.table"
+row_id = "pk"
+"""
+NESTED_ROW = {
+    "key": "n-1",
+    "question": "Which form has Drug 3?",
+    "answer": "somebody's own column",
+    "output": {
+        "reference": "tablet",
+        "gold sql": "SELECT form FROM drugs_info",
+        "sources": [{"place": {"table": "drugs_info"}, "pk": 3, "field": "form", "quote": "tablet"}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["q.jsonl", "q.parquet"])
+def test_a_mapping_file_names_nested_columns(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mapping.toml").write_text(MAPPING, encoding="utf-8")
+    path = tmp_path / name
+    pd.DataFrame([NESTED_ROW]).to_parquet(path) if path.suffix == ".parquet" else written(path, NESTED_ROW)
+    (question,) = load_questions(path, ColumnMapping.load(tmp_path / "mapping.toml"))
+    assert question == Question(
+        id="n-1", question="Which form has Drug 3?", answer="tablet", sql="SELECT form FROM drugs_info",
+        evidence=(Evidence(table="drugs_info", row_id=3, field="form", quote="tablet"),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("identity = 'key'", "no field 'identity'"),
+        ("id = 3", "id is not the name of a column"),
+        ("[evidence_item]\npage = 'p'", "no field 'page'"),
+        ("evidence_item = 'x'", "evidence_item is no table"),
+        ("id = ", "not valid TOML"),
+        ("lang = 'output.tongue'", "output.tongue, which no row of"),
+    ],
+)
+def test_a_wrong_mapping_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "mapping.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        load_questions(written(tmp_path / "q.jsonl", USERS_ROW), ColumnMapping.load(tmp_path / "mapping.toml"))
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"ground_truth": " "}, "row 1, column ground_truth: missing"),
+        ({"sql": [1]}, "row 1, column sql"),
+        (
+            {"evidence": [{"source_table": 3, "row_id": 1, "field": "f", "quote": "q"}]},
+            "column evidence.0.source_table",
+        ),
+        ({"evidence": ["text"]}, "column evidence.0: not an object"),
+    ],
+)
+def test_a_fault_is_named_by_the_users_own_column(tmp_path: Path, change: dict[str, object], place: str) -> None:
+    with pytest.raises(DataError, match=place):
+        load_questions(written(tmp_path / "q.jsonl", USERS_ROW | change))
+
+
+def test_several_statements_are_one_text_whose_parts_are_told_apart() -> None:
+    question = Question(id="1", question="q", answer="a", sql="SELECT ';' AS a FROM t; -- b; c\nSELECT 2;")
+    assert question.statements == ("SELECT ';' AS a FROM t", "-- b; c\nSELECT 2")

@@ -17,9 +17,8 @@ from sql_agent.backends.local.grpo_trainer import GrpoTrainer
 from sql_agent.backends.local.policy_service import PolicyService
 from sql_agent.backends.policy.forward import bf16_in_hardware
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
-from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.backends.policy.sft import answers_to_demonstrate, supervised_policy
 from sql_agent.config.settings import Settings
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.database import SqliteDatabase
 from sql_agent.schemas import Question
@@ -111,7 +110,7 @@ def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) ->
             policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
     else:
         task = load_task(settings.task)
-        train = load_questions(task.question_file(settings, "train"))
+        train = task.questions(settings, "train")
         policy = _supervised(settings, train, task, database, ui, bf16=bf16)
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
 
@@ -135,7 +134,7 @@ def _supervised(
     with ui.status("Loading the model"):
         return supervised_policy(
             settings.model,
-            train,
+            answers_to_demonstrate(train, settings, database),
             task,
             database,
             settings=settings.sft,

@@ -16,10 +16,12 @@ from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
 from sql_agent.backends.serving.chat import ChatEncoder, Reply
-from sql_agent.config.settings import LocalSettings, SftSettings
+from sql_agent.config.settings import LocalSettings, Settings, SftSettings, TeacherSettings
+from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
 from sql_agent.errors import DataError
+from sql_agent.reward.factory import judge_name
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 
@@ -54,7 +56,7 @@ def supervised_policy(
     policy = load_policy(source, cache_dir=local.cache_dir)
     if settings.steps == 0:
         return policy
-    with_sql = [q for q in questions if q.sql]
+    with_sql = [q for q in questions if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
@@ -78,6 +80,15 @@ def supervised_policy(
         return policy
     logger.info("loading the cached result of supervised fine-tuning from %s", folder)
     return load_policy(str(folder), cache_dir=local.cache_dir)
+
+
+def answers_to_demonstrate(
+    questions: Sequence[Question], settings: Settings, database: SqliteDatabase
+) -> Sequence[Question]:
+    """Return `questions` with the answers that the run's judge pays for: "facts" pays for evidence, not for prose."""
+    if judge_name(settings.judge, TeacherSettings()) != "facts":
+        return questions
+    return with_extractive_answers(questions, database)
 
 
 def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
@@ -124,9 +135,9 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
 def example(
     question: Question, task: Task, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy
 ) -> TokenSequence:
-    """Return a demonstration in the form of a rollout: question, call with the gold SQL, its rows, answer.
+    """Return a demonstration in the form of a rollout: question, a call for each gold statement, its rows, answer.
 
-    The call and the answer are marked as sampled. Raises DataError when the question has no SQL.
+    The calls and the answer are marked as sampled. Raises DataError when the question has no SQL.
     """
     if question.sql is None:
         raise DataError(f"question {question.id} has no SQL to demonstrate")
@@ -135,9 +146,9 @@ def example(
         {"role": "system", "content": task.instructions(question.lang, database.schema.columns)},
         {"role": "user", "content": question.question},
     ]
-    call = {"name": TOOL_NAME, "arguments": {"sql": question.sql}}
+    calls = [(_call_text(sql), sql) for sql in question.statements]
     turns = []
-    for text in (f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>", question.answer):
+    for text, sql in (*calls, (question.answer, "")):
         prompt_ids = encoder.encode(messages, tools)
         ids = (*policy.tokenizer(text, add_special_tokens=False)["input_ids"], policy.end_id)
         reply = encoder.reply(ids)
@@ -145,9 +156,14 @@ def example(
         turns.append(Turn(prompt_ids, ids))
         messages.append(reply.message)
         for tool_call in reply.message.get("tool_calls", []):
-            rows = answer_json(database.query(question.sql))
+            rows = answer_json(database.query(sql))
             messages.append({"role": "tool", "tool_call_id": tool_call["id"], "content": rows})
     return merge_turns(turns)[-1]
+
+
+def _call_text(sql: str) -> str:
+    call = {"name": TOOL_NAME, "arguments": {"sql": sql}}
+    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
 
 def tool_schema(task: Task, database: SqliteDatabase) -> dict[str, Any]:

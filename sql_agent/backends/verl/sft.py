@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.backends.policy.sft import answers_to_demonstrate, supervised_policy
 from sql_agent.config.settings import Settings
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
 
@@ -30,7 +29,7 @@ def main(run: Path) -> int:
         with task.open_database(settings) as database:
             policy = supervised_policy(
                 settings.model,
-                load_questions(task.question_file(settings, "train")),
+                answers_to_demonstrate(task.questions(settings, "train"), settings, database),
                 task,
                 database,
                 settings=settings.sft,

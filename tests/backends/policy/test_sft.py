@@ -11,13 +11,16 @@ import torch
 from filelock import FileLock
 
 from sql_agent.backends.policy.model import Policy, load_policy
-from sql_agent.backends.policy.sft import supervised_policy
-from sql_agent.config.settings import LocalSettings, SftSettings
+from sql_agent.backends.policy.sft import answers_to_demonstrate, example, supervised_policy
+from sql_agent.backends.serving.chat import ChatEncoder
+from sql_agent.config.settings import LocalSettings, SftSettings, load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
+from sql_agent.data.question_files import load_questions
 from sql_agent.database import SqliteDatabase
 from sql_agent.schemas import Question
 from tests.support.small_database import make_database
+from tests.support.users_questions import PROSE, written
 
 QUESTIONS = [
     Question(
@@ -90,3 +93,29 @@ def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(
         else:
             assert not change.any(), name
     assert fine_tune(lora_rank=0).source != tuned.source, "another fine-tuning"
+
+
+def demonstrated(question: Question, model: Path, database: SqliteDatabase) -> str:
+    policy = load_policy(str(model), cache_dir=model)
+    shown = example(question, TASK, database, ChatEncoder(policy.tokenizer, policy.end_id), policy)
+    return str(policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]))
+
+
+def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    statements = [f"SELECT form FROM drugs_info WHERE id = {row}" for row in (1, 2)]
+    question = Question(id="1", question="Which forms?", answer="capsule; syrup", sql=";".join(statements))
+    with SqliteDatabase(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        shown = demonstrated(question, tiny_model_folder, database)
+    parts = [statements[0], '[["capsule"]]', statements[1], '[["syrup"]]', "capsule; syrup"]
+    places = [shown.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("judge", "answer"), [("facts", "Drug 3; rest"), ("llm", PROSE["ground_truth"])])
+def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str, tmp_path: Path) -> None:
+    (question,) = load_questions(written(tmp_path / "q.jsonl", PROSE))
+    with SqliteDatabase(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), database)
+    assert shown.answer == answer

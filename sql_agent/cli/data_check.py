@@ -1,0 +1,172 @@
+"""Say what question files hold and whether a run could learn from them: sql-agent data check FILE... --db DB"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import get_args
+
+from rich.table import Table
+from rich.text import Text
+
+from sql_agent.cli.exit_codes import print_error
+from sql_agent.config.settings import load_settings
+from sql_agent.data.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
+from sql_agent.data.question_columns import ColumnMapping
+from sql_agent.data.question_files import load_questions
+from sql_agent.data.task import load_task
+from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.errors import ConfigError
+from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.schemas import Lang, Question
+from sql_agent.tracking.console import Ui
+
+DESCRIPTION = """\
+Say what question files hold: references by form, evidence, gold SQL that runs
+on the database, duplicates, entities that files share, and what the references
+earn from the judge `facts`. Ends with 2 where a run would refuse them."""
+
+EXAMPLES = """\
+  sql-agent data check my.jsonl --db my.db
+  sql-agent data check train.parquet val.parquet --db my.db --mapping my.toml
+"""
+
+_EXAMPLES_SHOWN = 3
+_FAULTS = frozenset({"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"})  # else: the guard's
+Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `sql-agent data check`."""
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one a split")
+    parser.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file that they are about")
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check the files and print the report; returns 2 when something would stop a run, else 0."""
+    ui = Ui(wraps=True)
+    settings = load_settings()
+    task = load_task(settings.task)
+    mapping = ColumnMapping.load(arguments.mapping) if arguments.mapping else None
+    files = {_name(path, arguments.files): load_questions(path, mapping) for path in arguments.files}
+    judge = FactsJudge(task.words)
+    checked: dict[str, list[CheckedQuestion]] = {}
+    with open_database(arguments.db, task.schema, settings.database_limits()) as database:
+        for name, questions in files.items():
+            with ui.progress(f"Checking {name}", len(questions)) as on_done:
+                checked[name] = check_questions(questions, database, task.words, judge, on_done=on_done)
+        ui.console.print(_table(files, checked, database))
+    for line in _remarks(files, checked):
+        ui.say(line)
+    found = [problem_of(each, arguments.db, judge.name) for each in checked.values()]
+    problems = [problem for problem in (*found, _shared_texts(files)) if problem is not None]
+    for problem in problems:
+        print_error(problem)
+    ui.say(task.disclaimer)
+    return 2 if problems else 0
+
+
+def _name(path: Path, paths: Sequence[Path]) -> str:
+    """Return the shortest name that tells `path` from the other files."""
+    if [other.stem for other in paths].count(path.stem) == 1:
+        return path.stem
+    return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
+
+
+def _table(files: Mapping[str, Sequence[Question]], checked: Checked, database: SqliteDatabase) -> Table:
+    table = Table("")
+    for name in checked:
+        table.add_column(Text(name), justify="right")
+    columns = [_figures(files[name], checked[name], database) for name in checked]
+    for section in zip(*columns, strict=True):
+        for label in dict.fromkeys(label for figures in section for label in figures):
+            table.add_row(Text(label), *(Text(figures.get(label, "0")) for figures in section))
+        table.add_section()
+    return table
+
+
+def _figures(
+    questions: Sequence[Question], checked: Sequence[CheckedQuestion], database: SqliteDatabase
+) -> tuple[dict[str, str], ...]:
+    """Return the sections of one file's column: a figure by its label."""
+    forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
+    types = Counter(q.task_type or "(none)" for q in questions)
+    items = [item for q in questions for item in q.evidence]
+    with_sql = [c for c in checked if c.question.statements]
+    earned = [c.earned for c in checked if c.earned is not None]
+    derived = sum(not q.evidence and bool(c.question.evidence) for q, c in zip(questions, checked, strict=True))
+    return (
+        {"questions": str(len(questions)), **{f"  language {lang}": str(langs[lang]) for lang in get_args(Lang)}},
+        {f"task type {name}": str(count) for name, count in sorted(types.items())},
+        {f"reference of {form}": str(forms[form]) for form in get_args(Form)},
+        {
+            "with evidence": str(sum(bool(q.evidence) for q in questions)),
+            "  found through the gold SQL": str(derived),
+            "evidence quotes that stand in their cell": f"{quotes_that_stand(items, database)} of {len(items)}",
+        },
+        {
+            "with gold SQL": str(len(with_sql)),
+            "  returns rows": str(sum(c.returns_rows for c in with_sql)),
+            "  returns no row": str(sum(c.failure is None and not c.returns_rows for c in with_sql)),
+            "  fails": str(sum(c.failure_kind in _FAULTS for c in with_sql)),
+            "  refused by the guard": str(sum(bool(c.failure) and c.failure_kind not in _FAULTS for c in with_sql)),
+        },
+        {
+            "reference earns, mean of 0–1": f"{fmean(earned):.2f}" if earned else "–",
+            "  full marks": f"{sum(score > 0.999 for score in earned)} of {len(earned)}",
+        },
+    )
+
+
+def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[str]:
+    """Return a line for each kind of thing that is worth a look, with examples."""
+    everything = [c for each in checked.values() for c in each]
+    return [
+        *_listed("Gold SQL that fails", (f"{c.question.id}: {c.failure}" for c in everything if c.failure)),
+        *_listed(
+            "Gold SQL without a row",
+            (c.question.id for c in everything if c.needs_rows and not c.failure and not c.returns_rows),
+        ),
+        *_listed(
+            "References that earn less than 1",
+            (f"{c.question.id}: {c.earned:.2f}, {c.reason}" for c in everything if (c.earned or 0.0) <= 0.999),
+        ),
+        *_listed("Questions asked twice in a file", (text for each in files.values() for text in _twice(each))),
+        *_listed("Ids in more than one file", _in_several({n: {q.id for q in each} for n, each in files.items()})),
+        *_listed(
+            "Entities in more than one file (a model may remember them)",
+            _in_several({n: {f"{e.table} {e.row_id}" for c in each for e in c.question.evidence}
+                         for n, each in checked.items()}),
+        ),
+    ]  # fmt: skip
+
+
+def _listed(title: str, found: Iterable[str]) -> list[str]:
+    items = list(found)
+    shown = "".join(f"\n  {item}" for item in items[:_EXAMPLES_SHOWN])
+    more = f"\n  and {len(items) - _EXAMPLES_SHOWN} more" if len(items) > _EXAMPLES_SHOWN else ""
+    return [f"{title}: {len(items)}{shown}{more}"] if items else []
+
+
+def _twice(questions: Sequence[Question]) -> list[str]:
+    counts = Counter(" ".join(question.question.split()).casefold() for question in questions)
+    return [text for text, count in counts.items() if count > 1]
+
+
+def _in_several(sets: Mapping[str, set[str]]) -> list[str]:
+    counts = Counter(item for items in sets.values() for item in items)
+    return sorted(item for item, count in counts.items() if count > 1)
+
+
+def _shared_texts(files: Mapping[str, Sequence[Question]]) -> ConfigError | None:
+    shared = _in_several({name: {question.question for question in each} for name, each in files.items()})
+    if not shared:
+        return None
+    return ConfigError(
+        f"{len(shared)} questions are in more than one file, such as {shared[0]!r}",
+        hint="validate and test on questions that training never sees",
+    )

@@ -1,0 +1,76 @@
+"""Find evidence for references of prose that have none: what their gold SQL returns and they say word for word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sql_agent.database import SqliteDatabase
+from sql_agent.database.schema import fold
+from sql_agent.reward.judges.items import is_prose
+from sql_agent.schemas import Evidence, QueryAnswer, Question
+
+_NAME = re.compile(r"\w+")
+_SHORTEST = 2  # characters; a single one stands in any text
+
+
+def with_derived_evidence(questions: Sequence[Question], database: SqliteDatabase) -> list[Question]:
+    """Return `questions`, those of prose with gold SQL and without evidence given what `derive_evidence` finds."""
+    return [
+        q.model_copy(update={"evidence": derive_evidence(q, database)})
+        if not q.evidence and is_prose(q.answer, q.lang)
+        else q
+        for q in questions
+    ]
+
+
+def with_extractive_answers(questions: Sequence[Question], database: SqliteDatabase) -> list[Question]:
+    """Return `questions`, references of prose replaced by the quotes of their evidence, given or derived, a line each.
+
+    That is the answer which the judge "facts" pays for. Prose without any evidence stays.
+    """
+    return [
+        q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
+        if q.evidence and is_prose(q.answer, q.lang)
+        else q
+        for q in with_derived_evidence(questions, database)
+    ]
+
+
+def derive_evidence(question: Question, database: SqliteDatabase) -> tuple[Evidence, ...]:
+    """Return the cells that the gold SQL returns and that stand as a whole in the reference, without repetition.
+
+    A cell that stands in the question too, such as the name that is asked about, is no part of the answer. The row is
+    the one of the column `id` in the result, else the only row of the table with that text.
+    """
+    found = [
+        evidence for sql in question.statements for evidence in _cells(sql, database.query(sql), question, database)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _cells(sql: str, answer: QueryAnswer, question: Question, database: SqliteDatabase) -> Iterator[Evidence]:
+    names = [fold(name) for name in answer.columns]
+    mentioned = set(map(fold, _NAME.findall(sql)))
+    tables = {table: columns for table, columns in database.schema.columns.items() if table in mentioned}
+    for record in answer.records:
+        row_id = record[names.index("id")] if "id" in names else None
+        for name, cell in zip(names, record, strict=True):
+            if not isinstance(cell, str) or len(cell) < _SHORTEST:
+                continue
+            if cell not in question.answer or cell in question.question:
+                continue
+            owners = [table for table, columns in tables.items() if name in map(fold, columns)]
+            for table in owners[:1] if len(owners) == 1 else []:
+                if (found := _row(table, name, cell, row_id, database)) is not None:
+                    yield Evidence(table=table, row_id=found, field=name, quote=cell)
+
+
+def _row(table: str, column: str, cell: str, row_id: object, database: SqliteDatabase) -> int | None:
+    """Return the id of the row with `cell` in `column`: `row_id` where it is one of them, else the only one."""
+    text = cell.replace("'", "''")
+    answer = database.query(f"SELECT id FROM {table} WHERE {column} = '{text}' LIMIT 20")
+    ids = [record[0] for record in answer.records if isinstance(record[0], int)]
+    if row_id in ids:
+        return int(str(row_id))
+    return ids[0] if len(ids) == 1 else None

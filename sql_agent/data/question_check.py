@@ -1,0 +1,176 @@
+"""Check questions against a database: do their gold queries return rows, and what do their references earn?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from sql_agent.data.derived_evidence import with_derived_evidence
+from sql_agent.database import SqliteDatabase
+from sql_agent.database.provenance import evidence_read
+from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.reward import Judge, JudgeCase
+from sql_agent.reward.judges.facts import reference_facts
+from sql_agent.reward.judges.items import Reader, Words, is_prose
+from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
+
+Form = Literal["facts", "number", "refusal", "prose"]
+
+ENOUGH = 0.9  # a reference that nobody can match, or SQL for another database, makes training aim at nothing
+_AT_LEAST = 8  # questions, however slow the database is
+
+
+@dataclass(frozen=True)
+class CheckedQuestion:
+    """What was found out about a question.
+
+    `question` has its evidence, derived where it could be. `returns_rows` says that all gold statements run and one
+    returns rows, `failure` why one could not run, `failure_kind` in the word of QueryFailure. `earned` is what the
+    judge gives the reference (0.0–1.0), None where none was asked, `reason` why it is not all, `hint` what to do.
+    """
+
+    question: Question
+    form: Form
+    returns_rows: bool = False
+    failure: str | None = None
+    failure_kind: str = ""
+    earned: float | None = None
+    reason: str = ""
+    hint: str | None = None
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether gold SQL is there that must return rows; where the reference is a refusal it need only run."""
+        return bool(self.question.statements) and (self.form != "refusal" or self.failure is not None)
+
+
+def check_questions(
+    questions: Sequence[Question],
+    database: SqliteDatabase,
+    words: Mapping[Lang, Words],
+    judge: Judge | None,
+    *,
+    seconds: float | None = None,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> list[CheckedQuestion]:
+    """Run the gold SQL of `questions` and have `judge` grade their references; without a judge, only run.
+
+    After `seconds` no other question is begun, so that fewer may come back. `on_done` is called with their number.
+    """
+    readers = {lang: Reader(lang, of_lang) for lang, of_lang in words.items()}
+    deadline = None if seconds is None else time.monotonic() + seconds
+
+    async def check_all() -> list[CheckedQuestion]:
+        checked: list[CheckedQuestion] = []
+        for question in questions:
+            if deadline is not None and len(checked) >= _AT_LEAST and time.monotonic() > deadline:
+                break
+            checked.append(await _check(question, database, readers[question.lang], judge))
+            on_done(len(checked))
+        return checked
+
+    return asyncio.run(check_all())
+
+
+def reference_form(question: Question, reader: Reader) -> Form:
+    """Return the form of a question's reference answer, as the judge "facts" tells them apart."""
+    if reader.is_refusal(question.answer):
+        return "refusal"
+    if is_prose(question.answer, question.lang):
+        return "prose"
+    try:
+        facts = reference_facts(question, reader)
+    except JudgeError:
+        return "facts"
+    is_number = len(facts) == 1 and len(facts[0][1]) == 1 and reader.number(facts[0][1][0]) is not None
+    return "number" if is_number else "facts"
+
+
+def quotes_that_stand(evidence: Iterable[Evidence], database: SqliteDatabase) -> int:
+    """Return how many items of evidence have a quote that stands in their cell, to the letter."""
+    return sum(
+        database.query(
+            f"SELECT id FROM {item.table} WHERE id = {item.row_id} AND instr({item.field}, {_text(item.quote)}) > 0"
+        ).count
+        for item in evidence
+    )
+
+
+def problem_of(checked: Sequence[CheckedQuestion], database: Path, judge_name: str) -> ConfigError | None:
+    """Return what would make training on these questions pointless, with an example and what to do; None if nothing.
+
+    Fewer than 0.9 of the gold queries that must return rows do, or the references earn less than 0.9 on average.
+    """
+    with_sql = [c for c in checked if c.needs_rows]
+    wrong = [c for c in with_sql if not c.returns_rows]
+    if with_sql and (len(with_sql) - len(wrong)) / len(with_sql) < ENOUGH:
+        first = wrong[0]
+        return ConfigError(
+            f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {database}, such as "
+            f"{'; '.join(first.question.statements)!r} of question {first.question.id!r}: {first.failure or 'no row'}",
+            hint="is this the database that the questions are about? set database.path=FILE",
+        )
+    graded = [(c.earned, c) for c in checked if c.earned is not None]
+    mean = fmean(earned for earned, _ in graded) if graded else 1.0
+    if mean >= ENOUGH:
+        return None
+    worst = min(graded, key=lambda pair: pair[0])[1]
+    return ConfigError(
+        f"the reference answers of {len(graded)} questions earn {mean:.2f} of 1.0 from the judge {judge_name}, and no "
+        f"answer can be more right; that of question {worst.question.id!r} earns {worst.earned:.2f}: {worst.reason}",
+        hint=worst.hint or "give references whose facts stand in the rows of the gold SQL, or take another judge.name",
+    )
+
+
+async def _check(question: Question, database: SqliteDatabase, reader: Reader, judge: Judge | None) -> CheckedQuestion:
+    if judge is not None:
+        (question,) = with_derived_evidence([question], database)
+    calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
+    error = next((call.answer.error for call in calls if call.answer.error), None)
+    result = CheckedQuestion(
+        question=question,
+        form=reference_form(question, reader),
+        returns_rows=error is None and any(call.answer.count for call in calls),
+        failure=error.message if error else None,
+        failure_kind=error.kind if error else "",
+    )
+    return result if judge is None else await _graded(result, calls, database, judge)
+
+
+async def _graded(
+    result: CheckedQuestion, calls: tuple[QueryCall, ...], database: SqliteDatabase, judge: Judge
+) -> CheckedQuestion:
+    question = result.question
+    quotes = tuple(item.quote for item in question.evidence)
+    # What the judge can read of a reference of prose is its evidence.
+    answer = "\n".join(quotes) if result.form == "prose" and quotes else question.answer
+    read: tuple[Evidence, ...] | None = question.evidence or None
+    if not calls:
+        calls = (_as_if_read((question.answer, *quotes)),)
+    elif read is not None:
+        read = evidence_read(database, calls, question.evidence)
+    case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)
+    hint = None
+    try:
+        verdict = await judge.grade(case)
+        earned, reason = verdict.score, verdict.reason
+    except JudgeError as error:
+        earned, reason, hint = 0.0, error.message, error.hint
+    return replace(result, earned=earned, reason=reason, hint=hint)
+
+
+def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
+    """Return a call that returned these cells, for a question without SQL."""
+    columns = tuple(f"c{number}" for number in range(len(cells)))
+    answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
+    return QueryCall(sql="", answer=answer, seconds=0.0)
+
+
+def _text(value: str) -> str:
+    quoted = value.replace("'", "''")
+    return f"'{quoted}'"

@@ -1,0 +1,169 @@
+"""Turn a row of a user's file into a Question: the names that its columns may have, or a mapping file that names them.
+
+A mapping file is TOML. A dotted path leads into nested columns:
+
+    id = "uuid"
+    answer = "output.reference"
+
+    [evidence_item]       # the columns of each item of evidence
+    table = "source"
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.schemas import Evidence, Lang, Question
+
+# For each of our fields the columns that are read for it, the first that a row has.
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "qid"),
+    "question": ("question",),
+    "answer": ("answer", "ground_truth"),
+    "sql": ("sql", "gold_sql"),
+    "evidence": ("evidence",),
+    "task_type": ("task_type",),
+    "lang": ("lang", "language"),
+}
+EVIDENCE_SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "table": ("table", "source_table"),
+    "row_id": ("row_id",),
+    "field": ("field", "column"),
+    "quote": ("quote",),
+}
+_REQUIRED = ("id", "question", "answer")
+_EVIDENCE_ITEM = "evidence_item"
+_CHINESE = re.compile("[㐀-鿿]")
+
+
+@dataclass(frozen=True)
+class ColumnMapping:
+    """For some of our fields the column, perhaps a dotted path, in which a user's file has it."""
+
+    path: Path
+    columns: Mapping[str, str] = field(default_factory=dict)
+    evidence_item: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> ColumnMapping:
+        """Read a mapping file. Raises ConfigError when it is not TOML or names a field that we do not have."""
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check data.mapping or --mapping") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        item = values.pop(_EVIDENCE_ITEM, {})
+        if not isinstance(item, dict):
+            raise ConfigError(f"{path}: {_EVIDENCE_ITEM} is no table", hint=f"write [{_EVIDENCE_ITEM}], then table = …")
+        _check_names(path, values, SPELLINGS)
+        _check_names(path, item, EVIDENCE_SPELLINGS)
+        return cls(path, values, item)
+
+    def check(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ConfigError when a column of the mapping is in no row of `file`."""
+        for name, column in self.columns.items():
+            if rows and all(_at(row, column) is None for row in rows):
+                raise ConfigError(
+                    f"{self.path} takes {name} from the column {column}, which no row of {file} has",
+                    hint=f"its columns are {', '.join(rows[0])}",
+                )
+
+
+def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None = None) -> Question:
+    """Return the question in `row`. A row without a language has that of its text.
+
+    Raises DataError that begins with `where` and names the user's column.
+    """
+    mapping = mapping or ColumnMapping(Path())
+    columns = {name: _column(row, name, SPELLINGS, mapping.columns) for name in SPELLINGS}
+    values = {name: value for name, column in columns.items() if (value := _at(row, column)) is not None}
+    if isinstance(values.get("id"), int) and not isinstance(values["id"], bool):
+        values["id"] = str(values["id"])
+    for name in _REQUIRED:
+        if not isinstance(values.get(name), str) or not values[name].strip():
+            read = ", ".join(" or ".join(SPELLINGS[needed]) for needed in _REQUIRED)
+            raise DataError(
+                f"{where}, column {columns[name]}: missing, empty or not a text",
+                hint=f"each row needs {read}; name other columns in a mapping file (data.mapping, --mapping)",
+            )
+    if "sql" in values:
+        values["sql"] = _joined_statements(values["sql"], f"{where}, column {columns['sql']}")
+    if "evidence" in values:
+        values["evidence"] = _evidence(values["evidence"], mapping, f"{where}, column {columns['evidence']}")
+    values.setdefault("lang", language(values["question"]))
+    try:
+        return Question.model_validate(values)
+    except ValidationError as error:
+        raise _wrong(error, where, columns) from None
+
+
+def language(text: str) -> Lang:
+    """Return Chinese for a text with a Chinese character in it, else English."""
+    return "zh" if _CHINESE.search(text) else "en"
+
+
+def _column(
+    row: Mapping[str, Any], name: str, spellings: Mapping[str, tuple[str, ...]], mapped: Mapping[str, str]
+) -> str:
+    """Return the column of `row` that holds our field `name`; our own name where none does."""
+    known = (mapped[name],) if name in mapped else spellings[name]
+    return next((column for column in known if _at(row, column) is not None), known[0])
+
+
+def _at(row: Any, column: str) -> Any:
+    """Return what stands at a column, or at a dotted path where no column has that name; None where nothing does."""
+    if isinstance(row, Mapping) and column in row:
+        return row[column]
+    for part in column.split("."):
+        row = row.get(part) if isinstance(row, Mapping) else None
+    return row
+
+
+def _joined_statements(value: Any, where: str) -> str | None:
+    """Return one text of one statement or a list of them, with ";" between them."""
+    statements = [value] if isinstance(value, str) else value
+    if not isinstance(statements, Sequence) or not all(isinstance(sql, str) for sql in statements):
+        raise DataError(f"{where}: neither a statement nor a list of them")
+    if len(statements) == 1:
+        return str(statements[0])
+    # On a line of its own the semicolon also ends a statement whose last line ends with a comment.
+    return "\n;\n".join(sql.strip().rstrip(";") for sql in statements if sql.strip()) or None
+
+
+def _evidence(value: Any, mapping: ColumnMapping, where: str) -> tuple[Evidence, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise DataError(f"{where}: not a list")
+    items = []
+    for number, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise DataError(f"{where}.{number}: not an object with {', '.join(EVIDENCE_SPELLINGS)}")
+        columns = {n: _column(item, n, EVIDENCE_SPELLINGS, mapping.evidence_item) for n in EVIDENCE_SPELLINGS}
+        known = {name: found for name, column in columns.items() if (found := _at(item, column)) is not None}
+        try:
+            items.append(Evidence.model_validate(known))
+        except ValidationError as error:
+            raise _wrong(error, f"{where}.{number}", columns, joined=".") from None
+    return tuple(items)
+
+
+def _wrong(error: ValidationError, where: str, columns: Mapping[str, str], *, joined: str = ", column ") -> DataError:
+    first = error.errors(include_url=False)[0]
+    name, *rest = map(str, first["loc"])
+    return DataError(f"{where}{joined}{'.'.join((columns[name], *rest))}: {first['msg']}")
+
+
+def _check_names(path: Path, names: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name, column in names.items():
+        if name not in known:
+            raise ConfigError(f"{path}: there is no field {name!r}", hint=f"the fields are {', '.join(known)}")
+        if not isinstance(column, str) or not column:
+            raise ConfigError(f"{path}: {name} is not the name of a column", hint=f'example: {name} = "my.column"')
