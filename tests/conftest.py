@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -30,6 +31,14 @@ def _keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Give each test folders of its own for what commands keep between runs."""
     monkeypatch.setenv("SQL_AGENT_JUDGE__EVALUATIONS_DIR", str(tmp_path / "evaluations"))
     monkeypatch.setenv("SQL_AGENT_JUDGE__CACHE_DIR", str(tmp_path / "judge-cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _take_few_resamples() -> Iterator[None]:
+    """Bootstrap intervals with 50 resamples: with 1000 they are most of what the tests of judges cost."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sql_agent.reward.meta_evaluation.agreement.RESAMPLES", 50)
+        yield
 
 
 @pytest.fixture(scope="session")

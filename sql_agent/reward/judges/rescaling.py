@@ -144,7 +144,7 @@ def _knots(xs: Sequence[float], ys: Sequence[float]) -> list[int]:
     while len(chosen) < min(MAX_KNOTS, len(xs)):
         missed = np.abs(np.interp(xs, [xs[i] for i in chosen], [ys[i] for i in chosen]) - ys)
         missed[chosen] = -1.0
-        chosen = sorted([*chosen, int(missed.argmax())])
+        chosen = sorted([*chosen, int(np.argmax(missed))])
     return chosen
 
 

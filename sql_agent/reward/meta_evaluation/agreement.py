@@ -11,6 +11,7 @@ from sql_agent.schemas import Record
 
 Values = npt.NDArray[np.float64]
 LEVELS = 5
+RESAMPLES = 1000  # of a bootstrap; the tests take fewer
 
 
 def spearman(scores: Values, labels: Values) -> float:
@@ -89,11 +90,11 @@ def estimate(measure: Callable[[Values, Values], float], scores: Values, labels:
 
 
 def interval(
-    measure: Callable[[Values, Values], float], scores: Values, labels: Values, *, resamples: int = 1000, seed: int = 0
+    measure: Callable[[Values, Values], float], scores: Values, labels: Values, *, seed: int = 0
 ) -> tuple[float, float]:
     """A 95 % percentile bootstrap interval (Efron 1979) of `measure` over the cases."""
     rng = np.random.default_rng(seed)
-    chosen = rng.integers(0, len(scores), size=(resamples, len(scores)))
+    chosen = rng.integers(0, len(scores), size=(RESAMPLES, len(scores)))
     values = [measure(scores[index], labels[index]) for index in chosen]
     low, high = np.nanpercentile(values, [2.5, 97.5])
     return float(low), float(high)

@@ -80,6 +80,7 @@ def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result
     assert len(fine_tune.losses) == 3, "only the first one took its three steps"
 
 
+@pytest.mark.slow
 def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(fine_tune: FineTuning) -> None:
     tuned = fine_tune(lora_rank=2)
     assert fine_tune.losses[-1] < fine_tune.losses[0]

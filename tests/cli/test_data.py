@@ -1,0 +1,52 @@
+"""The commands build the sample database, and questions about any."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sql_agent.cli.data import main
+from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.questions.generate import make_questions
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.data.medical.splits import SHARES
+from sql_agent.data.question_files import load_questions
+from sql_agent.database import open_database
+from tests.support.medical_questions import questions_folder
+
+
+@pytest.mark.slow
+def test_the_same_database_gives_the_same_files(tmp_path: Path) -> None:
+    _, one = questions_folder(tmp_path, "en", "one")
+    _, two = questions_folder(tmp_path, "en", "two")
+    names = sorted(path.name for path in one.iterdir())
+    assert names == ["qa_dataset.jsonl", "test.parquet", "train.parquet", "val.parquet"]
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+    catalog = read_catalog(tmp_path / "one.db")
+    assert make_questions(catalog, seed=0, per_type=20) != make_questions(catalog, seed=1, per_type=20)
+
+
+def test_the_jsonl_file_holds_all_splits(tmp_path: Path) -> None:
+    _, folder = questions_folder(tmp_path, "zh", "zh")
+    parts = [question for split in SHARES for question in load_questions(folder / f"{split}.parquet")]
+    assert load_questions(folder / "qa_dataset.jsonl") == parts
+
+
+def test_a_missing_database_ends_with_a_message_and_code_2(tmp_path: Path) -> None:
+
+    command = [sys.executable, "-m", "sql_agent", "data", "questions", "--db", str(tmp_path / "none.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no database at" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_build_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.db"
+    assert main(["build", "--lang", "zh", "--out", str(path)]) == 0
+    assert "77 rows in drugs_info" in capsys.readouterr().out
+    with open_database(path, SCHEMA) as database:
+        assert database.query("SELECT form FROM drugs_info WHERE med_name = '二甲双胍'").count == 1

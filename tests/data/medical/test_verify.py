@@ -1,0 +1,32 @@
+"""A question that its database does not answer is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.verify import verify
+from sql_agent.errors import DataError
+from tests.support.medical_questions import Made
+
+
+def test_a_wrong_question_is_an_error_not_dropped(sample: tuple[Path, Made]) -> None:
+    path, made = sample
+    catalog = read_catalog(path)
+    good = next(question for question in made["train"] if question.task_type == "drug_field")
+    quote = good.evidence[0].model_copy(update={"quote": "not there"})
+    for change in (
+        {"sql": "SELECT nothing FROM drugs_info"},
+        {"sql": "SELECT med_name FROM drugs_info WHERE id < 0"},
+        {"answer": "something else"},
+        {"evidence": (quote,)},
+        {"evidence": ()},
+        {"task_type": "unanswerable"},
+        {"task_type": "aggregate"},
+        {"task_type": "keyword_search", "answer": "something else"},
+    ):
+        with pytest.raises(DataError, match=good.id):
+            verify([good.model_copy(update=change)], catalog, path)
+    verify([good], catalog, path)
