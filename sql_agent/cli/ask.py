@@ -22,6 +22,7 @@ from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_columns import ColumnMapping, language
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
@@ -185,6 +186,8 @@ def _ask(
     with task.open_database(settings) as database:
         # A question without a reference answer needs no judge, and then no judge's key either.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
+        if judge is not None and judge.name == "facts":
+            questions = with_derived_evidence(questions, database)
 
         async def ask(endpoint: ModelEndpoint) -> list[RolloutRecord]:
             records = []
