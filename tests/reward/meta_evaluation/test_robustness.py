@@ -60,6 +60,7 @@ def test_a_policy_that_understands_nothing_earns_little(name: str, graded_by_fac
     assert fmean(rewards) <= 0.25
 
 
+@pytest.mark.slow
 def test_always_refusing_is_worth_the_share_of_unanswerable_questions(
     graded_by_facts: list[Graded], sample_examples: list[Example]
 ) -> None:
