@@ -56,6 +56,7 @@ def fine_tune(tiny_model_folder: Path, tmp_path: Path) -> FineTuning:
     return FineTuning(tiny_model_folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
     """So that a smaller GPU needs only a smaller train.micro_batch."""
     whole, parts = fine_tune(cache="a", micro_batch=4), fine_tune(cache="b", micro_batch=3)

@@ -94,7 +94,7 @@ def test_replies_as_models_write_them_are_understood(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 100_000 + "{" * 100_000,
+        pytest.param("[" * 100_000 + "{" * 100_000, marks=pytest.mark.slow),
         '{"a":' * 5_000,
         GOOD.replace('"level": "right"', '"level": "wrong", "level": "right"'),
         GOOD.replace('{"accuracy"', '{"accuracy": {"reason": "x", "level": "wrong"}, "accuracy"', 1),

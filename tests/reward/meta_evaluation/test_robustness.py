@@ -35,6 +35,7 @@ def measured(graded: list[Graded]) -> Robustness:
     return measure_robustness(graded, judge="some", files=["mine.parquet"], max_failed_share=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [function.__name__ for function in HARMLESS])
 def test_a_right_answer_in_another_form_earns_everything(name: str, graded_by_facts: list[Graded]) -> None:
     scores = [g.score for g in graded_by_facts if g.generated.name == name]
@@ -42,6 +43,7 @@ def test_a_right_answer_in_another_form_earns_everything(name: str, graded_by_fa
     assert fmean(score == 1.0 for score in scores) >= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [function.__name__ for function in FALSE])
 def test_no_false_answer_pays(name: str, graded_by_facts: list[Graded]) -> None:
     graded = [g for g in graded_by_facts if g.generated.name == name]
@@ -50,6 +52,7 @@ def test_no_false_answer_pays(name: str, graded_by_facts: list[Graded]) -> None:
     assert [g.generated.case.answer for g in graded if g.score >= 0.5] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [function.__name__ for function in POLICIES])
 def test_a_policy_that_understands_nothing_earns_little(name: str, graded_by_facts: list[Graded]) -> None:
     graded = [g for g in graded_by_facts if g.generated.name == name]
@@ -57,6 +60,7 @@ def test_a_policy_that_understands_nothing_earns_little(name: str, graded_by_fac
     assert fmean(rewards) <= 0.25
 
 
+@pytest.mark.slow
 def test_always_refusing_is_worth_the_share_of_unanswerable_questions(
     graded_by_facts: list[Graded], sample_examples: list[Example]
 ) -> None:
