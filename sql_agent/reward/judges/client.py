@@ -156,7 +156,7 @@ class JudgeClient:
     def _refused(self, why: str, usage: Usage) -> JudgeError:
         return JudgeRefusedError(
             f"the judge {self.model} refused to grade: {self._without_key(why)[:300]}",
-            hint="take a judging model, or a content filter, that lets medical questions through",
+            hint="take a judging model, or a content filter, that lets these questions through",
             usage=usage,
         )
 
