@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"runs_dir={folder / 'runs'}",
         f"local.cache_dir={folder / 'cache'}",
         "run_name=r",
-        "sft.steps=6",  # two dozen examples teach it to query; to answer well it would need more
+        "sft.steps=8",  # some thirty examples teach it to query; to answer well it would need more
         "sft.batch=4",
         "sft.lr=6e-4",
         "data.val_questions=2",
