@@ -133,8 +133,8 @@ class RewardParts(Record):
         return self.criteria.get("absolute", self.criteria.get("unscaled", self.judge))
 
 
-class Outcome(StrEnum):
-    """How a run of the agent ended. All but ANSWERED are failures of the model itself, which are scored."""
+class _WithMessage(StrEnum):
+    """Base of enums whose members are written as `value, message`: the message is for people."""
 
     message: str
 
@@ -143,6 +143,10 @@ class Outcome(StrEnum):
         member._value_ = value
         member.message = message
         return member
+
+
+class Outcome(_WithMessage):
+    """How a run of the agent ended. All but ANSWERED are failures of the model itself, which are scored."""
 
     ANSWERED = "answered", "answered"
     UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
@@ -152,16 +156,8 @@ class Outcome(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow", "filled the model's context"
 
 
-class DropCause(StrEnum):
+class DropCause(_WithMessage):
     """Which part lost a rollout, or made it useless for training."""
-
-    message: str
-
-    def __new__(cls, value: str, message: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.message = message
-        return member
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
