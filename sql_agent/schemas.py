@@ -6,7 +6,7 @@ import sqlite3
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
 Cell = str | int | float | None
@@ -16,6 +16,11 @@ class Record(BaseModel):
     """Base of all records: immutable, and strict about unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def facts_of(answer: str) -> list[str]:
+    """Return the facts of a reference answer as they are written: the texts between its semicolons."""
+    return [fact.strip() for fact in answer.replace("；", ";").split(";") if fact.strip()]
 
 
 class Evidence(Record):
@@ -33,6 +38,7 @@ class Question(Record):
     `answer` holds the reference facts only, separated by "; " (English) or "；" (Chinese): a judge splits it into
     facts. `task_type` is any name by which results are told apart, or None; "unanswerable" means that the database
     does not hold the answer. `sql` is one statement or several with ";" between them, to be run in this order.
+    `enough` says how many of the facts make a full answer ("name any three …"); None: all.
     """
 
     id: str
@@ -42,6 +48,22 @@ class Question(Record):
     sql: str | None = None
     evidence: tuple[Evidence, ...] = ()
     task_type: str | None = None
+    enough: int | None = Field(default=None, ge=1)
+
+    @field_validator("enough")
+    @classmethod
+    def _no_more_than_the_facts(cls, enough: int | None, info: ValidationInfo) -> int | None:
+        facts = facts_of(info.data.get("answer", ""))
+        if enough is not None and enough > len(facts):
+            raise ValueError(f"{enough} is more than the {len(facts)} facts of the answer")
+        return enough
+
+    @property
+    def full_answer(self) -> str:
+        """The facts that make a full answer: the first `enough` of them, or the reference as it is."""
+        if self.enough is None:
+            return self.answer
+        return ("；" if self.lang == "zh" else "; ").join(facts_of(self.answer)[: self.enough])
 
     @property
     def statements(self) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ async def _graded(
     question = result.question
     quotes = tuple(item.quote for item in question.evidence)
     # What the judge can read of a reference of prose is its evidence.
-    answer = "\n".join(quotes) if result.form == "prose" and quotes else question.answer
+    answer = "\n".join(quotes) if result.form == "prose" and quotes else question.full_answer
     read: tuple[Evidence, ...] | None = question.evidence or None
     if not calls:
         calls = (_as_if_read((question.answer, *quotes)),)

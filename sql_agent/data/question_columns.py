@@ -32,6 +32,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "evidence": ("evidence",),
     "task_type": ("task_type",),
     "lang": ("lang", "language"),
+    "enough": ("enough",),
 }
 EVIDENCE_SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "table": ("table", "source_table"),

@@ -22,6 +22,7 @@ _SCHEMA = pa.schema(
         ("evidence", pa.list_(_EVIDENCE)),
         ("task_type", pa.string()),
         ("lang", pa.string()),
+        ("enough", pa.int64()),
     ]
 )
 

@@ -30,6 +30,10 @@ questions = st.lists(
         sql=st.none() | texts,
         evidence=st.lists(evidence, max_size=3).map(tuple),
         task_type=st.sampled_from([None, "drug_field", "unanswerable"]),
+        enough=st.none(),
+    )
+    | st.builds(
+        Question, id=texts, question=texts, answer=st.sampled_from(["a; b; c", "甲；乙；丙"]), enough=st.integers(1, 3)
     ),
     min_size=1,
     max_size=4,
@@ -58,7 +62,7 @@ def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
     item = Evidence(table="disease", row_id=3, field="cause", quote="smoking")
     write_parquet(tmp_path / "q.parquet", [Question(id="1", question="q", answer="a", evidence=(item,))])
     frame = pd.read_parquet(tmp_path / "q.parquet")
-    assert list(frame.columns) == ["id", "question", "answer", "sql", "evidence", "task_type", "lang"]
+    assert list(frame.columns) == ["id", "question", "answer", "sql", "evidence", "task_type", "lang", "enough"]
     assert list(frame["evidence"][0]) == [item.model_dump()]
 
 
@@ -70,6 +74,8 @@ def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
         ({"id": 2.5, "question": "q", "answer": "a"}, "row 2, column id"),
         ({"id": "1", "question": "q", "answer": "a"}, "row 2, column id: '1' is also in row 1"),
         ({"id": "2", "question": "q", "answer": "a", "lang": "fr"}, "row 2, column lang"),
+        ({"id": "2", "question": "q", "answer": "a; b", "enough": 3}, "row 2, column enough"),
+        ({"id": "2", "question": "q", "answer": "a; b", "enough": 0}, "row 2, column enough"),
         ({"id": "2", "question": "q", "answer": "a", "evidence": [{"table": "t"}]}, "row 2, column evidence.0.row_id"),
         (["not", "an", "object"], "row 2 is not a JSON object"),
     ],

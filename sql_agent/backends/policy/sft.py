@@ -148,7 +148,7 @@ def example(
     ]
     calls = [(_call_text(sql), sql) for sql in question.statements]
     turns = []
-    for text, sql in (*calls, (question.answer, "")):
+    for text, sql in (*calls, (question.full_answer, "")):
         prompt_ids = encoder.encode(messages, tools)
         ids = (*policy.tokenizer(text, add_special_tokens=False)["input_ids"], policy.end_id)
         reply = encoder.reply(ids)

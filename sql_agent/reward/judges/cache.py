@@ -51,7 +51,7 @@ class CachedJudge(JudgeWrapper):
         return verdict
 
     def _key(self, case: JudgeCase) -> str:
-        question = case.question.model_dump(include={"lang", "question", "answer", "task_type", "evidence"})
+        question = case.question.model_dump(include={"lang", "question", "answer", "enough", "task_type", "evidence"})
         queries = [(c.sql, c.answer.columns, c.answer.records) for c in case.calls if c.answer.status == "ok"]
         parts = [self.identity, question, case.answer, queries]
         return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()

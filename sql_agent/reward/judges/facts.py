@@ -20,7 +20,7 @@ from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.items import Reader, Words, is_prose, normalise, split
 from sql_agent.schemas import Lang, Question
 
-_VERSION = 2  # raise it with every change of a verdict
+_VERSION = 3  # raise it with every change of a verdict
 _UNREAD = 0.1
 _OTHER = 0.1
 
@@ -66,7 +66,7 @@ class FactsJudge:
         number = reader.number(facts[0][1][0]) if len(facts) == 1 and len(facts[0][1]) == 1 else None
         if number is not None:
             return _verdict(_found_number(number, case, reader, rows), rows)
-        return _verdict(_found_facts(facts, case, reader, rows), rows)
+        return _verdict(_found_facts(facts, question.enough or len(facts), case, reader, rows), rows)
 
 
 def reference_facts(question: Question, reader: Reader) -> list[Fact]:
@@ -129,7 +129,7 @@ def _grade_refusal(case: JudgeCase, reader: Reader) -> Verdict:
     return Verdict(score=score, criteria={"facts": float(refused)}, reason="" if score else reason)
 
 
-def _found_facts(facts: Sequence[Fact], case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
+def _found_facts(facts: Sequence[Fact], enough: int, case: JudgeCase, reader: Reader, rows: _Rows) -> _Found:
     owners = {owner for owner, _ in facts}
     left = _owned_items(case.answer, owners, reader)
     given: list[Fact] = []
@@ -139,8 +139,10 @@ def _found_facts(facts: Sequence[Fact], case: JudgeCase, reader: Reader, rows: _
         if (start := next(starts, None)) is not None:
             given.append((owner, items))
             del left[start : start + len(items)]
-    worth = sum(1.0 if rows.were_read(items) else _UNREAD for _, items in given)
-    return _Found(len(given) / len(facts), worth / len(facts), [item for _, item in left])
+    given.sort(key=lambda fact: not rows.were_read(fact[1]))
+    beyond = [item for _, items in given[enough:] for item in items]
+    worth = sum(1.0 if rows.were_read(items) else _UNREAD for _, items in given[:enough])
+    return _Found(min(len(given), enough) / enough, worth / enough, beyond + [item for _, item in left])
 
 
 def _owned_items(answer: str, owners: set[str], reader: Reader) -> list[tuple[str, str]]:

@@ -35,8 +35,9 @@ def grade(
     lang: Lang = "en",
     evidence: tuple[Evidence, ...] = (),
     read: tuple[Evidence, ...] | None = None,
+    enough: int | None = None,
 ) -> Verdict:
-    question = Question(id="q", question="What is it?", answer=reference, lang=lang, evidence=evidence)
+    question = Question(id="q", question="What is it?", answer=reference, lang=lang, evidence=evidence, enough=enough)
     calls = rows((reference,)) if calls is None else calls
     return asyncio.run(JUDGE.grade(JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)))
 
@@ -262,3 +263,14 @@ def test_any_order_of_any_facts_earns_everything_and_any_other_item_nearly_nothi
 @given(facts=FACTS, answer=st.text(max_size=60))
 def test_every_score_lies_between_0_and_1_whatever_is_answered(facts: list[str], answer: str) -> None:
     assert 0.0 <= grade("; ".join(facts), answer).score <= 1.0
+
+
+@given(facts=FACTS, data=st.data())
+def test_of_facts_of_which_some_are_enough_each_counts_up_to_these_and_costs_beyond(
+    facts: list[str], data: st.DataObject
+) -> None:
+    enough = data.draw(st.integers(1, len(facts)))
+    answered = data.draw(st.lists(st.sampled_from(facts), unique=True, min_size=1))
+    score = grade("; ".join(facts), "; ".join(answered), enough=enough).score
+    beyond = max(0, len(answered) - enough)
+    assert score == pytest.approx(min(len(answered), enough) / enough * 0.1**beyond)
