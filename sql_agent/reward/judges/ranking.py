@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prefilter import prefilter
-from sql_agent.reward.judges.prompt_template import prompt_text, quoted, render
+from sql_agent.reward.judges.prompt_template import prompt_text, quoted, reference_text, render
 from sql_agent.reward.judges.reply import read_reply
 from sql_agent.reward.judges.rows import quotes_of, rows_text
 from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Usage
 
-_VERSION = 2  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
+_VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
 _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
@@ -101,7 +101,7 @@ class RankingJudge:
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
         """What the model is shown: the answers as 1, 2, …, each in a fence of its own with the rows it stands on."""
         question = shown[0].question
-        values = {"question": quoted(question.question), "reference": quoted(question.answer)}
+        values = {"question": quoted(question.question), "reference": reference_text(question)}
         blocks = []
         for number, case in enumerate(shown, 1):
             values |= {
