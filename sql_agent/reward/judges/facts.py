@@ -85,18 +85,18 @@ class _Rows:
         self._read = case.evidence_read or ()
 
     def hold(self, item: str) -> bool:
-        """Whether a cell holds `item`, by itself or inside a longer item."""
+        """Return whether a cell holds `item`, by itself or inside a longer item."""
         return item in self._items or any(item in cell for cell in self._cells)
 
     def were_read(self, item: str) -> bool:
-        """Whether an item was read: evidence that quotes it, where the rollout recorded that; else a cell holds it."""
+        """Return whether an item was read: evidence that quotes it, where recorded; else whether a cell holds it."""
         if not self._evidence:
             return self.hold(item)
         quoting = [e for e in self._evidence if item in normalise(e.quote)] or self._evidence
         return any(e in self._read for e in quoting)
 
     def decide(self, conclusion: str) -> bool:
-        """Whether what a number, yes or no follows from was read: all evidence, where the rollout recorded that.
+        """Return whether what a number, yes or no follows from was read: all evidence, where that was recorded.
 
         Else a number is a cell or the number of records, and yes or no follows from any record.
         """
@@ -106,7 +106,7 @@ class _Rows:
         return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
 
     def belong_together(self, name: str, item: str) -> bool:
-        """Whether one record has a cell `name` and another cell that holds `item`."""
+        """Return whether one record has a cell `name` and another cell that holds `item`."""
         return any(name in record and any(item in cell for cell in record) for record in self._records)
 
 

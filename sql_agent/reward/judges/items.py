@@ -54,7 +54,7 @@ class Reader:
         return [self._same.get(item, item) for item in split(text)]
 
     def is_refusal(self, text: str) -> bool:
-        """Whether `text` is one of the refusal sentences and nothing else."""
+        """Return whether `text` is one of the refusal sentences and nothing else."""
         return normalise(text) in map(normalise, self.words.refusals)
 
     def conclusion(self, text: str, question: str) -> str | None:
@@ -109,6 +109,6 @@ def split(text: str) -> list[str]:
 
 
 def is_prose(reference: str, lang: Lang) -> bool:
-    """Whether a reference answer is running text, with Markdown or sentences, and not a list of facts."""
+    """Return whether a reference answer is running text, with Markdown or sentences, and not a list of facts."""
     text = reference.strip()
     return bool(_PROSE.search(text)) or (text.endswith((".", "。")) and len(text) > _LONG[lang])

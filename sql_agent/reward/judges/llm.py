@@ -59,12 +59,12 @@ class LlmJudge:
         return Verdict(score=score, criteria=criteria, reason=reason, usage=usage)
 
     def rubric_for(self, question: Question) -> Rubric:
-        """The rubric that answers to `question` are graded by."""
+        """Return the rubric that answers to `question` are graded by."""
         refused = question.task_type == "unanswerable" or _bare(question.answer) in self._refusals
         return self._refusal_rubric if refused else self._rubric
 
     def prompt(self, case: JudgeCase) -> str:
-        """What the model is shown. Markdown is gone from the answer, so that headers and bullets earn nothing."""
+        """Return what the model is shown, the answer without Markdown, so that headers and bullets earn nothing."""
         question, rubric = case.question, self.rubric_for(case.question)
         example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in rubric.criterion}
         values = {
@@ -79,7 +79,7 @@ class LlmJudge:
 
 
 def parse_grades(text: str, rubric: Rubric) -> Grades | None:
-    """The grades in a reply, perhaps with text around the JSON object; None when they are not all there."""
+    """Return the grades in a reply, perhaps with text around the JSON object; None when they are not all there."""
     reply = read_reply(text, rubric.reply_model)
     return None if reply is None else reply.model_dump()
 

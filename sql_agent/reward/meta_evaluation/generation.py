@@ -67,7 +67,7 @@ def _of_policies(example: Example, refusal: str | None) -> Iterator[Generated]:
 
 
 def _is_right(answer: str, question: Question) -> bool:
-    """Whether `answer` has the same parts as the reference, or as many of them as are enough."""
+    """Return whether `answer` has the same parts as the reference, or as many of them as are enough."""
     parts, reference = parts_of(answer), parts_of(question.answer)
     return parts == reference if question.enough is None else parts <= reference and len(parts) == question.enough
 
