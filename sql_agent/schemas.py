@@ -39,6 +39,7 @@ class Question(Record):
     facts. `task_type` is any name by which results are told apart, or None; "unanswerable" means that the database
     does not hold the answer. `sql` is one statement or several with ";" between them, to be run in this order.
     `enough` says how many of the facts make a full answer ("name any three …"); None: all.
+    `database` names the one of the task's databases that the question is about; None is the run's own.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Question(Record):
     evidence: tuple[Evidence, ...] = ()
     task_type: str | None = None
     enough: int | None = Field(default=None, ge=1)
+    database: str | None = None
 
     @field_validator("enough")
     @classmethod

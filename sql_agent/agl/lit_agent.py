@@ -11,7 +11,7 @@ from sql_agent.agent.agent import ModelEndpoint, shared_client
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import load_task
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import DatabasePool
 from sql_agent.reward import Judge
 from sql_agent.schemas import Question
 
@@ -29,7 +29,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         super().__init__()
         self._settings = settings
         self._task = load_task(settings.task)
-        self._database: SqliteDatabase | None = None
+        self._databases: DatabasePool | None = None
         self._judge: Judge | None = None
         self._http: DefaultAsyncHttpxClient | None = None
 
@@ -55,13 +55,14 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             temperature=temperature,
             top_p=top_p,
         )
-        if self._database is None or self._judge is None or self._http is None:
+        if self._databases is None or self._judge is None or self._http is None:
             # Opened in the runner process, because a SQLite connection must not be used after a fork.
-            self._database, self._judge = self._task.open_database(self._settings), self._task.judge(self._settings)
+            self._databases, self._judge = self._task.databases(self._settings), self._task.judge(self._settings)
             self._http = shared_client()
-        record = await run_rollout(
-            question, self._task, endpoint, self._database, self._judge, self._settings, http_client=self._http
-        )
+        with self._databases.of(question.database) as database:
+            record = await run_rollout(
+                question, self._task, endpoint, database, self._judge, self._settings, http_client=self._http
+            )
         spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
         if record.reward:
             spans.append(agl.emit_reward(record.reward.total, propagate=False))

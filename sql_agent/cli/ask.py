@@ -108,7 +108,9 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     else:
         ui.say(f"Asking {describe_local(settings)}, served on this machine")
     task = load_task(settings.task)
-    task.prepare(settings, ui.say)
+    # The benchmark is not asked, so its database need not be made.
+    data = settings.data.model_copy(update={"natural_questions": 0})
+    task.prepare(settings.model_copy(update={"data": data}), ui.say)
     questions = own_questions(arguments.questions, settings) or evenly_spaced(
         _from_file(arguments, task, settings), arguments.count or _QUESTIONS
     )
@@ -189,22 +191,23 @@ def _ask(
     Raises TrainingError when the model or the judge failed on some of them, after all were asked.
     """
     task = load_task(settings.task)
-    with task.open_database(settings) as database:
+    with task.databases(settings) as databases:
+        databases.check(q.database for q in questions)
         # A question without a reference answer needs no judge, and then no judge's key either.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
-            questions = with_derived_evidence(questions, database)
+            questions = with_derived_evidence(questions, databases)
 
         async def ask(endpoint: ModelEndpoint) -> list[RolloutRecord]:
             records = []
             for question, title in zip(questions, titles, strict=True):
-                with ui.status(f"Asking: {title}"):
+                with ui.status(f"Asking: {title}"), databases.of(question.database) as database:
                     records.append(await run_rollout(question, task, endpoint, database, judge, settings))
                 ui.console.rule(Text(title))
                 show_rollout(records[-1], ui.console)
             return records
 
-        with nullcontext(remote) if remote else local_endpoint(settings, database, ui) as endpoint:
+        with nullcontext(remote) if remote else local_endpoint(settings, databases, ui) as endpoint:
             records = asyncio.run(ask(endpoint))
     ui.console.rule()
     if failed := sum(record.dropped is not None for record in records):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.config.settings import EndpointSettings, Settings
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.system.imports import without_gc
 from sql_agent.tracking.console import Ui
@@ -38,14 +38,14 @@ def describe_local(settings: Settings) -> str:
 
 
 @contextmanager
-def local_endpoint(settings: Settings, database: SqliteDatabase, ui: Ui) -> Iterator[ModelEndpoint]:
+def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
     """Serve the model of `settings` while inside: a folder as it is, the embedded one after `sft.steps` steps."""
     # Only here, because asking another endpoint needs no torch.
     with without_gc():
         from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415
         from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
 
-    service = serve_for_questions(settings, database, ui)
+    service = serve_for_questions(settings, databases, ui)
     try:
         yield ModelEndpoint(
             service.base_url, MODEL_NAME, "unused", settings.agent.val_temperature, settings.agent.val_top_p

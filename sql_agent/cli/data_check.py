@@ -18,7 +18,7 @@ from sql_agent.data.question_check import CheckedQuestion, Form, check_questions
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import load_task
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, Question
@@ -55,14 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
     files = {_name(path, arguments.files): load_questions(path, mapping) for path in arguments.files}
     judge = FactsJudge(task.words)
     checked: dict[str, list[CheckedQuestion]] = {}
-    with open_database(arguments.db, task.schema, settings.database_limits()) as database:
+    with task.databases(settings, arguments.db) as databases:
         for name, questions in files.items():
             with ui.progress(f"Checking {name}", len(questions)) as on_done:
-                checked[name] = check_questions(questions, database, task.words, judge, on_done=on_done)
-        ui.console.print(_table(files, checked, database))
+                checked[name] = check_questions(questions, databases, task.words, judge, on_done=on_done)
+        ui.console.print(_table(files, checked, databases))
     for line in _remarks(files, checked):
         ui.say(line)
-    found = [problem_of(each, arguments.db, judge.name) for each in checked.values()]
+    found = [problem_of(each, judge.name) for each in checked.values()]
     problems = [problem for problem in (*found, _shared_texts(files)) if problem is not None]
     for problem in problems:
         print_error(problem)
@@ -77,11 +77,11 @@ def _name(path: Path, paths: Sequence[Path]) -> str:
     return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
 
 
-def _table(files: Mapping[str, Sequence[Question]], checked: Checked, database: SqliteDatabase) -> Table:
+def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases: DatabasePool) -> Table:
     table = Table("")
     for name in checked:
         table.add_column(Text(name), justify="right")
-    columns = [_figures(files[name], checked[name], database) for name in checked]
+    columns = [_figures(files[name], checked[name], databases) for name in checked]
     for section in zip(*columns, strict=True):
         for label in dict.fromkeys(label for figures in section for label in figures):
             table.add_row(Text(label), *(Text(figures.get(label, "0")) for figures in section))
@@ -90,12 +90,12 @@ def _table(files: Mapping[str, Sequence[Question]], checked: Checked, database: 
 
 
 def _figures(
-    questions: Sequence[Question], checked: Sequence[CheckedQuestion], database: SqliteDatabase
+    questions: Sequence[Question], checked: Sequence[CheckedQuestion], databases: DatabasePool
 ) -> tuple[dict[str, str], ...]:
     """Return the sections of one file's column: a figure by its label."""
     forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
     types = Counter(q.task_type or "(none)" for q in questions)
-    items = [item for q in questions for item in q.evidence]
+    quotes = sum(len(q.evidence) for q in questions)
     with_sql = [c for c in checked if c.question.statements]
     earned = [c.earned for c in checked if c.earned is not None]
     derived = sum(not q.evidence and bool(c.question.evidence) for q, c in zip(questions, checked, strict=True))
@@ -106,7 +106,7 @@ def _figures(
         {
             "with evidence": str(sum(bool(q.evidence) for q in questions)),
             "  found through the gold SQL": str(derived),
-            "evidence quotes that stand in their cell": f"{quotes_that_stand(items, database)} of {len(items)}",
+            "evidence quotes that stand in their cell": f"{quotes_that_stand(questions, databases)} of {quotes}",
         },
         {
             "with gold SQL": str(len(with_sql)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from sql_agent.config.settings import TeacherSettings, load_settings
@@ -13,7 +13,7 @@ from sql_agent.data.prose_facts import Rewritten, facts_of_prose
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import load_task
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.reward.factory import teacher_client
 from sql_agent.reward.judges.client import JudgeClient
@@ -61,10 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     if done:
         ui.say(f"{len(questions) - len(left)} of {len(questions)} questions are in {out} already")
     with ExitStack() as stack:
-        limits = settings.database_limits()
-        database = stack.enter_context(open_database(arguments.db, task.schema, limits)) if arguments.db else None
+        databases = stack.enter_context(task.databases(settings, arguments.db)) if arguments.db else None
         on_done = stack.enter_context(ui.progress("Asking for facts", len(left)))
-        rewritten = asyncio.run(_rewrite(left, client, database, out, on_done))
+        rewritten = asyncio.run(_rewrite(left, client, databases, out, on_done))
     _report(left, rewritten, out, ui)
     ui.say(task.disclaimer)
     return 0
@@ -84,7 +83,7 @@ def _done(out: Path) -> set[str]:
 async def _rewrite(
     questions: Sequence[Question],
     client: JudgeClient,
-    database: SqliteDatabase | None,
+    databases: DatabasePool | None,
     out: Path,
     on_done: Callable[[int], None],
 ) -> list[Rewritten]:
@@ -92,17 +91,18 @@ async def _rewrite(
     results: list[Rewritten] = []
     for start in range(0, len(questions), _AT_ONCE):
         batch = questions[start : start + _AT_ONCE]
-        results += await asyncio.gather(*(_rewrite_one(question, client, database) for question in batch))
+        results += await asyncio.gather(*(_rewrite_one(question, client, databases) for question in batch))
         with out.open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(result.question.model_dump_json() + "\n" for result in results[start:])
         on_done(len(results))
     return results
 
 
-async def _rewrite_one(question: Question, client: JudgeClient, database: SqliteDatabase | None) -> Rewritten:
+async def _rewrite_one(question: Question, client: JudgeClient, databases: DatabasePool | None) -> Rewritten:
     if not is_prose(question.answer, question.lang):
         return Rewritten(question, "", Usage())
-    return await facts_of_prose(question, client, database)
+    with databases.of(question.database) if databases else nullcontext() as database:
+        return await facts_of_prose(question, client, database)
 
 
 def _report(questions: Sequence[Question], rewritten: Sequence[Rewritten], out: Path, ui: Ui) -> None:

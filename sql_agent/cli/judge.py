@@ -19,7 +19,6 @@ from sql_agent.data.judge_examples import read_example
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
-from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
@@ -205,14 +204,18 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Path]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Query for all `questions`, each in its database; `extractive` replaces references of prose by their evidence."""
+    """Query for all `questions`, each in the database that it names, else in the file beside it.
+
+    `extractive` replaces references of prose by their evidence.
+    """
     examples: list[Example] = []
     with ui.progress("Running the gold SQL", len(questions)) as on_done:
         for path in dict.fromkeys(path for _, path in questions):
-            with open_database(path, task.schema, settings.database_limits()) as database:
-                of_database = [question for question, of in questions if of == path]
-                for question in with_extractive_answers(of_database, database) if extractive else of_database:
-                    examples.append(read_example(question, database))
+            with task.databases(settings, path) as databases:
+                of_file = [question for question, of in questions if of == path]
+                for question in with_extractive_answers(of_file, databases) if extractive else of_file:
+                    with databases.of(question.database) as database:
+                        examples.append(read_example(question, database))
                     on_done(len(examples))
     return examples
 

@@ -32,14 +32,14 @@ def check_references(
     judge = _offline_judge(settings, task)
     sample = [*evenly_spaced(train, _SAMPLE), *evenly_spaced(val, _SAMPLE)]
     random.Random(0).shuffle(sample)  # so that whatever time allows is of both splits
-    with task.open_database(settings) as database:
+    with task.databases(settings) as databases:
         with ui.progress("Checking the questions", len(sample)) as on_done:
-            checked = check_questions(sample, database, task.words, judge, seconds=_SECONDS, on_done=on_done)
-        if problem := problem_of(checked, database.path, settings.judge.name):
+            checked = check_questions(sample, databases, task.words, judge, seconds=_SECONDS, on_done=on_done)
+        if problem := problem_of(checked, settings.judge.name):
             raise problem
         if judge is not None:
             with ui.clock("Looking for evidence"):
-                train, val = with_derived_evidence(train, database), with_derived_evidence(val, database)
+                train, val = with_derived_evidence(train, databases), with_derived_evidence(val, databases)
     ui.say(_summary(checked, len(train) + len(val), settings.judge.name))
     return list(train), list(val)
 

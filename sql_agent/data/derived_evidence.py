@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import DatabasePool, SqliteDatabase
 from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.schemas import Evidence, QueryAnswer, Question
@@ -14,17 +14,12 @@ _NAME = re.compile(r"\w+")
 _SHORTEST = 2  # characters; a single one stands in any text
 
 
-def with_derived_evidence(questions: Sequence[Question], database: SqliteDatabase) -> list[Question]:
+def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
     """Return `questions`, those of prose with gold SQL and without evidence given what `derive_evidence` finds."""
-    return [
-        q.model_copy(update={"evidence": derive_evidence(q, database)})
-        if not q.evidence and is_prose(q.answer, q.lang)
-        else q
-        for q in questions
-    ]
+    return [_with_evidence(question, databases) if lacks_evidence(question) else question for question in questions]
 
 
-def with_extractive_answers(questions: Sequence[Question], database: SqliteDatabase) -> list[Question]:
+def with_extractive_answers(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
     """Return `questions`, references of prose replaced by the quotes of their evidence, given or derived, a line each.
 
     That is the answer which the judge "facts" pays for. Prose without any evidence stays.
@@ -33,8 +28,13 @@ def with_extractive_answers(questions: Sequence[Question], database: SqliteDatab
         q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
         if q.evidence and is_prose(q.answer, q.lang)
         else q
-        for q in with_derived_evidence(questions, database)
+        for q in with_derived_evidence(questions, databases)
     ]
+
+
+def lacks_evidence(question: Question) -> bool:
+    """Whether the reference is prose without evidence, of which no judge knows which facts count."""
+    return not question.evidence and is_prose(question.answer, question.lang)
 
 
 def derive_evidence(question: Question, database: SqliteDatabase) -> tuple[Evidence, ...]:
@@ -47,6 +47,11 @@ def derive_evidence(question: Question, database: SqliteDatabase) -> tuple[Evide
         evidence for sql in question.statements for evidence in _cells(sql, database.query(sql), question, database)
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _with_evidence(question: Question, databases: DatabasePool) -> Question:
+    with databases.of(question.database) as database:
+        return question.model_copy(update={"evidence": derive_evidence(question, database)})
 
 
 def _cells(sql: str, answer: QueryAnswer, question: Question, database: SqliteDatabase) -> Iterator[Evidence]:

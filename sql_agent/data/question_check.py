@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from sql_agent.data.derived_evidence import with_derived_evidence
-from sql_agent.database import SqliteDatabase
+from sql_agent.data.derived_evidence import derive_evidence, lacks_evidence
+from sql_agent.database import DatabasePool, SqliteDatabase
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
@@ -28,12 +28,14 @@ _AT_LEAST = 8  # questions, however slow the database is
 class CheckedQuestion:
     """What was found out about a question.
 
-    `question` has its evidence, derived where it could be. `returns_rows` says that all gold statements run and one
-    returns rows, `failure` why one could not run, `failure_kind` in the word of QueryFailure. `earned` is what the
-    judge gives the reference (0.0–1.0), None where none was asked, `reason` why it is not all, `hint` what to do.
+    `question` has its evidence, derived where it could be; `database` is the file that was queried. `returns_rows` says
+    that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` in the word of
+    QueryFailure. `earned` is what the judge gives the reference (0.0–1.0), None where none was asked, `reason` why it
+    is not all, `hint` what to do.
     """
 
     question: Question
+    database: Path
     form: Form
     returns_rows: bool = False
     failure: str | None = None
@@ -50,14 +52,14 @@ class CheckedQuestion:
 
 def check_questions(
     questions: Sequence[Question],
-    database: SqliteDatabase,
+    databases: DatabasePool,
     words: Mapping[Lang, Words],
     judge: Judge | None,
     *,
     seconds: float | None = None,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> list[CheckedQuestion]:
-    """Run the gold SQL of `questions` and have `judge` grade their references; without a judge, only run.
+    """Run the gold SQL of `questions`, each in its database, and have `judge`, if there is one, grade their references.
 
     After `seconds` no other question is begun, so that fewer may come back. `on_done` is called with their number.
     """
@@ -69,7 +71,8 @@ def check_questions(
         for question in questions:
             if deadline is not None and len(checked) >= _AT_LEAST and time.monotonic() > deadline:
                 break
-            checked.append(await _check(question, database, readers[question.lang], judge))
+            with databases.of(question.database) as database:
+                checked.append(await _check(question, database, readers[question.lang], judge))
             on_done(len(checked))
         return checked
 
@@ -86,17 +89,22 @@ def reference_form(question: Question, reader: Reader) -> Form:
     return "facts" if conclusion is None else "yes or no" if conclusion.isalpha() else "number"
 
 
-def quotes_that_stand(evidence: Iterable[Evidence], database: SqliteDatabase) -> int:
-    """Return how many items of evidence have a quote that stands in their cell, to the letter."""
-    return sum(
-        database.query(
-            f"SELECT id FROM {item.table} WHERE id = {item.row_id} AND instr({item.field}, {_text(item.quote)}) > 0"
-        ).count
-        for item in evidence
-    )
+def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> int:
+    """Return how many items of the questions' evidence have a quote that stands in their cell, to the letter."""
+    standing = 0
+    for question in questions:
+        with databases.of(question.database) as database:
+            standing += sum(
+                database.query(
+                    f"SELECT id FROM {item.table} "
+                    f"WHERE id = {item.row_id} AND instr({item.field}, {_text(item.quote)}) > 0"
+                ).count
+                for item in question.evidence
+            )
+    return standing
 
 
-def problem_of(checked: Sequence[CheckedQuestion], database: Path, judge_name: str) -> ConfigError | None:
+def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
     """Return what would make training on these questions pointless, with an example and what to do; None if nothing.
 
     Fewer than 0.9 of the gold queries that must return rows do, or the references earn less than 0.9 on average.
@@ -106,7 +114,7 @@ def problem_of(checked: Sequence[CheckedQuestion], database: Path, judge_name: s
     if with_sql and (len(with_sql) - len(wrong)) / len(with_sql) < ENOUGH:
         first = wrong[0]
         return ConfigError(
-            f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {database}, such as "
+            f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {first.database}, such as "
             f"{'; '.join(first.question.statements)!r} of question {first.question.id!r}: {first.failure or 'no row'}",
             hint="is this the database that the questions are about? set database.path=FILE",
         )
@@ -123,12 +131,13 @@ def problem_of(checked: Sequence[CheckedQuestion], database: Path, judge_name: s
 
 
 async def _check(question: Question, database: SqliteDatabase, reader: Reader, judge: Judge | None) -> CheckedQuestion:
-    if judge is not None:
-        (question,) = with_derived_evidence([question], database)
+    if judge is not None and lacks_evidence(question):
+        question = question.model_copy(update={"evidence": derive_evidence(question, database)})
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
     error = next((call.answer.error for call in calls if call.answer.error), None)
     result = CheckedQuestion(
         question=question,
+        database=database.path,
         form=reference_form(question, reader),
         returns_rows=error is None and any(call.answer.count for call in calls),
         failure=error.message if error else None,

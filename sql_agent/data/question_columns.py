@@ -33,6 +33,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "task_type": ("task_type",),
     "lang": ("lang", "language"),
     "enough": ("enough",),
+    "database": ("database", "db_id"),
 }
 EVIDENCE_SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "table": ("table", "source_table"),

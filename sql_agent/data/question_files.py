@@ -23,6 +23,7 @@ _SCHEMA = pa.schema(
         ("task_type", pa.string()),
         ("lang", pa.string()),
         ("enough", pa.int64()),
+        ("database", pa.string()),
     ]
 )
 

@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
-from sql_agent.database import RequiredSchema, SqliteDatabase, open_database
-from sql_agent.errors import ConfigError
+from sql_agent.database import DatabasePool, RequiredSchema, SqliteDatabase, open_database
+from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.judges.items import Words
@@ -29,6 +29,18 @@ class JudgeFactory(Protocol):
     """Builds the judge of a run from the task's words; with `alone` this process gets all of its endpoint's limits."""
 
     def __call__(self, settings: Settings, words: Mapping[Lang, Words], /, *, alone: bool = False) -> Judge: ...
+
+
+def no_named_database(_settings: Settings, name: str) -> Path:
+    """Raise DataError: a task has one database, the run's own, unless it says where others are."""
+    raise DataError(
+        f"there is no database {name!r}", hint="leave the question's `database` empty: it is then asked of the run's"
+    )
+
+
+def no_natural_questions(_lang: Lang) -> list[Question]:
+    """Return no benchmark."""
+    return []
 
 
 def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
@@ -47,6 +59,8 @@ class Task:
     instructions       the system prompt, given a language and the columns of each table that the database really has
     default_database   the file to query where the settings name none
     default_questions  the file of a split where the settings name none
+    named_database     the file of the database that a question names; raises DataError for a name that is none
+    natural_questions  a benchmark of questions as people ask them, in a language; every run is validated on it
     questions_hint     how to get that file; "{database}" stands for the path of the database
     prepare            makes the default files that are missing, and says so through its second argument
     words              the refusal sentences, counters and synonyms of each language, for the judge "facts"
@@ -64,18 +78,33 @@ class Task:
     default_questions: Callable[[Settings, Split], Path]
     questions_hint: str
     prepare: Callable[[Settings, Callable[[str], None]], None]
+    named_database: Callable[[Settings, str], Path] = no_named_database
+    natural_questions: Callable[[Lang], Sequence[Question]] = no_natural_questions
     words: Mapping[Lang, Words] = field(default_factory=lambda: {"en": Words(), "zh": Words()})
     make_judge: JudgeFactory = judge_from_settings
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward
     metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
 
     def database_path(self, settings: Settings) -> Path:
-        """Return the file to query: `database.path`, else the task's own."""
+        """Return the run's own file to query: `database.path`, else the task's own."""
         return settings.database.path or self.default_database(settings)
 
     def open_database(self, settings: Settings) -> SqliteDatabase:
-        """Open the file to query. Raises DatabaseFileError when it is missing or lacks something of the schema."""
+        """Open the run's own file. Raises DatabaseFileError when it is missing or lacks something of the schema."""
         return open_database(self.database_path(settings), self.schema, settings.database_limits())
+
+    def databases(self, settings: Settings, own: Path | None = None) -> DatabasePool:
+        """Return the databases by the name in `Question.database`; `own` replaces the run's own file.
+
+        Nothing is opened yet. Asked for a database, the pool raises DataError when there is none of that name, and
+        DatabaseFileError when its file is missing or lacks something of the schema.
+        """
+
+        def open_named(name: str | None) -> SqliteDatabase:
+            path = own or self.database_path(settings) if name is None else self.named_database(settings, name)
+            return open_database(path, self.schema, settings.database_limits())
+
+        return DatabasePool(open_named)
 
     def question_file(self, settings: Settings, split: Split) -> Path:
         """Return the file of `split`: `data.train_file` or `data.val_file` where they are set, else the task's own.

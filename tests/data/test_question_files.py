@@ -62,7 +62,9 @@ def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
     item = Evidence(table="disease", row_id=3, field="cause", quote="smoking")
     write_parquet(tmp_path / "q.parquet", [Question(id="1", question="q", answer="a", evidence=(item,))])
     frame = pd.read_parquet(tmp_path / "q.parquet")
-    assert list(frame.columns) == ["id", "question", "answer", "sql", "evidence", "task_type", "lang", "enough"]
+    assert list(frame.columns) == [
+        "id", "question", "answer", "sql", "evidence", "task_type", "lang", "enough", "database",
+    ]  # fmt: skip
     assert list(frame["evidence"][0]) == [item.model_dump()]
 
 

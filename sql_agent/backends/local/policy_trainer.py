@@ -20,7 +20,7 @@ from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
 from sql_agent.backends.policy.sft import answers_to_demonstrate, supervised_policy
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task, load_task
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import DatabasePool
 from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -80,8 +80,8 @@ class PolicyTrainer:
             log.truncate_after(trainer.step)
             return trainer
         task = load_task(settings.task)
-        with task.open_database(settings) as database:
-            policy = _supervised(settings, train, task, database, ui, bf16=bf16, stopped=stopped)
+        with task.databases(settings) as databases:
+            policy = _supervised(settings, train, task, databases, ui, bf16=bf16, stopped=stopped)
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
@@ -102,7 +102,7 @@ class PolicyTrainer:
         self._service.close()
 
 
-def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) -> PolicyService:
+def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
     """Serve a policy for asking only: `settings.model` as it is, or the embedded model after `sft.steps` steps."""
     bf16 = _prepare_torch(settings)
     if settings.model or not settings.sft.steps:
@@ -111,7 +111,7 @@ def serve_for_questions(settings: Settings, database: SqliteDatabase, ui: Ui) ->
     else:
         task = load_task(settings.task)
         train = task.questions(settings, "train")
-        policy = _supervised(settings, train, task, database, ui, bf16=bf16)
+        policy = _supervised(settings, train, task, databases, ui, bf16=bf16)
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
 
 
@@ -125,7 +125,7 @@ def _supervised(
     settings: Settings,
     train: Sequence[Question],
     task: Task,
-    database: SqliteDatabase,
+    databases: DatabasePool,
     ui: Ui,
     *,
     bf16: bool,
@@ -134,9 +134,9 @@ def _supervised(
     with ui.status("Loading the model"):
         return supervised_policy(
             settings.model,
-            answers_to_demonstrate(train, settings, database),
+            answers_to_demonstrate(train, settings, databases),
             task,
-            database,
+            databases,
             settings=settings.sft,
             local=settings.local,
             seed=settings.seed,

@@ -19,7 +19,7 @@ from sql_agent.backends.serving.chat import ChatEncoder, Reply
 from sql_agent.config.settings import LocalSettings, Settings, SftSettings, TeacherSettings
 from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import DatabasePool, SqliteDatabase
 from sql_agent.errors import DataError
 from sql_agent.reward.factory import judge_name
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
@@ -33,7 +33,7 @@ def supervised_policy(
     source: str,
     questions: Sequence[Question],
     task: Task,
-    database: SqliteDatabase,
+    databases: DatabasePool,
     *,
     settings: SftSettings,
     local: LocalSettings,
@@ -60,7 +60,10 @@ def supervised_policy(
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    examples = [example(q, task, database, encoder, policy) for q in _choose(with_sql, settings, seed)]
+    examples = []
+    for question in _choose(with_sql, settings, seed):
+        with databases.of(question.database) as database:
+            examples.append(example(question, task, database, encoder, policy))
     batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
     folder = local.cache_dir / f"sft-{_fingerprint(policy, settings, lora_rank, batches)}"
     with build_once(folder, stopped) as must_build:
@@ -83,12 +86,12 @@ def supervised_policy(
 
 
 def answers_to_demonstrate(
-    questions: Sequence[Question], settings: Settings, database: SqliteDatabase
+    questions: Sequence[Question], settings: Settings, databases: DatabasePool
 ) -> Sequence[Question]:
     """Return `questions` with the answers that the run's judge pays for: "facts" pays for evidence, not for prose."""
     if judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
-    return with_extractive_answers(questions, database)
+    return with_extractive_answers(questions, databases)
 
 
 def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:

@@ -26,12 +26,12 @@ def main(run: Path) -> int:
     cuda = torch.cuda.is_available()
     try:
         task = load_task(settings.task)
-        with task.open_database(settings) as database:
+        with task.databases(settings) as databases:
             policy = supervised_policy(
                 settings.model,
-                answers_to_demonstrate(task.questions(settings, "train"), settings, database),
+                answers_to_demonstrate(task.questions(settings, "train"), settings, databases),
                 task,
-                database,
+                databases,
                 settings=settings.sft,
                 local=settings.local,
                 seed=settings.seed,

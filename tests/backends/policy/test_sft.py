@@ -43,9 +43,9 @@ class FineTuning:
         self.losses: list[float] = []
 
     def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
-        with SqliteDatabase(self.database, SCHEMA) as database:
+        with TASK.databases(load_settings(), self.database) as databases:
             return supervised_policy(
-                str(self.model), QUESTIONS, TASK, database, settings=SftSettings(steps=3, batch=4, lr=1e-3),
+                str(self.model), QUESTIONS, TASK, databases, settings=SftSettings(steps=3, batch=4, lr=1e-3),
                 local=LocalSettings(cache_dir=self.folder / cache), seed=0, micro_batch=micro_batch, bf16=False,
                 progress=lambda step, steps, loss: self.losses.append(loss), **options,
             )  # fmt: skip
@@ -118,6 +118,6 @@ def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
 @pytest.mark.parametrize(("judge", "answer"), [("facts", "Drug 3; rest"), ("llm", PROSE["ground_truth"])])
 def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str, tmp_path: Path) -> None:
     (question,) = load_questions(written(tmp_path / "q.jsonl", PROSE))
-    with SqliteDatabase(make_database(tmp_path / "medical.db"), SCHEMA) as database:
-        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), database)
+    with TASK.databases(load_settings(), make_database(tmp_path / "medical.db")) as databases:
+        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), databases)
     assert shown.answer == answer
