@@ -86,7 +86,7 @@ def start(runners: int, folder: Path, arguments: argparse.Namespace) -> subproce
         f"database.path={folder / 'medical.db'}", f"runs_dir={folder / 'runs'}", "run_name=bench", "sft.steps=0",
         f"runner.n_runners={runners}", f"runner.n_proxies={arguments.proxies}", "verl.gpu_memory_gb=80",
         f"train.questions_per_step={arguments.rollouts // 8}", f"train.steps={arguments.steps + 5}",
-        "train.save_every=1000", "data.val_questions=1",
+        "train.save_every=1000", "data.val_questions=1", "data.natural_questions=0",
     ]  # fmt: skip
     environment = os.environ | {"FAKE_LATENCY_S": str(arguments.latency)}
     quiet = subprocess.DEVNULL

@@ -34,6 +34,7 @@ def dotted(arguments: argparse.Namespace, extra: Sequence[str] = ()) -> list[str
         f"data.train_file={arguments.train_file}",
         f"data.val_file={arguments.train_file.with_name('val.parquet')}",
         "data.val_questions=8",
+        "data.natural_questions=0",
         "sft.steps=0",
         f"train.steps={arguments.steps}",
         f"train.save_every={arguments.steps + 1}",

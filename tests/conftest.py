@@ -27,8 +27,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _keep_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Give each test folders of its own for what commands keep between runs."""
+def _keep_little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Give each test folders of its own for what commands keep between runs, and runs without the benchmark."""
+    monkeypatch.setenv("SQL_AGENT_DATA__NATURAL_QUESTIONS", "0")
     monkeypatch.setenv("SQL_AGENT_JUDGE__EVALUATIONS_DIR", str(tmp_path / "evaluations"))
     monkeypatch.setenv("SQL_AGENT_JUDGE__CACHE_DIR", str(tmp_path / "judge-cache"))
 

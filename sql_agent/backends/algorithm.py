@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import agentlightning as agl
@@ -50,12 +50,16 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self.interrupted = False
 
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
-        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after."""
+        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after.
+
+        `val_dataset` holds sequences of Question by the name of their set, which are asked together.
+        """
+        val: Mapping[str, Sequence[Question]] = val_dataset
         self._stop = asyncio.Event()
-        self._monitor = StepMonitor(self._settings, self._log, self._ui, val_questions=len(val_dataset))
+        self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         with handled_signals(self._interrupt):
             try:
-                await self._run(train_dataset, val_dataset)
+                await self._run(train_dataset, [q for questions in val.values() for q in questions])
             except SqlAgentError as error:
                 self.error = error
             finally:

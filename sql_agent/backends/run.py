@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
@@ -41,10 +41,10 @@ def run_algorithm(
     ui: Ui,
     *,
     train: Sequence[Question],
-    val: Sequence[Question],
+    val: Mapping[str, Sequence[Question]],
     resume: bool,
 ) -> TrainingAlgorithm:
-    """Train on `train`, validate on `val`, and return the algorithm after its end.
+    """Train on `train`, validate on each set of `val`, and return the algorithm after its end.
 
     The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
     `interrupted` of the returned algorithm say how the run ended.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sql_agent.config.settings import Settings
@@ -14,6 +14,7 @@ from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
+from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
@@ -24,19 +25,28 @@ class _Entry:
 
     groups: Counter[str] = field(default_factory=Counter)  # tries by group
     finished: list[FinishedRollout] = field(default_factory=list)
+    sets: dict[str, str] = field(default_factory=dict)  # of a validation: the set of questions by group
 
     @property
     def enqueued(self) -> int:
         """Return how many tries began."""
         return self.groups.total()
 
+    def only(self, groups: Collection[str]) -> _Entry:
+        """Return what belongs to `groups`."""
+        return _Entry(
+            Counter({group: tries for group, tries in self.groups.items() if group in groups}),
+            [r for r in self.finished if r.group in groups],
+        )
+
+    def of_set(self, name: str) -> _Entry:
+        """Return what belongs to the questions of one set of a validation."""
+        return self.only([group for group, of_group in self.sets.items() if of_group == name])
+
     def take_ended(self) -> _Entry:
         """Remove the groups of which no try is running, and return them."""
         running = self.groups - Counter(r.group for r in self.finished)
-        ended = _Entry(
-            Counter({group: tries for group, tries in self.groups.items() if group not in running}),
-            [r for r in self.finished if r.group not in running],
-        )
+        ended = self.only(self.groups.keys() - running.keys())
         self.groups -= ended.groups
         self.finished = [r for r in self.finished if r.group in running]
         return ended
@@ -48,17 +58,20 @@ class StepMonitor:
     A rollout that was lost is run again. The run stops, with the reasons, when more than the accepted share of a step's
     rollouts were lost, when as many as the step has were lost and none was kept, when the judge failed on more than its
     accepted share, or when dynamic sampling does not find enough groups whose rewards differ. `last_event` is the
-    monotonic time in seconds at which a try last began or ended.
+    monotonic time in seconds at which a try last began or ended. `val` are the questions of each validation by the
+    name of their set, which is measured by itself; no two of them have the same id.
     """
 
-    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val_questions: int) -> None:
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:
         self._settings = settings
-        self._task_metrics = load_task(settings.task).metrics
+        self._task = load_task(settings.task)
+        self._val = val
+        self._set_of_question = {q.id: name for name, questions in val.items() for q in questions}
         self._log = log
         self._ui = ui
         self._expected: dict[Mode, int] = {
             "train": settings.train.questions_per_step * settings.train.group_size,
-            "val": val_questions,
+            "val": len(self._set_of_question),
         }
         self._entries: dict[tuple[Mode, int], _Entry] = defaultdict(_Entry)
         self.failure: TrainingError | None = None
@@ -69,6 +82,8 @@ class StepMonitor:
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.groups[request.group] += 1
+        if request.mode == "val":
+            entry.sets[request.group] = self._set_of_question[request.question.id]
         limit = self._settings.verl.dynamic_sampling
         if (
             self.failure is None
@@ -94,10 +109,14 @@ class StepMonitor:
         entry = self._entries.pop(("val", step), None)
         if entry is None:
             return
-        measured = summary(entry.finished, enqueued=entry.enqueued, task_metrics=self._task_metrics)
-        self._log.rollouts(step, "val", entry.finished)
-        self._log.validation(step, measured, questions=self._expected["val"])
-        self._ui.validation(step, measured, questions=self._expected["val"])
+        measured: dict[str, dict[str, float]] = {}
+        for name, questions in self._val.items():
+            part = entry.of_set(name)
+            figures = summary(part.finished, enqueued=part.enqueued, task=self._task)
+            measured[name] = {"questions": len(questions), **figures}
+            self._log.rollouts(step, "val", part.finished, val_set=name)
+        self._log.validation(step, measured)
+        self._ui.validation(step, measured)
 
     def close_step(self, step: int, update: Mapping[str, float]) -> None:
         """Write the metrics and rollouts of training step `step`, with the metrics of its `update`.
@@ -105,7 +124,7 @@ class StepMonitor:
         In verl's asynchronous trainer modes some groups still run when a step ends; they are counted in a later step.
         """
         entry = self._take_ended(step)
-        measured = summary(entry.finished, enqueued=entry.enqueued, task_metrics=self._task_metrics) | dict(update)
+        measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | dict(update)
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)

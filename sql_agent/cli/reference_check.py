@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from sql_agent.cli.run_questions import TEMPLATE
 from sql_agent.config.settings import Settings
 from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_check import CheckedQuestion, check_questions, problem_of
@@ -21,27 +22,42 @@ _SAMPLE = 200  # of each split; a larger one would not be through in this time
 
 
 def check_references(
-    train: Sequence[Question], val: Sequence[Question], settings: Settings, task: Task, ui: Ui
-) -> tuple[list[Question], list[Question]]:
+    train: Sequence[Question], val: Mapping[str, Sequence[Question]], settings: Settings, task: Task, ui: Ui
+) -> tuple[list[Question], dict[str, list[Question]]]:
     """Check the questions of a run within about two seconds, an evenly spaced sample where there are many.
 
-    Returns both splits; with the judge "facts" references of prose without evidence get what their gold SQL returns
-    and they say word for word. Raises ConfigError when fewer than 0.9 of the gold queries return rows, or when the
-    references earn less than 0.9 on average. A judge that may ask over a network grades nothing here.
+    `val` are the sets of a validation; the training questions are checked together with those of TEMPLATE, the others
+    by themselves, so that a large benchmark does not hide what is wrong. Returns both splits; with the judge "facts"
+    references of prose without evidence get what their gold SQL returns and they say word for word. Raises ConfigError
+    when fewer than 0.9 of the gold queries return rows, or when the references earn less than 0.9 on average. A judge
+    that may ask over a network grades nothing here.
     """
     judge = _offline_judge(settings, task)
-    sample = [*evenly_spaced(train, _SAMPLE), *evenly_spaced(val, _SAMPLE)]
-    random.Random(0).shuffle(sample)  # so that whatever time allows is of both splits
+    sets = {name: list(questions) for name, questions in val.items()}
+    samples = [_sample(train, sets.get(TEMPLATE, []))]
+    samples += [_sample(questions) for name, questions in sets.items() if name != TEMPLATE]
+    everything: list[CheckedQuestion] = []
     with task.databases(settings) as databases:
-        with ui.progress("Checking the questions", len(sample)) as on_done:
-            checked = check_questions(sample, databases, task.words, judge, seconds=_SECONDS, on_done=on_done)
-        if problem := problem_of(checked, settings.judge.name):
-            raise problem
+        for sample in samples:
+            with ui.progress("Checking the questions", len(sample)) as on_done:
+                seconds = _SECONDS / len(samples)
+                checked = check_questions(sample, databases, task.words, judge, seconds=seconds, on_done=on_done)
+            if problem := problem_of(checked, settings.judge.name):
+                raise problem
+            everything += checked
         if judge is not None:
             with ui.clock("Looking for evidence"):
-                train, val = with_derived_evidence(train, databases), with_derived_evidence(val, databases)
-    ui.say(_summary(checked, len(train) + len(val), settings.judge.name))
-    return list(train), list(val)
+                train = with_derived_evidence(train, databases)
+                sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
+    ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))
+    return list(train), sets
+
+
+def _sample(*splits: Sequence[Question]) -> list[Question]:
+    """Return an evenly spaced part of each split, mixed so that whatever time allows is of all of them."""
+    sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
+    random.Random(0).shuffle(sample)
+    return sample
 
 
 def _offline_judge(settings: Settings, task: Task) -> Judge | None:

@@ -17,13 +17,13 @@ from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
+from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_name
 from sql_agent.reward.meta_evaluation.trust import check_trust
-from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
 from sql_agent.tracking.console import Ui
@@ -123,7 +123,10 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     }
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
     if chosen_backend(settings) == "local":
-        return settings
+        if not arguments.ci_fast:
+            return settings
+        flags["data"]["natural_questions"] = 0  # on a CPU they would take longer than the step itself
+        return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
     return load_settings(
         arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
     ).model_copy(update={"backend": "verl"})
@@ -178,7 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if warning:
         ui.say(f"Warning: {warning}")
-    ui.say(f"Run {log.folder}: {len(train)} training questions, {len(val)} for validation, {judge_said}")
+    asked = " and ".join(f"{len(questions)} {name}" for name, questions in val.items())
+    ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {judge_said}")
     try:
         algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
     finally:
@@ -193,26 +197,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def check_before_start(settings: Settings, task: Task, ui: Ui) -> tuple[list[Question], list[Question], Judge]:
+def check_before_start(
+    settings: Settings, task: Task, ui: Ui
+) -> tuple[list[Question], dict[str, list[Question]], Judge]:
     """Open everything once, so that a wrong path or key is said now.
 
-    Returns the questions to train and to validate on, and the judge. Raises a SqlAgentError for what is missing or
-    wrong.
+    Returns the questions to train on, the sets to validate on by name, and the judge. Raises a SqlAgentError for what
+    is missing or wrong.
     """
     check_opentelemetry()
     if settings.backend == "verl":
         _check_verl(settings)
     task.open_database(settings).close()
     judge = task.judge(settings)
-    train = task.questions(settings, "train")
-    val = task.questions(settings, "val")
-    shared = {q.question for q in train} & {q.question for q in val}
-    if shared:
-        raise ConfigError(
-            f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
-            hint="validate on questions that training never sees",
-        )
-    train, val = check_references(train, evenly_spaced(val, settings.data.val_questions), settings, task, ui)
+    train, val = questions_of_run(settings, task)
+    with task.databases(settings) as databases:
+        databases.check(q.database for questions in (train, *val.values()) for q in questions)
+    train, val = check_references(train, val, settings, task, ui)
     return train, val, judge
 
 

@@ -65,7 +65,12 @@ class DataSettings(Section):
         None,
         description="TOML file that names the columns of these two files; none reads those of docs/questions.md",
     )
-    val_questions: Positive = Field(24, description="questions in one validation, evenly spaced over the file")
+    val_questions: Positive = Field(24, description="template questions in one validation, evenly spaced over the file")
+    natural_questions: NotNegative = Field(
+        12,
+        description="natural questions in one validation, out of the task's benchmark in `lang` and spread over its "
+        "types; 0 asks none, as `--ci-fast` does on a CPU",
+    )
 
 
 class AgentSettings(Section):
@@ -242,7 +247,9 @@ class VerlSettings(Section):
 class Settings(Section):
     """What is trained, where it runs and where its results go. `load_settings` builds this."""
 
-    lang: Lang = Field("en", description="language of the sample that is used when no database is named")
+    lang: Lang = Field(
+        "en", description="language of the sample that is used when no database is named, and of natural questions"
+    )
     task: str = Field("medical", description="what is asked about: medical, or package.module:NAME of your own Task")
     model: str = Field("", description="Hugging Face folder or id; empty takes the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(

@@ -6,8 +6,10 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from sql_agent.data.task import Task
+from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import DropCause, Outcome, RolloutRecord, Usage
+from sql_agent.schemas import DropCause, Lang, Outcome, RolloutRecord, Usage
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
 _SAME = 1e-6
@@ -52,7 +54,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/tool_calls": mean(lambda r: len(r.calls)),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
-        "agent/accurate": mean(_accurate),
+        "accurate": mean(_accurate),
         "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
     }
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
@@ -72,6 +74,26 @@ def accurate_by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
         if record.question.task_type and record.reward:
             kinds[record.question.task_type].append(_accurate(record))
     return {f"accurate/{kind}": statistics.fmean(answers) for kind, answers in sorted(kinds.items())}
+
+
+def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:
+    """Return which answers are a refusal, the sentence of `words` by which a model says that it found nothing.
+
+    `agent/refused` is their share of all answers, `refused_answerable` of those to questions that the database answers,
+    `right_refusals` of those whose reference is a refusal too. A share of nothing is left out, as are languages for
+    which there is no such sentence.
+    """
+    readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
+    refused: dict[bool, list[bool]] = {False: [], True: []}  # by whether the reference is a refusal
+    for record in records:
+        if reader := readers.get(record.question.lang):
+            refused[reader.is_refusal(record.question.answer)].append(reader.is_refusal(record.answer))
+    shares = {
+        "agent/refused": [*refused[False], *refused[True]],
+        "refused_answerable": refused[False],
+        "right_refusals": refused[True],
+    }
+    return {name: statistics.fmean(answers) for name, answers in shares.items() if answers}
 
 
 def _accurate(record: RolloutRecord) -> bool:
@@ -102,18 +124,20 @@ def summary(
     rollouts: Sequence[FinishedRollout],
     *,
     enqueued: int,
-    task_metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]],
+    task: Task,
 ) -> dict[str, float]:
-    """Return what every step and validation reports: funnel, rewards, groups, judge's cost and the task's metrics.
+    """Return what every step and validation reports: funnel, rewards, refusals, groups, judge's cost, task's metrics.
 
-    `task_metrics` is given the records of the kept rollouts.
+    The metrics of `task` are given the records of the kept rollouts.
     """
+    records = kept_records(rollouts)
     return {
         **funnel(rollouts, enqueued=enqueued),
         **rewards(rollouts),
+        **refusals(records, task.words),
         **informative_groups(rollouts),
         **judge_cost(rollouts),
-        **task_metrics(kept_records(rollouts)),
+        **task.metrics(records),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.tracking.validation_table import validation_table
 from sql_agent.tracking.wrapping import wrap
 
 _WIDTH = 80  # of what is no terminal, unless COLUMNS says otherwise
@@ -91,23 +92,26 @@ class Ui:
             f"rollout {values['timing/rollout_s']:.1f} s, update {values['timing/update_s']:.1f} s"
         )
 
-    def validation(self, step: int, values: Mapping[str, float], *, questions: int) -> None:
-        self.say(
-            f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on {questions} "
-            f"questions, {values.get('agent/accurate', 0):.1%} accurate, "
-            f"{values.get('agent/sql_ok', 0):.1%} with a successful query"
-        )
+    def validation(self, step: int, measured: Mapping[str, Mapping[str, float]]) -> None:
+        """A line for each set of questions, by its name."""
+        for name, values in measured.items():
+            refused = values.get("refused_answerable")
+            self.say(
+                f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on "
+                f"{values['questions']} {name} questions, {values.get('accurate', 0):.1%} accurate, "
+                f"{values.get('agent/sql_ok', 0):.1%} with a successful query"
+                + (f", {refused:.1%} of the answerable refused" if refused is not None else "")
+            )
 
-    def before_after(self, validations: list[Mapping[str, float]]) -> None:
-        """A table of the first and the last validation."""
-        first, last = validations[0], validations[-1]
-        table = Table(title=f"Validation, {first['questions']:.0f} questions, greedy")
-        for heading in ("", f"before (step {first['step']:.0f})", f"after (step {last['step']:.0f})"):
-            table.add_column(heading, justify="left" if not heading else "right")
-        for label, key in (
-            ("reward (0–1.1)", "val/reward/mean"),
-            ("accurate answers (judge >= 0.8)", "val/agent/accurate"),
-            ("questions with a successful query", "val/agent/sql_ok"),
-        ):
-            table.add_row(label, *(f"{v.get(key, float('nan')):.3f}" for v in (first, last)))
+    def before_after(self, validations: Sequence[Mapping[str, float]]) -> None:
+        """A table of the first and the last validation, the sets of questions side by side."""
+        laid_out = validation_table(validations)
+        table = Table(title="Validation, greedy")
+        table.add_column("")
+        for heading in laid_out.columns:
+            table.add_column(heading.replace(", ", "\n"), justify="right")
+        for rows in (laid_out.figures, laid_out.kinds):
+            for label, texts in rows:
+                table.add_row(label, *texts)
+            table.add_section()
         self.console.print(table)

@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 from sql_agent.errors import DataError
 from sql_agent.schemas import Drop
 from sql_agent.system.files import atomic_write
+from sql_agent.tracking.validation_table import kinds_of, validation_sets, validation_table
 
 _SHOWN = 12  # rollouts shown in full; rollouts.jsonl has them all
 _HEIGHT = 320
@@ -46,6 +47,7 @@ _NOT_CRITERIA = {
     for name in ("failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw")
 }
 _GROUPS = {"groups/informative": ("groups whose rewards differ", "#0072B2")}
+_VALIDATION = ("#D55E00", "#CC79A7")  # by set of questions
 _TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("update", "#E69F00")}
 
 
@@ -65,7 +67,7 @@ def write_report(run_dir: Path) -> Path:
         config=json.dumps(config, ensure_ascii=False, indent=2),
         judge=config.get("judge", {}).get("name", "?"),
         steps=steps,
-        validations=validations,
+        validation=validation_table(validations),
         figures=_figures(steps, validations),
         plotly=get_plotlyjs() if steps else "",
         dropped=_dropped(rollouts),
@@ -90,17 +92,24 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
     if not steps:
         return []
     reward = _curves(steps, _REWARD, "reward (0–1.1)")
-    reward.add_scatter(
-        x=[v["step"] for v in validations],
-        y=[v.get("val/reward/mean") for v in validations],
-        name="validation, greedy",
-        mode="lines+markers",
-        line={"color": "#D55E00", "dash": "dot"},
-        marker={"size": 10, "symbol": "diamond"},
-    )
+    sets = validation_sets(validations)
+    for name, colour in zip(sets, _VALIDATION, strict=False):
+        reward.add_scatter(
+            x=[v["step"] for v in validations],
+            y=[v.get(f"val/{name}/reward/mean") for v in validations],
+            name=f"{name} questions, greedy",
+            mode="lines+markers",
+            line={"color": colour, "dash": "dot"},
+            marker={"size": 10, "symbol": "diamond"},
+        )
     drawn = {
         "Reward": reward,
-        "Accurate answers, validation": _curves(validations, _kinds(validations), "share of the questions"),
+        **{
+            f"Accurate answers, {name} questions": _curves(
+                validations, _kinds(validations, name), "share of the questions"
+            )
+            for name in sets
+        },
         "What GRPO can compare": _curves(steps, _GROUPS, "share of the groups"),
         "Rollouts per step": _curves(steps, _FUNNEL, "rollouts"),
         "What the agent does": _curves(steps, _AGENT, "per rollout"),
@@ -122,12 +131,10 @@ def _figures(steps: Sequence[Row], validations: Sequence[Row]) -> list[tuple[str
     ]
 
 
-def _kinds(validations: Sequence[Row]) -> dict[str, tuple[str, str]]:
-    prefix = "val/accurate/"
-    names = sorted({key for v in validations for key in v if key.startswith(prefix)})
+def _kinds(validations: Sequence[Row], name: str) -> dict[str, tuple[str, str]]:
     *colours, last = _COLOURS
-    labels = {name: name.removeprefix(prefix).replace("_", " ") for name in names}
-    return _coloured(labels, colours) | {"val/agent/accurate": ("all", last)}
+    labels = {f"val/{name}/accurate/{kind}": kind.replace("_", " ") for kind in kinds_of(validations, name)}
+    return _coloured(labels, colours) | {f"val/{name}/accurate": ("all", last)}
 
 
 def _criteria(steps: Sequence[Row]) -> dict[str, tuple[str, str]]:

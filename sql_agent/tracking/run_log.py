@@ -67,14 +67,19 @@ class RunLog:
         """Append one training step's metrics."""
         self._append("metrics.jsonl", [{"step": step, **values}])
 
-    def validation(self, step: int, values: Mapping[str, float], *, questions: int) -> None:
-        """Append one validation's metrics, named with the prefix `val/`; step 0 is before training."""
-        self._append(
-            "validation.jsonl", [{"step": step, "questions": questions, **{f"val/{k}": v for k, v in values.items()}}]
-        )
+    def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
+        """Append one validation's metrics, those of each set with the prefix `val/SET/`; step 0 is before training."""
+        named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
+        self._append("validation.jsonl", [{"step": step, **named}])
 
     def rollouts(
-        self, step: int, mode: str, rollouts: Iterable[FinishedRollout], advantages: Mapping[str, float] | None = None
+        self,
+        step: int,
+        mode: str,
+        rollouts: Iterable[FinishedRollout],
+        advantages: Mapping[str, float] | None = None,
+        *,
+        val_set: str | None = None,
     ) -> None:
         """Append one line per rollout: its record with question, queries, answer and reward, or why it was dropped."""
         self._append(
@@ -83,6 +88,7 @@ class RunLog:
                 {
                     "step": step,
                     "mode": mode,
+                    "val_set": val_set,
                     "rollout_id": r.rollout_id,
                     "group": r.group,
                     "advantage": (advantages or {}).get(r.rollout_id),

@@ -12,19 +12,23 @@ from sql_agent.errors import NoTripletsError
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
 from sql_agent.rl.trajectory import Turn
-from sql_agent.schemas import Drop, DropCause, Question
+from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 from tests.support.processes import lines
 
 QUESTION = Question(id="q", question="In which form does Drug 1 come?", answer="capsule")
 TURN = Turn((1,), (2,))
+VAL = {
+    "template": [QUESTION, *(QUESTION.model_copy(update={"id": f"t{i}"}) for i in range(15))],
+    "natural": [QUESTION.model_copy(update={"id": f"n{i}"}) for i in range(4)],
+}
 
 
 def monitor_of(folder: Path, *overrides: str) -> StepMonitor:
     """A monitor of a run with 4 questions of 4 rollouts a step, unless `overrides` say otherwise."""
     settings = load_settings(["train.questions_per_step=4", "train.group_size=4", *overrides])
-    return StepMonitor(settings, RunLog(folder), Ui(), val_questions=20)
+    return StepMonitor(settings, RunLog(folder), Ui(), val=VAL)
 
 
 def lose(monitor: StepMonitor, count: int, cause: DropCause, *, mode: Mode = "train", turns: int = 1) -> None:
@@ -75,6 +79,33 @@ def test_the_accepted_share_of_a_validation_is_that_of_its_questions(tmp_path: P
     assert monitor.failure is None
     lose(monitor, 1, DropCause.MODEL_SERVER, mode="val")
     assert "step 1 (val)" in str(monitor.failure)
+
+
+def test_the_sets_of_a_validation_are_measured_by_themselves_and_a_retry_counts_in_its_set(tmp_path: Path) -> None:
+    val = {
+        "template": [QUESTION.model_copy(update={"id": f"t{i}", "task_type": "aggregate"}) for i in range(2)],
+        "natural": [QUESTION.model_copy(update={"id": "n", "task_type": "two_hops", "database": "sample_en"})],
+    }
+    monitor = StepMonitor(load_settings(), RunLog(tmp_path), Ui(), val=val)
+    for index, (question, score, lost) in enumerate(
+        [(val["template"][0], 1.0, False), (val["natural"][0], 0.0, True), (val["template"][1], 0.0, False),
+         (val["natural"][0], 1.0, False)]
+    ):  # fmt: skip
+        request = RolloutRequest(question, "val", 4, question.id)
+        reward = RewardParts(rule=0.1, judge=score, judge_name="facts")
+        record = RolloutRecord(question=question, answer="x", outcome=Outcome.ANSWERED, reward=reward)
+        drop = Drop(cause=DropCause.SPANS) if lost else None
+        monitor.enqueued(request)
+        monitor.finished(request, FinishedRollout(f"r{index}", request.group, record, reward.total, (), (), drop))
+    monitor.close_validation(4)
+    (measured,) = lines(tmp_path / "validation.jsonl")
+    assert measured["step"] == 4
+    assert (measured["val/template/questions"], measured["val/natural/questions"]) == (2, 1)
+    assert (measured["val/template/accurate"], measured["val/natural/accurate"]) == (0.5, 1.0)
+    assert measured["val/template/accurate/aggregate"] == 0.5 and measured["val/natural/accurate/two_hops"] == 1.0
+    assert (measured["val/template/rollouts/failed"], measured["val/natural/rollouts/failed"]) == (0, 1)
+    assert measured["val/template/refused_answerable"] == 0.0
+    assert [r["val_set"] for r in lines(tmp_path / "rollouts.jsonl")] == ["template"] * 2 + ["natural"] * 2
 
 
 def test_groups_that_still_run_when_a_step_ends_are_written_with_a_later_one(tmp_path: Path) -> None:

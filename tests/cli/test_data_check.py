@@ -103,9 +103,11 @@ def test_a_mapping_file_is_taken(db: Path, tmp_path: Path, capsys: pytest.Captur
     assert checked(path, "--db", db, "--mapping", tmp_path / "m.toml") == 0
 
 
-def checked_for_run(*rows: dict[str, Any], folder: Path, settings: Settings) -> tuple[list[Question], list[Question]]:
+def checked_for_run(
+    *rows: dict[str, Any], folder: Path, settings: Settings
+) -> tuple[list[Question], dict[str, list[Question]]]:
     train = load_questions(written(folder / "train.jsonl", *rows))
-    return check_references(train, train[:1], settings, TASK, Ui())
+    return check_references(train, {"template": train[:1]}, settings, TASK, Ui())
 
 
 def run_settings(db: Path, *overrides: str) -> Settings:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import agentlightning as agl
 import pytest
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
+from sql_agent.agl.lit_agent import RESOURCE, SqlLitAgent
+from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.question_check import check_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError, DatabaseFileError
+from sql_agent.schemas import RolloutRecord
 from tests.support import library
 from tests.support.chat_server import tool_call
 from tests.support.judge_server import serving
@@ -52,6 +59,53 @@ async def test_a_question_is_asked_with_the_words_of_the_task_and_graded_by_its_
     assert asked["tools"][0]["function"]["description"] == "Run one SELECT on books and loans."
     assert not any(word in json.dumps(model.requests) for word in ("medical", "drug", "disease"))
     assert task.metrics([record]) == {"library/words": 1.0}
+
+
+async def test_each_rollout_is_told_of_and_queries_the_database_of_its_question(task: Task, settings: Settings) -> None:
+    here = library.QUESTIONS["train"][0]
+    there = library.NATURAL[0]
+    agent = SqlLitAgent(settings)
+    rollout = SimpleNamespace(rollout_id="r", attempt=SimpleNamespace(attempt_id="a"))
+    with serving() as model:
+        proxy = SimpleNamespace(get_base_url=lambda *_: f"{model.url}/v1", model="m", api_key="k")
+        for question, rows in ((here, (("B2",),)), (there, (("Z9",),)), (here, (("B2",),))):
+            model.script = [tool_call(question.sql or ""), question.answer]
+            spans = await agent.validation_rollout_async(question.model_dump(), {RESOURCE: proxy}, rollout)
+            record = RolloutRecord.model_validate(agl.get_object_value(spans[0]))
+            assert record.calls[0].answer.records == rows
+            assert record.reward is not None and record.reward.judge == 1.0
+    prompts = [request["messages"][0]["content"] for request in model.requests[::2]]
+    assert ["due" in prompt for prompt in prompts] == [False, True, False], "a column of the branch's table"
+
+
+def test_demonstrations_and_checks_query_the_database_of_each_question(task: Task, settings: Settings) -> None:
+    questions = [*library.QUESTIONS["train"], *library.NATURAL]
+    with task.databases(settings) as databases:
+        checked = check_questions(questions, databases, task.words, task.judge(settings))
+    assert [c.earned for c in checked] == [1.0] * 4
+    assert {c.database.name for c in checked} == {"library.db", "branch.db"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"question": "On which shelf is Dune?"}, "1 validation questions are also training questions"),
+        ({"id": "val-reader-Dune"}, "1 ids of validation questions are also those of the natural benchmark"),
+    ],
+)
+def test_a_benchmark_that_training_or_the_other_set_holds_too_is_refused(
+    change: dict[str, str], said: str, task: Task, settings: Settings
+) -> None:
+    asked = settings.model_copy(update={"data": settings.data.model_copy(update={"natural_questions": 2})})
+    train, val = questions_of_run(asked, task)
+    assert len(train) == 2
+    assert {name: [q.task_type for q in each] for name, each in val.items()} == {
+        "template": ["shelf", "reader"], "natural": ["reader", "shelf"],
+    }  # fmt: skip
+    assert list(questions_of_run(settings, task)[1]) == ["template"], "as many as data.natural_questions says"
+    other = replace(task, natural_questions=lambda _: [library.NATURAL[0].model_copy(update=change)])
+    with pytest.raises(ConfigError, match=said):
+        questions_of_run(asked, other)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +149,7 @@ def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: 
             "--ci-fast", f"--model={tiny_model_folder}", f"task={LIBRARY}", f"runs_dir={settings.runs_dir}",
             f"local.cache_dir={tmp_path / 'cache'}", "run_name=r", "sft.steps=1", "sft.batch=2", "--n-runners=1",
             "agent.max_tokens=8", "train.questions_per_step=2", "train.group_size=2", "local.max_context=4096",
-            "local.threads=1",
+            "local.threads=1", "data.natural_questions=2",
         ]
     )  # fmt: skip
     output = finish(process)
@@ -106,7 +160,14 @@ def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: 
     assert step["library/words"] >= 0
     assert "agent/refused" not in step, "what the medical task measures"
     assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
-    assert "val/library/words" in lines(run / "validation.jsonl")[0]
+    for name in ("template", "natural"):
+        measured = lines(run / "validation.jsonl")[1]
+        assert measured[f"val/{name}/questions"] == measured[f"val/{name}/rollouts/kept"] == 2
+        assert {f"val/{name}/{key}" for key in ("library/words", "accurate", "accurate/shelf")} <= measured.keys()
+        assert f"{name}, step 1" in (run / "report.html").read_text(encoding="utf-8")
+    asked = [(r["val_set"], r["record"]["question"]["database"]) for r in lines(run / "rollouts.jsonl")]
+    assert sorted(set(asked), key=str) == [("natural", "branch"), ("template", None), (None, None)]
+    assert "2 template and 2 natural for validation" in output
     rollouts = lines(run / "rollouts.jsonl")
     assert {r["record"]["reward"]["judge_name"] for r in rollouts} == {"exact"}
     assert {r["record"]["question"]["task_type"] for r in rollouts} == {"shelf", "reader"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sql_agent.data.task import no_metrics
+from sql_agent.data.medical.task import TASK
 from sql_agent.reward import GroupJudge
 from sql_agent.rl.group_ranking import GroupBarrier, rank_group
 from sql_agent.rl.metrics import summary
@@ -74,10 +74,10 @@ async def test_a_group_is_ranked_in_one_call_and_equal_answers_earn_the_same(ser
         assert result.reward == pytest.approx(0.1 + score)
         assert reward_of(result).judge == pytest.approx(score)
     assert reward_of(ranked[1]).criteria == {"facts": 0.3, "absolute": 0.3}
-    values = summary(ranked, enqueued=4, task_metrics=no_metrics)
+    values = summary(ranked, enqueued=4, task=TASK)
     assert values["judge/requests"] == 1
     assert values["judge/absolute"] == pytest.approx((0.5 + 0.3 + 0.5 + 0.0) / 4)
-    assert values["agent/accurate"] == 0.0, "accuracy goes by the absolute score"
+    assert values["accurate"] == 0.0, "accuracy goes by the absolute score"
     assert values["groups/informative"] == 1.0
 
 
@@ -95,7 +95,7 @@ async def test_where_all_answer_alike_nothing_is_asked(server: Server) -> None:
     ranked = await rank_group(ranking_judge(server), [rollout("pain", 0), rollout("pain", 1)])
     assert server.requests == []
     assert [r.reward for r in ranked] == pytest.approx([0.6, 0.6])
-    assert summary(ranked, enqueued=2, task_metrics=no_metrics)["groups/informative"] == 0.0
+    assert summary(ranked, enqueued=2, task=TASK)["groups/informative"] == 0.0
 
 
 @pytest.mark.parametrize("reply", [ranking(a1=0.5), ranking(a1=0.5, a3=0.5), ranking(a1=0.5, a2=1.5), "no", 500])
@@ -105,7 +105,7 @@ async def test_half_a_ranking_drops_the_group_and_never_scores_it(server: Server
     lost = rollout("both", 2, lost=Drop(cause=DropCause.ATTEMPT))
     ranked = await rank_group(ranking_judge(server), [rollout("pain", 0), rollout("fever", 1), lost])
     assert [r.dropped and r.dropped.cause for r in ranked] == [DropCause.JUDGE, DropCause.JUDGE, DropCause.ATTEMPT]
-    assert summary(ranked, enqueued=3, task_metrics=no_metrics)["judge/requests"] == 2
+    assert summary(ranked, enqueued=3, task=TASK)["judge/requests"] == 2
 
 
 async def test_a_group_waits_until_all_have_come_or_are_lost(server: Server) -> None:

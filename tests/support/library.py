@@ -1,4 +1,4 @@
-"""A second task, written as a user would write one: who borrowed which book of a small library."""
+"""A second task, written as a user would write one: who borrowed which book of a small library and of its branch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from statistics import fmean
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Split, Task
 from sql_agent.database import RequiredSchema
+from sql_agent.errors import DataError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Lang, Question, RolloutRecord
 
 BOOKS = [("Dune", "Frank Herbert", "B2"), ("Emma", "Jane Austen", "A1"), ("Ulysses", "James Joyce", "C3")]
 LOANS = [("Dune", "Ada"), ("Emma", "Grace")]
+BRANCH = "branch"
+BRANCH_BOOKS = [("Dune", "Frank Herbert", "Z9")]
+BRANCH_LOANS = [("Dune", "Edsger")]
 
 
 def _question(split: Split, kind: str, title: str, answer: str) -> Question:
@@ -32,6 +36,26 @@ QUESTIONS: Mapping[Split, Sequence[Question]] = {
     "train": [_question("train", "shelf", "Dune", "B2"), _question("train", "reader", "Emma", "Grace")],
     "val": [_question("val", "shelf", "Ulysses", "C3"), _question("val", "reader", "Dune", "Ada")],
 }
+
+
+NATURAL = [
+    Question(
+        id="natural-shelf",
+        question="Hi, I can't find Dune at the branch?",
+        answer="Z9",
+        sql="SELECT shelf FROM books WHERE title = 'Dune'",
+        task_type="shelf",
+        database=BRANCH,
+    ),
+    Question(
+        id="natural-reader",
+        question="So who's got Dune at the branch now?",
+        answer="Edsger",
+        sql="SELECT reader FROM loans WHERE title = 'Dune'",
+        task_type="reader",
+        database=BRANCH,
+    ),
+]
 
 
 class ExactJudge:
@@ -57,29 +81,45 @@ def database(settings: Settings) -> Path:
     return settings.runs_dir / "library.db"
 
 
+def named_database(settings: Settings, name: str) -> Path:
+    if name != BRANCH:
+        raise DataError(f"the library has no {name}")
+    return settings.runs_dir / f"{name}.db"
+
+
 def questions(settings: Settings, split: Split) -> Path:
     return settings.runs_dir / f"library-{split}.jsonl"
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
-    """Write the database and the questions where they are missing."""
+    """Write the databases and the questions where they are missing."""
     path = database(settings)
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE Books (title TEXT, author TEXT, shelf TEXT)")
-    connection.execute("CREATE TABLE Loans (title TEXT, reader TEXT)")
-    connection.execute("CREATE TABLE drugs_info (id INTEGER, med_name TEXT)")  # another program's, with a row
-    connection.execute("INSERT INTO drugs_info VALUES (1, 'secret')")
-    connection.executemany("INSERT INTO books VALUES (?, ?, ?)", BOOKS)
-    connection.executemany("INSERT INTO loans VALUES (?, ?)", LOANS)
-    connection.commit()
-    connection.close()
+    _write(path, "title TEXT, reader TEXT", BOOKS, LOANS)
+    _write(
+        named_database(settings, BRANCH),
+        "title TEXT, reader TEXT, due TEXT DEFAULT 'Monday'",
+        BRANCH_BOOKS,
+        BRANCH_LOANS,
+    )
     for split, asked in QUESTIONS.items():
         lines = "".join(question.model_dump_json() + "\n" for question in asked)
         questions(settings, split).write_text(lines, encoding="utf-8")
     say(f"Made the library {path}")
+
+
+def _write(path: Path, loans: str, books: Sequence[tuple[str, ...]], lent: Sequence[tuple[str, ...]]) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE Books (title TEXT, author TEXT, shelf TEXT)")
+    connection.execute(f"CREATE TABLE Loans ({loans})")
+    connection.execute("CREATE TABLE drugs_info (id INTEGER, med_name TEXT)")  # another program's, with a row
+    connection.execute("INSERT INTO drugs_info VALUES (1, 'secret')")
+    connection.executemany("INSERT INTO books VALUES (?, ?, ?)", books)
+    connection.executemany("INSERT INTO loans (title, reader) VALUES (?, ?)", lent)
+    connection.commit()
+    connection.close()
 
 
 def words(records: Sequence[RolloutRecord]) -> dict[str, float]:
@@ -96,6 +136,8 @@ TASK = Task(
     default_questions=questions,
     questions_hint="ask the librarian about {database}",
     prepare=prepare,
+    named_database=named_database,
+    natural_questions=lambda _lang: NATURAL,
     make_judge=exact_judge,
     metrics=words,
 )

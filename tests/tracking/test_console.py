@@ -25,11 +25,18 @@ def test_a_step_is_wrapped_at_words_on_a_terminal_and_one_line_in_a_log() -> Non
 
 def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     output = io.StringIO()
-    before = {"step": 0, "questions": 7, "val/reward/mean": 0.1, "val/agent/accurate": 0.0, "val/agent/sql_ok": 0.25}
-    after = before | {"step": 20, "val/reward/mean": 0.734, "val/agent/accurate": 0.5}
+    sets: dict[str, dict[str, float]] = {
+        "template": {"questions": 7, "reward/mean": 0.1, "agent/sql_ok": 0.25, "accurate/two_hops": 0.0},
+        "natural": {"questions": 12, "reward/mean": 0.05, "refused_answerable": 0.73, "right_refusals": 1.0},
+    }
+    before = {"step": 0.0} | {f"val/{name}/{k}": v for name, values in sets.items() for k, v in values.items()}
+    after = before | {"step": 20, "val/template/reward/mean": 0.734, "val/natural/refused_answerable": 0.25}
     Ui(Console(file=output, width=80)).before_after([before, after])
-    text = output.getvalue()
-    for row in ("reward (0–1.1)", "accurate answers", "successful query"):
-        assert row in text
-    assert "0.734" in text and "after (step 20)" in text
-    assert "rule" not in text
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.getvalue().splitlines()]
+    rows = {row[0]: row[1:] for row in cells if row}
+    assert rows["questions"] == ["7", "7", "12", "12"]
+    assert rows["reward (0–1.1)"] == ["0.100", "0.734", "0.050", "0.050"]
+    assert rows["answerable, but refused"] == ["–", "–", "0.730", "0.250"]
+    assert rows["unanswerable, and refused"] == ["–", "–", "1.000", "1.000"]
+    assert rows["accurate: two hops"] == ["0.000", "0.000", "–", "–"]
+    assert "rule" not in output.getvalue()

@@ -44,10 +44,16 @@ def run(tmp_path: Path) -> Path:
         [
             {
                 "step": n,
-                "questions": 14,
-                "val/reward/mean": v,
-                "val/agent/accurate": v,
-                "val/accurate/keyword_search": v,
+                **{
+                    f"val/{name}/{key}": value
+                    for name in ("template", "natural")
+                    for key, value in {
+                        "questions": 14,
+                        "reward/mean": v,
+                        "accurate": v / 2,
+                        "accurate/keyword_search": v,
+                    }.items()
+                },
             }
             for n, v in ((0, 0.25), (2, 0.5))
         ],
@@ -65,7 +71,11 @@ def write(path: Path, objects: list[dict[str, Any]]) -> None:
 
 def test_the_page_says_what_changed_what_was_lost_and_what_was_asked(run: Path) -> None:
     page = write_report(run).read_text(encoding="utf-8")
-    assert "0.250 → 0.500" in page
+    for heading in ("template, step 0", "template, step 2", "natural, step 0", "natural, step 2"):
+        assert f"<th>{heading}</th>" in page
+    cells = "<td>0.250</td><td>0.500</td>" * 2
+    assert f"<th>reward (0–1.1)</th>{cells}" in page
+    assert f"<th>accurate: keyword search</th>{cells}" in page
     assert "6 / 8" in page
     assert "the judge gave no score: time-out" in page
     assert "keyword search" in page, "accurate answers by kind of question"
@@ -82,7 +92,7 @@ def test_a_run_that_broke_off_still_has_a_page_that_says_so(run: Path) -> None:
         (run / f"{name}.jsonl").unlink()
     page = write_report(run).read_text(encoding="utf-8")
     assert "ended before its first step" in page
-    assert "no validation was finished" in page
+    assert "No validation was finished" in page
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

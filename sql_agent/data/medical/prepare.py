@@ -40,14 +40,16 @@ def default_questions(settings: Settings, split: str) -> Path:
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
     """Make the sample's database and questions if `settings` use them and they are missing; `say` hears of each.
 
-    A database that the user named is never made. Raises DataError when a file cannot be written.
+    The natural questions are about the sample, whatever else is asked. A database that the user named is never made.
+    Raises DataError when a file cannot be written.
     """
-    if settings.database.path is not None:
-        return
     path = sample_path(settings.lang)
-    if not path.exists():
+    asked = settings.database.path is None or settings.data.natural_questions > 0
+    if asked and not path.exists():
         counts = build_database(load_facts(), settings.lang, path)
         say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
+    if settings.database.path is not None:
+        return
     given = {"train": settings.data.train_file, "val": settings.data.val_file}
     if any(file is None and not default_questions(settings, split).exists() for split, file in given.items()):
         folder = questions_folder(path)

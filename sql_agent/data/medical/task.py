@@ -6,14 +6,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from statistics import fmean
 from typing import get_args
 
+from sql_agent.data.medical.benchmark import named_database, natural_questions
 from sql_agent.data.medical.prepare import default_database, default_questions, ensure_sample
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.task import Task
-from sql_agent.reward.judges.items import Reader, Words
-from sql_agent.schemas import Lang, RolloutRecord
+from sql_agent.reward.judges.items import Words
+from sql_agent.schemas import Lang
 
 
 def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
@@ -25,14 +25,6 @@ def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
         described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
         lines.append(f"{table}({described})")
     return _prompt_file(f"agent.{lang}.txt").replace("{tables}", "\n".join(lines)).strip()
-
-
-def refusals(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Return the share of answers that are the sentence by which the prompt has the model say that it found nothing."""
-    if not records:
-        return {}
-    readers = {lang: Reader(words) for lang, words in WORDS.items()}
-    return {"agent/refused": fmean(readers[r.question.lang].is_refusal(r.answer) for r in records)}
 
 
 @cache
@@ -62,6 +54,7 @@ TASK = Task(
     default_questions=default_questions,
     questions_hint="run: sql-agent data questions --db {database}",
     prepare=ensure_sample,
+    named_database=named_database,
+    natural_questions=natural_questions,
     words=WORDS,
-    metrics=refusals,
 )

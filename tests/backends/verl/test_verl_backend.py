@@ -76,8 +76,8 @@ def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_pa
         assert step["timing/update_s"] == 0.25 and step["timing/rollout_s"] > 0
         assert step["update/grad_norm"] == 1.5 and "actor/lr" not in step, "a NaN is no number for a JSON file"
     assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 2]
-    assert lines(run / "validation.jsonl")[0]["val/agent/accurate"] == 1.0
-    assert lines(run / "validation.jsonl")[0]["val/accurate/drug_field"] == 1.0
+    assert lines(run / "validation.jsonl")[0]["val/template/accurate"] == 1.0
+    assert lines(run / "validation.jsonl")[0]["val/template/accurate/drug_field"] == 1.0
     assert len(lines(run / "rollouts.jsonl")) == 2 * 6 + 2 * 2
     assert (run / "report.html").exists()
 
@@ -85,6 +85,29 @@ def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_pa
         (part,) = rollout["sequences"]
         assert_sampled_ids_have_their_log_probabilities(part)
         assert 0 in part["response_mask"], "the tool's answer is in the response, and masked"
+
+
+@pytest.mark.slow
+def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
+    tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    process = start(
+        [
+            "--backend=verl", f"--model={tiny_model_folder}", "task=tests.support.library:TASK", "--n-runners=1",
+            f"runs_dir={tmp_path / 'runs'}", "run_name=r", "sft.steps=0", "verl.endpoints=1", "verl.gpu_memory_gb=24",
+            "train.questions_per_step=2", "train.group_size=2", "train.steps=1", "data.natural_questions=2",
+        ],
+        script=SCRIPT, PYTHONPATH=str(Path(__file__).parents[3]),
+    )  # fmt: skip
+    output = finish(process)
+    assert process.returncode == 0, output
+    run = tmp_path / "runs" / "r"
+    for validation in lines(run / "validation.jsonl"):
+        for name in ("template", "natural"):
+            assert validation[f"val/{name}/questions"] == validation[f"val/{name}/rollouts/kept"] == 2
+    asked = [r["record"]["question"] for r in lines(run / "rollouts.jsonl") if r["val_set"] == "natural"]
+    assert [question["database"] for question in asked] == ["branch"] * 4
+    assert "natural" in output.split("Validation, greedy")[1]
 
 
 def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> None:

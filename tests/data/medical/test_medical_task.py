@@ -11,6 +11,7 @@ from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
 from sql_agent.database import open_database
+from sql_agent.rl.metrics import refusals
 from sql_agent.schemas import Lang, Outcome, Question, RolloutRecord
 from tests.support.small_database import make_database
 
@@ -25,16 +26,17 @@ def test_the_instructions_name_the_real_columns_and_the_purpose(lang: Lang, tmp_
 
 
 @pytest.mark.parametrize("lang", get_args(Lang))
-def test_the_share_of_answers_that_are_the_sentence_of_the_prompt_for_nothing_found(lang: Lang) -> None:
+def test_refusals_in_the_words_of_the_prompt_are_counted_by_whether_they_are_right(lang: Lang) -> None:
     refusal = wording(lang).no_answer
     assert refusal in TASK.instructions(lang, {})
-    records = [
-        RolloutRecord(
-            question=Question(id=str(number), question="?", answer="x", lang=lang),
-            answer=answer,
-            outcome=Outcome.ANSWERED,
-        )
-        for number, answer in enumerate((refusal, "oral", f"{refusal} Or oral.", ""))
-    ]
-    assert TASK.metrics(records) == {"agent/refused": 0.25}
-    assert TASK.metrics([]) == {}
+
+    def record(reference: str, answer: str) -> RolloutRecord:
+        question = Question(id="q", question="?", answer=reference, lang=lang)
+        return RolloutRecord(question=question, answer=answer, outcome=Outcome.ANSWERED)
+
+    answerable = [record("oral", answer) for answer in (refusal, "oral", f"{refusal} Or oral.", "")]
+    unanswerable = [record(refusal, answer) for answer in (refusal, "oral")]
+    measured = refusals([*answerable, *unanswerable], TASK.words)
+    assert measured == {"agent/refused": 2 / 6, "refused_answerable": 0.25, "right_refusals": 0.5}
+    assert refusals(answerable[:1], TASK.words) == {"agent/refused": 1.0, "refused_answerable": 1.0}
+    assert refusals([], TASK.words) == {}

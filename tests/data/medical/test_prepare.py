@@ -41,6 +41,8 @@ def test_only_what_a_run_uses_is_made(heard: Callable[..., list[str]], tmp_path:
     own = tmp_path / "own.parquet"
     assert len(heard(f"data.train_file={own}", f"data.val_file={own}")) == 1, "the database alone"
     assert heard(f"database.path={tmp_path / 'mine.db'}") == []
+    said = heard(f"database.path={tmp_path / 'mine.db'}", "lang=zh", "data.natural_questions=1")
+    assert len(said) == 1 and "sample_zh.db" in said[0], "which the natural questions are about"
 
 
 def test_questions_about_another_database_are_never_taken_for_those_of_the_users(

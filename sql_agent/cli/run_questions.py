@@ -1,0 +1,42 @@
+"""Load the questions of a run: those to train on, and the sets of each validation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sql_agent.config.settings import Settings
+from sql_agent.data.task import Task
+from sql_agent.errors import ConfigError
+from sql_agent.rl.batching import evenly_spaced
+from sql_agent.schemas import Question
+
+TEMPLATE, NATURAL = "template", "natural"
+
+
+def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], dict[str, list[Question]]]:
+    """Return the training questions, and those of each validation by the name of their set.
+
+    TEMPLATE are questions of the validation file, NATURAL those of the task's benchmark, spread evenly over its types;
+    a set without questions is left out. Raises ConfigError when training would see a question of a validation, or when
+    two validation questions have the same id.
+    """
+    train, template = task.questions(settings, "train"), task.questions(settings, "val")
+    count = settings.data.natural_questions
+    natural = sorted(task.natural_questions(settings.lang) if count else (), key=lambda q: q.task_type or "")
+    shared = {q.question for q in train} & {q.question for q in (*template, *natural)}
+    if shared:
+        raise ConfigError(
+            f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
+            hint="validate on questions that training never sees",
+        )
+    sets = {
+        TEMPLATE: evenly_spaced(template, settings.data.val_questions),
+        NATURAL: evenly_spaced(natural, count) if natural else [],
+    }
+    ids = Counter(q.id for questions in sets.values() for q in questions)
+    if twice := [key for key, times in ids.items() if times > 1]:
+        raise ConfigError(
+            f"{len(twice)} ids of validation questions are also those of the natural benchmark, such as {twice[0]!r}",
+            hint="give them other ids, or set data.natural_questions=0 where they are the benchmark itself",
+        )
+    return train, {name: questions for name, questions in sets.items() if questions}
