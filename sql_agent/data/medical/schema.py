@@ -1,4 +1,4 @@
-"""The two medical tables: their columns, which of them a database must have, and how to create them."""
+"""Define the two medical tables: their columns, those that a database must have, and how to create them."""
 
 from __future__ import annotations
 
