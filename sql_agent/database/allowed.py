@@ -1,4 +1,4 @@
-"""What a statement may be made of: the functions and the kinds of syntax that are known to be harmless."""
+"""List the functions and the kinds of syntax that a statement may contain."""
 
 from __future__ import annotations
 

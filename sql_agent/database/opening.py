@@ -8,7 +8,7 @@ from pathlib import Path
 from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError
 
-# No function can be interrupted halfway, so no value may grow to where one call takes long (0.02 s at this size).
+# One call of a function cannot be interrupted, so values are bounded: a call takes 0.02 s at this size.
 MAX_VALUE_BYTES = 100_000
 
 _SQLITE_LIMITS = {
@@ -26,7 +26,7 @@ _SQLITE_LIMITS = {
 
 
 def read_only_connection(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; it may be used from any thread, one at a time. Raises sqlite3.Error."""
+    """Open a connection that cannot write, for use from any thread, one at a time. Raises sqlite3.Error."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     try:
@@ -34,7 +34,7 @@ def read_only_connection(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema=OFF")
         for limit, value in _SQLITE_LIMITS.items():
             connection.setlimit(limit, value)
-        # Imported files are not always clean UTF-8: one bad byte should not cost a whole answer.
+        # Imported files are not always valid UTF-8, and one wrong byte should not make a whole query fail.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     except BaseException:
         connection.close()
@@ -43,11 +43,11 @@ def read_only_connection(path: Path) -> sqlite3.Connection:
 
 
 def read_schema(path: Path, required: RequiredSchema) -> Schema:
-    """Return what the database at `path` has. Raises DatabaseFileError when it lacks something of `required`."""
+    """Read the schema of the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
     if not path.exists():
         raise DatabaseFileError(f"no database at {path}", hint=required.hint)
     if not path.is_file():
-        raise DatabaseFileError(f"{path} is not a file", hint="name the database file itself")
+        raise DatabaseFileError(f"{path} is not a file", hint="give the path of the database file itself")
     if path.stat().st_size == 0:
         raise DatabaseFileError(f"the database {path} is an empty file", hint=required.hint)
     try:

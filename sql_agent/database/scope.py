@@ -1,4 +1,4 @@
-"""Which table every name in a statement stands for, and whether the answer comes from the tables of the schema."""
+"""Resolve the names in a statement to tables, and find out whether its rows come from tables of the schema."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sql_agent.database.allowed import AGGREGATES, WINDOW_FUNCTIONS
 from sql_agent.database.schema import ROWID_NAMES, Schema, fold
 from sql_agent.errors import QueryError
 
-# SQLite copies a WITH query or subquery into every place that uses it, and a column's expression likewise, before
-# it can be interrupted: a few doublings would ask for gigabytes. These bound the statement after copying.
+# Before SQLite can be interrupted, it copies a WITH query or subquery, and likewise a column's expression, into every
+# place that uses it, and a few doublings take gigabytes. These bound the statement after copying.
 MAX_PARTS = 40
 MAX_SIZE = 4_000
 MAX_COLUMNS = 200
@@ -21,7 +21,7 @@ MAX_COLUMNS = 200
 
 @dataclass(frozen=True)
 class Output:
-    """One column: whether it comes from a table of the schema, and how many terms its expression has."""
+    """Describes an output column: whether it comes from a table of the schema, and how many terms it has."""
 
     name: str
     from_tables: bool
@@ -30,7 +30,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Relation:
-    """What stands in a FROM clause; `parts` counts the tables and SELECTs it is made of, copies included."""
+    """Describes an item of a FROM clause; `parts` counts its tables and SELECTs, copies included."""
 
     columns: tuple[Output, ...]
     table_rows: bool
@@ -43,7 +43,7 @@ class Relation:
 
 @dataclass
 class Use:
-    """What an expression draws on, added up over its terms."""
+    """Sums up over an expression's terms what they use."""
 
     from_tables: bool = False
     size: int = 0
@@ -63,7 +63,7 @@ class Scopes:
         self.ctes: set[str] = set()
 
     def resolve(self, query: exp.Expr) -> Relation:
-        """The relation that the whole statement returns. Raises QueryError for a table that may not be read."""
+        """Return the relation that the statement gives. Raises QueryError for a table that may not be read."""
         return self._query(query, {}, ())
 
     def _query(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
@@ -75,7 +75,7 @@ class Scopes:
         return self._select(query, visible, outer)
 
     def _with(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Names:
-        """The WITH queries that `query` can see, its own included."""
+        """Return the WITH queries that `query` can use, its own included."""
         clause = query.args.get("with_")
         if clause is None:
             return ctes
@@ -128,7 +128,7 @@ class Scopes:
         return _bounded(tuple(columns), total, table_rows=rows)
 
     def _clauses(self, query: exp.Expr, ctes: Names, scopes: tuple[Names, ...], total: Use) -> None:
-        """Resolve what stands outside the output columns, and add it to `total`."""
+        """Resolve the clauses other than the output columns, and add them to `total`."""
         for key, value in query.args.items():
             if key in {"with_", "from_", "this", "expression", "expressions"}:
                 continue
@@ -142,7 +142,7 @@ class Scopes:
     def _relation(
         self, node: exp.Expr, ctes: Names, outer: tuple[Names, ...], *, taken: int = 0
     ) -> dict[str, Relation]:
-        """The named relations that one item of a FROM clause brings; unnamed ones get a number."""
+        """Return the relations of one item of a FROM clause by name; unnamed ones get a number."""
         found: dict[str, Relation] = {}
         if isinstance(node, exp.Table):
             found[fold(node.alias_or_name)] = self._table(node, ctes)
@@ -238,7 +238,7 @@ def _merged(relations: Iterable[Relation]) -> Relation:
 
 
 def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
-    """The relation under the column names of `WITH name(a, b) AS`, if there are any."""
+    """Rename the columns of `relation` as `WITH name(a, b) AS` says, if it names any."""
     names = [fold(column.name) for column in cte.args["alias"].args.get("columns") or ()]
     if not names:
         return relation
@@ -247,13 +247,13 @@ def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
 
 
 def _starred(output: exp.Expr, sources: Names) -> list[Output]:
-    """The columns that `*` or `t.*` stands for."""
+    """Return the columns that `*` or `t.*` stands for."""
     table = fold(output.table) if isinstance(output, exp.Column) else ""
     return [column for name, source in sources.items() if not table or name == table for column in source.columns]
 
 
 def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> tuple[bool, int]:
-    """Whether a column comes from a table, and the size of what it stands for, from the innermost scope that has it."""
+    """Return whether a column comes from a table, and its number of terms, in the innermost scope that has it."""
     table, name = fold(column.table), fold(column.name)
     for sources in scopes:
         named = [source for source_name, source in sources.items() if not table or table == source_name]
@@ -266,6 +266,6 @@ def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> tuple[bool, int]:
 
 
 def _counts_rows(function: exp.Anonymous, sources: Names) -> bool:
-    """Whether an aggregate or window function runs over rows of a table (max(1, 2) has no rows)."""
+    """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
     scalar = fold(function.name) in {"max", "min"} and len(function.expressions) > 1
     return not scalar and any(source.table_rows for source in sources.values())

@@ -1,4 +1,4 @@
-"""Cuts rows to what a model can read, and turns cells into what JSON can carry."""
+"""Cut rows to the limits of what a model reads, and convert cells to values that JSON has."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fit(rows: Iterable[tuple[object, ...]], limits: QueryLimits) -> tuple[tuple[
 
 
 def column_name(name: str) -> str:
-    """The name of an output column; SQLite names an expression after its whole text, which is cut."""
+    """Cut the name of an output column, because SQLite names an expression after its whole text."""
     return name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + CUT
 
 

@@ -1,4 +1,4 @@
-"""Interrupts statements whose time is up, from a thread of its own."""
+"""Interrupt statements that exceed their deadline, from a separate thread."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RETRY_S = 0.02
 
 
 class Watchdog:
-    """Gives each statement the same number of seconds.
+    """Interrupts each statement after `deadline_s` seconds.
 
-    SQLite's progress handler would need Python's lock thousands of times a scan, which makes a 10 ms query take
-    seconds beside a busy thread. The thread here sleeps until the first deadline and ends when nothing runs.
+    SQLite's progress handler would take Python's lock thousands of times a scan, which makes a 10 ms query take
+    seconds while another thread is busy. The thread here sleeps until the first deadline and ends when nothing runs.
     """
 
     def __init__(self, deadline_s: float) -> None:
