@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.parser import NOT_ADVICE
 
 # Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
 COMMANDS = {
@@ -20,13 +21,13 @@ COMMANDS = {
     "check": "check this installation, one line a check, with the fix",
 }
 
-_EPILOG = """\
+_EPILOG = f"""\
 Start here:
   sql-agent check                        is everything installed?
   sql-agent train --ci-fast              one real training step; makes the sample data itself
   sql-agent ask "What treats hypothyroidism?"
 
-`sql-agent COMMAND --help` explains a command. For research on retrieval, not medical advice."""
+`sql-agent COMMAND --help` explains a command. {NOT_ADVICE}"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
