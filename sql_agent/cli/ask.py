@@ -66,6 +66,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "question's own language")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
+    parser.add_argument(
+        "--mapping", type=Path, metavar="TOML", help="names the columns of --file; default: data.mapping"
+    )
     source.add_argument("--run", type=Path, metavar="FOLDER",
                         help="ask a run's models, before and after training, with the run's settings; without a "
                         "question the validation question that gained most")  # fmt: skip
@@ -80,6 +83,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("-n chooses questions from a file; leave it out beside a question of your own or --run")
     if arguments.file and arguments.questions:
         parser.error("--file names the questions to ask; leave it out beside a question of your own")
+    if arguments.mapping and not arguments.file:
+        parser.error("--mapping names the columns of --file; give both")
     return arguments
 
 
@@ -105,7 +110,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
     questions = own_questions(arguments.questions, settings) or evenly_spaced(
-        _from_file(arguments.file, task, settings), arguments.count or _QUESTIONS
+        _from_file(arguments, task, settings), arguments.count or _QUESTIONS
     )
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
     rewards = _ask(questions, titles, settings, remote, ui)
@@ -114,10 +119,11 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     return settings
 
 
-def _from_file(path: Path | None, task: Task, settings: Settings) -> list[Question]:
-    if path is None:
+def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) -> list[Question]:
+    if arguments.file is None:
         return task.questions(settings, "val")
-    return load_questions(path, ColumnMapping.load(settings.data.mapping) if settings.data.mapping else None)
+    mapping = arguments.mapping or settings.data.mapping
+    return load_questions(arguments.file, ColumnMapping.load(mapping) if mapping else None)
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:

@@ -14,7 +14,9 @@ from sql_agent.cli.exit_codes import print_error
 from sql_agent.cli.judge_tables import show_agreement, show_robustness
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.judge_examples import read_example
+from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.database import open_database
@@ -89,6 +91,9 @@ def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
                           help="parquet or JSONL with gold SQL; may be repeated (default: the sample's)")  # fmt: skip
     evaluate.add_argument("--db", type=Path, action="append", metavar="FILE",
                           help="the SQLite file that the questions are about, one for each --questions")  # fmt: skip
+    evaluate.add_argument(
+        "--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions"
+    )
     evaluate.add_argument("-n", type=positive, metavar="N", help="questions, evenly from each task type "
                           f"(default: all; {_QUESTIONS_ONLINE} for a judge that is asked over a network)")  # fmt: skip
     evaluate.add_argument("--labels", metavar="FILE", help="labelled answers, JSONL, or: labels, heldout")
@@ -108,10 +113,10 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     judge = task.judge(settings, alone=True)
     ui = Ui()
     labelled = arguments.labels is not None or arguments.attacks is not None
-    if labelled and (arguments.questions or arguments.db or arguments.n):
+    if labelled and (arguments.questions or arguments.db or arguments.mapping or arguments.n):
         raise ConfigError(
             "--labels and --attacks bring their own questions",
-            hint="leave out --questions, --db and -n",
+            hint="leave out --questions, --db, --mapping and -n",
         )
     found: Evaluation | Robustness
     if labelled:
@@ -133,9 +138,11 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui) -> Robustness:
     sources = _sources(arguments, settings, task, ui)
     number = arguments.n or (_QUESTIONS_ONLINE if reads_prose(judge) else None)
-    questions = [(question, path) for file, path in sources for question in load_questions(file)]
+    mapping_file = arguments.mapping or settings.data.mapping
+    mapping = ColumnMapping.load(mapping_file) if mapping_file and arguments.questions else None
+    questions = [(question, path) for file, path in sources for question in load_questions(file, mapping)]
     chosen = questions if number is None else sample_evenly(questions, number)
-    examples = _read_all(chosen, settings, task, ui)
+    examples = _read_all(chosen, settings, task, ui, extractive=judge.name == "facts")
     answers = generate(examples, refusals(question for question, _ in questions))
     folder = new_folder(arguments.out, settings.runs_dir, judge.name)
     with ui.progress(f"Grading with {escape(judge.name)}", len(answers)) as on_done:
@@ -181,8 +188,9 @@ def _on_labels(arguments: argparse.Namespace, settings: Settings, judge: Judge, 
 
 def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Path]]:
     """Return the question files, each with its database: those of the command line, else the task's test questions."""
-    if arguments.db and not arguments.questions:
-        raise ConfigError("--db without --questions", hint="give the file of questions about it with --questions")
+    for flag, given in (("--db", arguments.db), ("--mapping", arguments.mapping)):
+        if given and not arguments.questions:
+            raise ConfigError(f"{flag} without --questions", hint="give the file of questions with --questions")
     if not arguments.questions:
         task.prepare(settings, ui.say)
     databases = arguments.db or [task.database_path(settings)]
@@ -194,13 +202,16 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
     return list(zip(files, databases, strict=True))
 
 
-def _read_all(questions: Sequence[tuple[Question, Path]], settings: Settings, task: Task, ui: Ui) -> list[Example]:
-    """Query for all `questions`, each in its database."""
+def _read_all(
+    questions: Sequence[tuple[Question, Path]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
+) -> list[Example]:
+    """Query for all `questions`, each in its database; `extractive` replaces references of prose by their evidence."""
     examples: list[Example] = []
     with ui.progress("Running the gold SQL", len(questions)) as on_done:
         for path in dict.fromkeys(path for _, path in questions):
             with open_database(path, task.schema, settings.database_limits()) as database:
-                for question in (question for question, of in questions if of == path):
+                of_database = [question for question, of in questions if of == path]
+                for question in with_extractive_answers(of_database, database) if extractive else of_database:
                     examples.append(read_example(question, database))
                     on_done(len(examples))
     return examples

@@ -15,11 +15,10 @@ from sql_agent.database import SqliteDatabase
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
-from sql_agent.reward.judges.facts import reference_facts
 from sql_agent.reward.judges.items import Reader, Words, is_prose
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
-Form = Literal["facts", "number", "refusal", "prose"]
+Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
 ENOUGH = 0.9  # a reference that nobody can match, or SQL for another database, makes training aim at nothing
 _AT_LEAST = 8  # questions, however slow the database is
@@ -62,7 +61,7 @@ def check_questions(
 
     After `seconds` no other question is begun, so that fewer may come back. `on_done` is called with their number.
     """
-    readers = {lang: Reader(lang, of_lang) for lang, of_lang in words.items()}
+    readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
     deadline = None if seconds is None else time.monotonic() + seconds
 
     async def check_all() -> list[CheckedQuestion]:
@@ -83,12 +82,8 @@ def reference_form(question: Question, reader: Reader) -> Form:
         return "refusal"
     if is_prose(question.answer, question.lang):
         return "prose"
-    try:
-        facts = reference_facts(question, reader)
-    except JudgeError:
-        return "facts"
-    is_number = len(facts) == 1 and len(facts[0][1]) == 1 and reader.number(facts[0][1][0]) is not None
-    return "number" if is_number else "facts"
+    conclusion = reader.conclusion(question.answer, question.question)
+    return "facts" if conclusion is None else "yes or no" if conclusion.isalpha() else "number"
 
 
 def quotes_that_stand(evidence: Iterable[Evidence], database: SqliteDatabase) -> int:

@@ -1,4 +1,4 @@
-"""The reward of a rollout: a rule for having queried, and a judge for having answered."""
+"""Reward a rollout: by a rule for having queried, and by a judge for having answered."""
 
 from sql_agent.reward.hybrid import score
 from sql_agent.reward.judges.base import GroupJudge, Judge, JudgeCase, Verdict

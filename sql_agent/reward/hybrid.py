@@ -1,4 +1,4 @@
-"""The whole reward of one rollout: rule plus judge."""
+"""Add up the reward of one rollout: rule plus judge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def score(
 
 
 def reward_parts(rule: float, verdict: Verdict, judge_name: str) -> RewardParts:
-    """The reward made of the rule's part and a verdict."""
+    """Return the reward made of the rule's part and a verdict."""
     return RewardParts(
         rule=rule,
         judge=verdict.score,

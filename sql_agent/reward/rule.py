@@ -1,4 +1,4 @@
-"""The rule part of the reward: did the agent get rows out of the database at all?"""
+"""Reward queries by a rule: did the agent get rows out of the database at all?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RULE_REWARD = 0.1
 
 
 def returned_rows(call: QueryCall) -> bool:
-    """Whether `call` succeeded and brought back at least one row of a table of the schema."""
+    """Return whether `call` succeeded and brought back at least one row of a table of the schema."""
     return call.answer.status == "ok" and call.answer.count > 0 and call.answer.from_tables
 
 

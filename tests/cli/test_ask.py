@@ -164,6 +164,17 @@ def test_a_graded_answer_says_in_words_what_it_lost(
         assert words in unwrapped(output)
 
 
+def test_a_file_with_other_names_of_columns_is_read_by_its_mapping(
+    server: Server, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions, mapping = tmp_path / "mine.jsonl", tmp_path / "mine.toml"
+    questions.write_text('{"key": 1, "question": "Which form has Drug 4?", "said": "tablet"}', encoding="utf-8")
+    mapping.write_text('id = "key"\nanswer = "said"\n', encoding="utf-8")
+    server.script = [tool_call(FORM_SQL), "tablet"]
+    assert main([f"--file={questions}", f"--mapping={mapping}", database]) == 0
+    assert "Reference tablet Reward 1.100 of 1.1" in unwrapped(capsys.readouterr().out)
+
+
 def test_a_model_that_cannot_be_reached_is_a_failure_with_its_cause(server: Server, database: str) -> None:
     server.script = [500]
     result = ask_for_real("Which forms are there?", database)
@@ -227,6 +238,7 @@ def test_what_has_an_equals_sign_and_no_space_is_a_setting_and_all_else_a_questi
         (["Why?", "--file=x"], "leave it out beside a question of your own"),
         (["-n", "none"], "'none' is not a whole number from 1"),
         (["--run=runs/x", "--file=x"], "not allowed with"),
+        (["--mapping=x"], "give both"),
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(

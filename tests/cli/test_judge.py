@@ -120,6 +120,23 @@ def test_questions_about_another_database_are_named(
     assert "question '1' has no sql" in capsys.readouterr().err
 
 
+def test_prose_under_other_names_is_measured_by_what_its_gold_sql_returns(sample: list[str], tmp_path: Path) -> None:
+    row = {
+        "key": 1,
+        "text": "Which category does Budesonide have?",
+        "reference": "Budesonide is a **glucocorticoid; inhaled corticosteroid** in this database.",
+        "gold": "SELECT cate_name FROM drugs_info WHERE med_name = 'Budesonide'",
+    }
+    questions, mapping = tmp_path / "mine.jsonl", tmp_path / "mine.toml"
+    questions.write_text(json.dumps(row), encoding="utf-8")
+    mapping.write_text('id = "key"\nquestion = "text"\nanswer = "reference"\nsql = "gold"\n', encoding="utf-8")
+    arguments = ["--questions", str(questions), *sample[2:], "--mapping", str(mapping), "--out", str(tmp_path / "out")]
+    assert main(["evaluate", *arguments]) == 0
+    results = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))["results"]
+    means = {result["name"]: result["total"]["mean"] for result in results}
+    assert (means["as_it_is"], means["another_order"], means["negated"], means["danger_appended"]) == (1, 1, 0, 0)
+
+
 def labels_file(tmp_path: Path, cases: list[LabelledCase]) -> str:
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(f"{case.model_dump_json()}\n" for case in cases), encoding="utf-8")

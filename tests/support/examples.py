@@ -11,17 +11,17 @@ REFUSAL: dict[Lang, str] = {"en": "The database does not hold this information."
 _SEPARATOR: dict[Lang, str] = {"en": "; ", "zh": "；"}
 
 
-def example(id_: str, facts: Sequence[str], lang: Lang = "en") -> Example:
-    """A question whose answer is `facts`, which stand in one cell of one row."""
+def example(id_: str, facts: Sequence[str], lang: Lang = "en", enough: int | None = None) -> Example:
+    """A question whose answer is `facts`, which stand in one cell of one row; `enough` of them are a full answer."""
     answer = _SEPARATOR[lang].join(facts)
-    return _example(id_, answer, lang, answer, "drug_field")
+    return _example(id_, answer, lang, answer, "drug_field", enough)
 
 
 def unanswerable(id_: str, lang: Lang = "en") -> Example:
     return _example(id_, REFUSAL[lang], lang, None, "unanswerable")
 
 
-def _example(id_: str, answer: str, lang: Lang, cell: str | None, task_type: str) -> Example:
+def _example(id_: str, answer: str, lang: Lang, cell: str | None, task_type: str, enough: int | None = None) -> Example:
     question = Question(
         id=id_,
         question=f"What is stored about {id_}?" if lang == "en" else f"{id_}记录了什么？",
@@ -29,6 +29,7 @@ def _example(id_: str, answer: str, lang: Lang, cell: str | None, task_type: str
         lang=lang,
         sql=f"SELECT storage FROM drugs_info WHERE med_name = '{id_}'",
         task_type=task_type,
+        enough=enough,
     )
     return Example(question, _reading((cell,)), _reading((7, id_, cell)), _reading((7, id_, cell), (8, "other", "x")))
 

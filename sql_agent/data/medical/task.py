@@ -31,7 +31,7 @@ def refusals(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """Return the share of answers that are the sentence by which the prompt has the model say that it found nothing."""
     if not records:
         return {}
-    readers = {lang: Reader(lang, words) for lang, words in WORDS.items()}
+    readers = {lang: Reader(words) for lang, words in WORDS.items()}
     return {"agent/refused": fmean(readers[r.question.lang].is_refusal(r.answer) for r in records)}
 
 

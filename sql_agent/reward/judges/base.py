@@ -1,4 +1,4 @@
-"""What a judge is: it takes one case and gives a verdict, or raises JudgeError."""
+"""Define a judge: it takes one case and gives a verdict, or raises JudgeError."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class GroupJudge(Judge, Protocol):
         ...
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
-        """One verdict for each case, in order, given what `grade` made of each by itself.
+        """Return one verdict for each case, in order, given what `grade` made of each by itself.
 
         Raises JudgeError when the cases could not be compared.
         """

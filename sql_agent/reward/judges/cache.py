@@ -1,4 +1,4 @@
-"""Never pay twice for the same grading: neither later, nor for two at the same time."""
+"""Cache verdicts, so that the same grading is never paid twice: neither later, nor for two at the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CachedJudge(JudgeWrapper):
         self._under_way: dict[tuple[asyncio.AbstractEventLoop, str], _Grading] = {}
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """The kept verdict, its usage one cache hit; else the judge's. Raises JudgeError as the judge does."""
+        """Return the kept verdict, its usage one cache hit; else the judge's. Raises JudgeError as the judge does."""
         key = asyncio.get_running_loop(), self._key(case)
         grading = self._under_way.get(key)
         if grading is None:

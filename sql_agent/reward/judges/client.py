@@ -83,7 +83,7 @@ class JudgeClient:
     async def ask(
         self, prompt: str, schema: dict[str, Any], parse: Callable[[str], T | None], *, repair: str
     ) -> tuple[T, Usage]:
-        """What `parse` makes of a reply, and all that was spent. `parse` gives None for a reply that is unusable.
+        """Return what `parse` makes of a reply, and all that was spent. `parse` gives None for an unusable reply.
 
         No request that was answered is sent again as it was: an unusable reply is shown to the model with `repair`,
         and after one that was cut off the limit of tokens is doubled, twice at most. Raises JudgeRefusedError at once,
@@ -179,7 +179,7 @@ class JudgeClient:
 
 
 def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
-    """Temperature and limit of tokens as the model takes them.
+    """Return temperature and limit of tokens as the model takes them.
 
     By name, because litellm 1.83.0 lists temperature among the parameters of o3 and gpt-5 and then refuses any value
     but 1, and because it knows no model that is newer than itself.
@@ -192,7 +192,7 @@ def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
 
 
 def _reply(response: Any) -> _Reply:
-    """What a response says. Without any choice it is an empty text, which is no usable reply."""
+    """Return what a response says. Without any choice it is an empty text, which is no usable reply."""
     if not response.choices:
         return _Reply("", "", "", _usage(response))
     choice = response.choices[0]
@@ -213,12 +213,12 @@ def _is_passing(error: OpenAIError) -> bool:
 
 
 def _is_filtered(error: OpenAIError) -> bool:
-    """Whether a content filter stopped the prompt: by its words, since litellm loses the code of the error."""
+    """Return whether a content filter stopped the prompt: by its words, since litellm loses the error's code."""
     return getattr(error, "status_code", None) == 400 and _FILTERED.search(str(error)) is not None
 
 
 def _asked_to_wait(error: OpenAIError) -> float | None:
-    """The seconds of a Retry-After header; None without one, or with a date in it."""
+    """Return the seconds of a Retry-After header; None without one, or with a date in it."""
     headers = getattr(error, "litellm_response_headers", None) or {}
     try:
         seconds = float(headers["retry-after"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 
 import cn2an
@@ -33,12 +32,14 @@ class Words(Record):
     """What a task's TOML file says of the words of one language.
 
     `refusals` say that the database lacks an answer, `counters` may follow a number without changing it ("3 rows"),
-    `kinds` are groups of words for what can be counted, `same` are groups of items that mean the same.
+    `kinds` are groups of words for what can be counted, `yes_no` the two answers to a question of whether something
+    is so, `same` are groups of items that mean the same.
     """
 
     refusals: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
     kinds: tuple[tuple[str, ...], ...] = ()
+    yes_no: tuple[str, ...] = ()
     same: tuple[tuple[str, ...], ...] = ()
 
 
@@ -46,7 +47,6 @@ class Words(Record):
 class Reader:
     """Reads texts of one language with the words of a task."""
 
-    lang: Lang
     words: Words
 
     def items(self, text: str) -> list[str]:
@@ -54,26 +54,27 @@ class Reader:
         return [self._same.get(item, item) for item in split(text)]
 
     def is_refusal(self, text: str) -> bool:
-        """Whether `text` is one of the refusal sentences and nothing else."""
-        return normalise(text) in {normalise(refusal) for refusal in self.words.refusals}
+        """Return whether `text` is one of the refusal sentences and nothing else."""
+        return normalise(text) in map(normalise, self.words.refusals)
 
-    def number(self, item: str) -> Decimal | None:
-        """Return the number that `item` is, in digits or words, perhaps with a counter behind it; else None."""
-        text = self._counter.sub("", item).strip()
-        if re.fullmatch(r"-?\d+(?:,\d{3})*(?:\.\d+)?", text):
-            return Decimal(text.replace(",", ""))
+    def conclusion(self, text: str, question: str) -> str | None:
+        """Return the number that `text` says, in digits, or its yes or no, as no cell needs to hold these; else None.
+
+        A number that counts another kind of thing than `question` asks for is none.
+        """
+        items = self.items(text)
+        if len(items) != 1:
+            return None
+        item = items[0]
+        if item in self.words.yes_no:
+            return item
+        asked, counted = ({k for k in self.words.kinds if any(w in s for w in k)} for s in (normalise(question), item))
+        bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
         try:
-            return Decimal(str(cn2an.cn2an(text, "smart") if self.lang == "zh" else text2num(text, "en")))
+            number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
         except ValueError:
             return None
-
-    def counts_the_asked_kind(self, item: str, question: str) -> bool:
-        """Whether `item` names no kind of thing, or one that `question` names too, or the question names none."""
-        asked, counted = (
-            {kind for kind in self.words.kinds if any(word in text for word in kind)}
-            for text in (normalise(question), item)
-        )
-        return not asked or not counted or bool(asked & counted)
+        return None if asked and counted and not asked & counted else f"{number:.15g}"
 
     @cached_property
     def _same(self) -> dict[str, str]:
@@ -82,7 +83,7 @@ class Reader:
 
     @cached_property
     def _counter(self) -> re.Pattern[str]:
-        counters = sorted((normalise(counter) for counter in self.words.counters), key=len, reverse=True)
+        counters = sorted(map(normalise, self.words.counters), key=len, reverse=True)
         return re.compile(f"(?:{'|'.join(map(re.escape, counters))})$")
 
 
@@ -108,6 +109,6 @@ def split(text: str) -> list[str]:
 
 
 def is_prose(reference: str, lang: Lang) -> bool:
-    """Whether a reference answer is running text, with Markdown or sentences, and not a list of facts."""
+    """Return whether a reference answer is running text, with Markdown or sentences, and not a list of facts."""
     text = reference.strip()
     return bool(_PROSE.search(text)) or (text.endswith((".", "。")) and len(text) > _LONG[lang])

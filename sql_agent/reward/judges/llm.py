@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
-from sql_agent.reward.judges.prompt_template import prompt_text, quoted, render
+from sql_agent.reward.judges.prompt_template import prompt_text, quoted, reference_text, render
 from sql_agent.reward.judges.reply import read_reply
 from sql_agent.reward.judges.rows import quotes_of, rows_text
 from sql_agent.reward.judges.rubric import Rubric
@@ -17,7 +17,7 @@ from sql_agent.schemas import Question
 
 REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
 
-_VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
+_VERSION = 4  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
 
@@ -59,19 +59,19 @@ class LlmJudge:
         return Verdict(score=score, criteria=criteria, reason=reason, usage=usage)
 
     def rubric_for(self, question: Question) -> Rubric:
-        """The rubric that answers to `question` are graded by."""
+        """Return the rubric that answers to `question` are graded by."""
         refused = question.task_type == "unanswerable" or _bare(question.answer) in self._refusals
         return self._refusal_rubric if refused else self._rubric
 
     def prompt(self, case: JudgeCase) -> str:
-        """What the model is shown. Markdown is gone from the answer, so that headers and bullets earn nothing."""
+        """Return what the model is shown, the answer without Markdown, so that headers and bullets earn nothing."""
         question, rubric = case.question, self.rubric_for(case.question)
         example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in rubric.criterion}
         values = {
             "criteria": rubric.as_text(question.lang),
             "form": json.dumps(example, ensure_ascii=False),
             "question": quoted(question.question),
-            "reference": quoted(question.answer),
+            "reference": reference_text(question),
             "rows": rows_text(case.calls, quotes_of(question), max_chars=_MAX_ROWS_CHARS),
             "answer": plain_text(case.answer),
         }
@@ -79,7 +79,7 @@ class LlmJudge:
 
 
 def parse_grades(text: str, rubric: Rubric) -> Grades | None:
-    """The grades in a reply, perhaps with text around the JSON object; None when they are not all there."""
+    """Return the grades in a reply, perhaps with text around the JSON object; None when they are not all there."""
     reply = read_reply(text, rubric.reply_model)
     return None if reply is None else reply.model_dump()
 

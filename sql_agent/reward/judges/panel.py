@@ -1,4 +1,4 @@
-"""Several judges as one: a single judge's weakness is what training finds first."""
+"""Combine several judges, because a single judge's weakness is what training finds first."""
 
 from __future__ import annotations
 

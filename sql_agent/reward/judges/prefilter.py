@@ -1,4 +1,4 @@
-"""Answers that no judge needs to see: they earn 0 before any call."""
+"""Score 0 before any call what no judge needs to see."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TO_THE_JUDGE = re.compile(
 
 
 def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
-    """Why `case` earns nothing whatever a judge may say; None when it has to be judged."""
+    """Return why `case` earns nothing whatever a judge may say; None when it has to be judged."""
     answer = case.answer
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (
@@ -43,12 +43,12 @@ def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
 
 
 def is_raw(answer: str) -> bool:
-    """Whether the answer is JSON, a tuple of rows, a tool call or SQL."""
+    """Return whether the answer is JSON, a tuple of rows, a tool call or SQL."""
     return _RAW.search(answer) is not None
 
 
 def addresses_the_judge(case: JudgeCase) -> bool:
-    """Whether the answer wants to move its grader, in words that neither question, reference nor rows hold."""
+    """Return whether the answer speaks to its grader, in words that neither question, reference nor rows hold."""
     sources = [case.question.question, case.question.answer]
     sources += [str(cell) for call in case.calls for row in call.answer.records for cell in row]
     allowed = normalise(" ".join(sources))
@@ -56,20 +56,23 @@ def addresses_the_judge(case: JudgeCase) -> bool:
 
 
 def _needs_a_query(case: JudgeCase) -> bool:
-    """Questions of the generator do; a user's own question does when it says how it is looked up."""
+    """Return whether an answer without a query earns nothing.
+
+    A user's own question needs a query only when it says how it is looked up; one of the generator always does.
+    """
     question = case.question
     return question.sql is not None or question.task_type is not None or bool(question.evidence)
 
 
 class PrefilteredJudge(JudgeWrapper):
-    """A judge behind the gates: what they stop scores 0 without a call, with the prefilter as the reason."""
+    """A judge behind the prefilter: what that stops scores 0 without a call, with the reason."""
 
     def __init__(self, judge: Judge, *, max_chars: int) -> None:
         super().__init__(judge)
         self._max_chars = max_chars
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """The judge's verdict, or 0 for what a prefilter stops. Raises JudgeError as the judge does."""
+        """Return the judge's verdict, or 0 for what the prefilter stops. Raises JudgeError as the judge does."""
         stopped = prefilter(case, max_chars=self._max_chars)
         if stopped is None:
             verdict = await self._judge.grade(case)

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Mapping
 from importlib.resources import files
 
-from sql_agent.schemas import Lang
+from sql_agent.schemas import Lang, Question
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -36,6 +36,17 @@ def render(template: str, values: Mapping[str, str]) -> str:
 def quoted(text: str) -> str:
     """Return `text` as a JSON string on one line."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def reference_text(question: Question) -> str:
+    """Return the reference answer as a JSON string, with a note where some of its facts are enough."""
+    if question.enough is None:
+        return quoted(question.answer)
+    notes = {
+        "en": f" (any {question.enough} of these facts are a full answer)",
+        "zh": f"（其中任意{question.enough}项即为完整答案）",
+    }
+    return quoted(question.answer) + notes[question.lang]
 
 
 def prompt_text(name: str, lang: Lang) -> str:

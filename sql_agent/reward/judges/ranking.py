@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prefilter import prefilter
-from sql_agent.reward.judges.prompt_template import prompt_text, quoted, render
+from sql_agent.reward.judges.prompt_template import prompt_text, quoted, reference_text, render
 from sql_agent.reward.judges.reply import read_reply
 from sql_agent.reward.judges.rows import quotes_of, rows_text
 from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Usage
 
-_VERSION = 2  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
+_VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
 _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
@@ -74,7 +74,7 @@ class RankingJudge:
         return await self._absolute.grade(case)
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
-        """Scores of the answers to one question, relative to each other, in order; `own` are those of `grade`.
+        """Return scores of the answers to one question, relative to each other; `own` are those of `grade`.
 
         What the prefilter stops keeps its 0 and is not shown. Equal answers with equal rows are shown once and score
         the same; with fewer than two different ones there is nothing to rank, and each keeps its own score. The usage,
@@ -99,9 +99,9 @@ class RankingJudge:
         return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
 
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
-        """What the model is shown: the answers as 1, 2, …, each in a fence of its own with the rows it stands on."""
+        """Return what the model is shown: the answers as 1, 2, …, each in a fence of its own with its rows."""
         question = shown[0].question
-        values = {"question": quoted(question.question), "reference": quoted(question.answer)}
+        values = {"question": quoted(question.question), "reference": reference_text(question)}
         blocks = []
         for number, case in enumerate(shown, 1):
             values |= {
@@ -120,7 +120,7 @@ class RankingJudge:
 
 
 def parse_ranking(text: str, count: int) -> Ranking | None:
-    """The ranking in a reply; None unless each of 1..`count` is there exactly once."""
+    """Return the ranking in a reply; None unless each of 1..`count` is there exactly once."""
     ranking = read_reply(text, Ranking)
     if ranking is None or sorted(p.answer for p in ranking.ranking) != list(range(1, count + 1)):
         return None
@@ -128,7 +128,7 @@ def parse_ranking(text: str, count: int) -> Ranking | None:
 
 
 def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
-    """One case of each answer with its rows, in an order that does not depend on who came first."""
+    """Return one case of each answer with its rows, in an order that does not depend on who came first."""
     by_key = {_key(case): case for case in cases}
     keys = sorted(by_key)
     random.Random("".join(keys)).shuffle(keys)  # because models favour some places in a list

@@ -21,7 +21,7 @@ class CallLimits(BaseModel):
     tokens_per_minute: float | None = Field(None, gt=0)
 
     def share(self, processes: int) -> CallLimits:
-        """The part of one of `processes` processes. At least one call at once, so with more processes than
+        """Return the part of one of `processes` processes. At least one call at once, so with more processes than
         `concurrency` there can be as many calls as processes."""
         return CallLimits(
             concurrency=max(1, self.concurrency // processes),

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 Form = TypeVar("Form", bound=BaseModel)
 
+_START = re.compile(r'\{\s*"')
+_MOST_STARTS = 1000  # places of a reply that are tried, because each may take a pass over it
+
 
 def read_reply(text: str, form: type[Form]) -> Form | None:
-    """The object of `form` in a reply, with thoughts, notes or code fences around it; None when there is none.
+    """Return the object of `form` in a reply, among thoughts, notes or code fences; None when there is none.
 
     Also None when a reply holds two objects of the form that differ: one of them may be a quotation of the answer that
     is graded, and neither the first nor the last is safe to take.
@@ -27,17 +32,17 @@ def read_reply(text: str, form: type[Form]) -> Form | None:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Every complete JSON object in `text` that does not stand inside another one."""
+    """Yield the complete JSON objects in `text` that stand inside no other one."""
     decoder = json.JSONDecoder(object_pairs_hook=_without_duplicates)
-    position = text.find("{")
-    while position >= 0:
+    end = 0
+    for match in islice(_START.finditer(text), _MOST_STARTS):
+        if match.start() < end:
+            continue
         try:
-            value, end = decoder.raw_decode(text, position)
+            value, end = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
-            end = position + 1
-        else:
-            yield value
-        position = text.find("{", end)
+            continue
+        yield value
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Scale(Record):
         )
 
     def apply(self, score: float) -> float:
-        """The scaled score, 0.0–1.0. Raises DataError when `score` is not within 0.0–1.0."""
+        """Return the scaled score, 0.0–1.0. Raises DataError when `score` is not within 0.0–1.0."""
         right = bisect_right(self.knots, _checked(score), key=lambda knot: knot[0])
         x0, y0 = self.knots[right - 1]
         if right == len(self.knots):
@@ -139,7 +139,7 @@ class ScaledJudge(JudgeWrapper):
 
 
 def _knots(xs: Sequence[float], ys: Sequence[float]) -> list[int]:
-    """At most 101 points of a curve, by index: always the one next that the lines so far miss by the most."""
+    """Return at most 101 points of a curve, by index: always the one next that the lines so far miss most."""
     chosen = [0, len(xs) - 1]
     while len(chosen) < min(MAX_KNOTS, len(xs)):
         missed = np.abs(np.interp(xs, [xs[i] for i in chosen], [ys[i] for i in chosen]) - ys)

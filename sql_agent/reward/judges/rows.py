@@ -19,13 +19,13 @@ _FACT_END = re.compile("[;；]")
 
 
 def quotes_of(question: Question) -> tuple[str, ...]:
-    """What the rows must hold to support the answer: the evidence's quotes, or without any the reference's facts."""
+    """Return what rows must hold to support the answer: the evidence's quotes, else the reference's facts."""
     quotes = [item.quote for item in question.evidence] or _FACT_END.split(question.answer)
     return tuple(quote.strip() for quote in quotes if quote.strip())
 
 
 def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: int) -> str:
-    """The successful queries in order: a line of JSON with statement and columns, then one for each row.
+    """Return the successful queries in order: a line of JSON with statement and columns, then one for each row.
 
     What is longer than `max_chars` is cut, with a mark where something is missing: first the rows without any of
     `quotes`, and in long cells the text around them. JSON, so that a cell cannot look like a line of its own.
@@ -52,7 +52,7 @@ def _short_head(call: QueryCall, max_chars: int) -> str:
 
 
 def _statement(call: QueryCall) -> str:
-    """The statement on one line, without comments."""
+    """Return the statement on one line, without comments."""
     return " ".join(_COMMENT_OR_QUOTED.sub(_keep_quoted, call.sql).split())
 
 
@@ -61,7 +61,7 @@ def _keep_quoted(match: re.Match[str]) -> str:
 
 
 def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
-    """Rows with quotes first, each row at most half of `max_chars`, as many as there is room for."""
+    """Return rows with quotes first, each row at most half of `max_chars`, as many as there is room for."""
     heads = [_short_head(call, max_chars) for call in ran]
     rows = [row for number, call in enumerate(ran) for row in _rows_of(number, call, quotes, max_chars // 2)]
     left = max_chars - _NOTE
@@ -106,7 +106,7 @@ def _holds(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
 
 
 def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) -> str:
-    """The row as JSON in `max_chars`: the text around quotes whole, the other cells with an equal part of the rest."""
+    """Return the row as JSON in `max_chars`: text around quotes whole, other cells an equal part of the rest."""
     if len(_json(record)) <= max_chars:
         return _json(record)
     cells = [_around(cell, quotes) if isinstance(cell, str) else cell for cell in record]
@@ -121,7 +121,7 @@ def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) ->
 
 
 def _around(cell: str, quotes: Sequence[str]) -> str:
-    """A long cell reduced to the text around the quotes that it holds; unchanged without any."""
+    """Reduce a long cell to the text around the quotes that it holds; unchanged without any."""
     found = sorted((cell.index(quote), cell.index(quote) + len(quote)) for quote in quotes if quote in cell)
     if not found:
         return cell

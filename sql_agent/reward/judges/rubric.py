@@ -1,4 +1,4 @@
-"""What a judging model is asked about an answer, and how its levels become one number."""
+"""Define what a judging model is asked about an answer, and how its levels become one number."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Rubric(Record):
         return self
 
     def score(self, levels: Mapping[str, str]) -> tuple[float, dict[str, float]]:
-        """The score in 0.0–1.0 and each criterion's value, for a level name of every criterion.
+        """Return the score in 0.0–1.0 and each criterion's value, for a level name of every criterion.
 
         Sum of weight x value over all criteria, divided by the weights of those that can give points; then not above
         any criterion with `cap`, and within 0.0–1.0.
@@ -79,7 +79,7 @@ class Rubric(Record):
         return max(0.0, min(score, bound)), values
 
     def as_text(self, lang: Lang) -> str:
-        """The criteria with their levels, for the prompt."""
+        """Return the criteria with their levels, for the prompt."""
         lines = []
         for c in self.criterion:
             levels = "; ".join(f"{level.name} = {getattr(level, lang)}" for level in c.levels)

@@ -14,11 +14,11 @@ _LIST_NUMBERS = re.compile(r"[①-⒇]|(?:(?<=^)|(?<=[\s;；,，、:：。]))[(�
 
 
 def normalise(text: str) -> str:
-    """NFKC, lower case, and without Markdown, so that headers and bullets neither help nor hurt."""
+    """Return `text` in NFKC, lower case, and without Markdown, so that headers and bullets do not count."""
     return _MARKDOWN.sub(" ", unicodedata.normalize("NFKC", _LIST_NUMBERS.sub("; ", text)).casefold())
 
 
 def plain_text(text: str) -> str:
-    """`text` without Markdown's marks, words and case untouched."""
+    """Return `text` without Markdown's marks, words and case untouched."""
     without_lines = _LINE_MARKS.sub("", text)
     return re.sub(r"\n{2,}", "\n", _INLINE_MARKS.sub("", without_lines)).strip()

@@ -1,4 +1,4 @@
-"""How far a judge agrees with people. Scores and labels are arrays of equal length with values in 0.0–1.0."""
+"""Measure how far a judge agrees with people. Scores and labels are arrays of equal length, 0.0–1.0."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ RESAMPLES = 1000  # of a bootstrap; the tests take fewer
 
 
 def spearman(scores: Values, labels: Values) -> float:
-    """Rank correlation, ties at their mean rank; nan when either side is constant."""
+    """Return the rank correlation, ties at their mean rank; nan when either side is constant."""
     if np.ptp(scores) == 0 or np.ptp(labels) == 0:
         return float("nan")
     return float(np.corrcoef(_ranks(scores), _ranks(labels))[0, 1])
 
 
 def confusion(scores: Values, labels: Values) -> Values:
-    """How often the judge gave each of five levels (columns) to the answers labelled with each level (rows)."""
+    """Count how often the judge gave each of five levels (columns) to answers labelled with each level (rows)."""
     rows, columns = (np.rint(values * (LEVELS - 1)).astype(int) for values in (labels, scores))
     counts = np.zeros((LEVELS, LEVELS))
     np.add.at(counts, (rows, columns), 1.0)
@@ -30,7 +30,7 @@ def confusion(scores: Values, labels: Values) -> Values:
 
 
 def quadratic_kappa(scores: Values, labels: Values) -> float:
-    """Cohen's kappa over five levels with quadratic weights (Cohen 1968): 1 is agreement, 0 is chance.
+    """Return Cohen's kappa over five levels with quadratic weights (Cohen 1968): 1 is agreement, 0 is chance.
 
     nan when all labels are of one level: whatever the judge says agrees with them as chance would.
     """
@@ -43,7 +43,7 @@ def quadratic_kappa(scores: Values, labels: Values) -> float:
 
 
 def pairwise_accuracy(scores: Values, labels: Values) -> float:
-    """Of all pairs with different labels, the share that the judge orders alike; a tie of scores counts half."""
+    """Return the share of pairs with different labels that the judge orders alike; a tie of scores counts half."""
     right = pairs = 0.0
     for level in np.unique(labels):
         here, below = scores[labels == level], np.sort(scores[labels < level])
@@ -53,7 +53,7 @@ def pairwise_accuracy(scores: Values, labels: Values) -> float:
 
 
 def over_credit(scores: Values, labels: Values) -> float:
-    """By how many points of 100 the judge scores above the labels, in the mean; below 0 it is the stricter one."""
+    """Return by how many points of 100 the judge scores above the labels in the mean; below 0 it is stricter."""
     return float(100 * (scores - labels).mean())
 
 
@@ -75,7 +75,7 @@ class Estimate(Record):
 
 
 def estimate(measure: Callable[[Values, Values], float], scores: Values, labels: Values) -> Estimate:
-    """`measure` over the cases with its interval. No cases, or constant scores or labels, may leave it undefined."""
+    """Return `measure` over the cases with its interval; no cases, or constant values, may leave it undefined."""
     if len(labels) == 0:
         return Estimate(undefined="no answer was graded")
     value = measure(scores, labels)
@@ -92,7 +92,7 @@ def estimate(measure: Callable[[Values, Values], float], scores: Values, labels:
 def interval(
     measure: Callable[[Values, Values], float], scores: Values, labels: Values, *, seed: int = 0
 ) -> tuple[float, float]:
-    """A 95 % percentile bootstrap interval (Efron 1979) of `measure` over the cases."""
+    """Return a 95 % percentile bootstrap interval (Efron 1979) of `measure` over the cases."""
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, len(scores), size=(RESAMPLES, len(scores)))
     values = [measure(scores[index], labels[index]) for index in chosen]
@@ -101,7 +101,7 @@ def interval(
 
 
 def _ranks(values: Values) -> Values:
-    """Ranks from 0, ties at their mean."""
+    """Return ranks from 0, ties at their mean."""
     ordered = np.sort(values)
     before, through = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
     ranks: Values = (before + through - 1) / 2

@@ -1,4 +1,4 @@
-"""Answers with a human's label, to see whether a judge can be trusted."""
+"""Read answers with a human's label, to see whether a judge can be trusted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LabelledCase(Record):
 
 
 def shipped(name: str) -> list[LabelledCase]:
-    """Our own set, "labels" or "attacks", made from the sample's facts in both languages.
+    """Return our own set, "labels" or "attacks", made from the sample's facts in both languages.
 
     They are for judges that read prose; a judge that was tuned on them is only measured by what it learnt.
     """
@@ -41,7 +41,7 @@ def shipped(name: str) -> list[LabelledCase]:
 
 
 def load_labelled(path: Path) -> list[LabelledCase]:
-    """A user's file, one JSON object a line. Raises DataError that names the line and what is wrong with it."""
+    """Read a user's file, one JSON object a line. Raises DataError that names the line and its fault."""
     try:
         return _parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:

@@ -137,7 +137,7 @@ async def grade_all(
 def measure(
     gradings: Sequence[Grading], *, judge: str, labels_file: str, attacks_file: str, max_failed_share: float
 ) -> Evaluation:
-    """Agreement with the labels and what the attacks earned. Failed gradings are counted and otherwise left out."""
+    """Measure agreement with labels and what attacks earned. Failed gradings are counted and else left out."""
     labels = [g for g in gradings if g.set == "labels"]
     attacks = [g for g in gradings if g.set == "attacks"]
     failed = len(failures(gradings))
@@ -162,28 +162,28 @@ def measure(
 
 
 def graded(gradings: Sequence[Grading], name: Literal["labels", "attacks"]) -> list[Grading]:
-    """The gradings of one set that have a verdict."""
+    """Return the gradings of one set that have a verdict."""
     return [g for g in gradings if g.set == name and g.verdict is not None]
 
 
 def failures(gradings: Sequence[Grading]) -> list[Grading]:
-    """The gradings without a verdict."""
+    """Return the gradings without a verdict."""
     return [g for g in gradings if g.verdict is None]
 
 
 def causes(gradings: Sequence[Grading]) -> list[tuple[str, int]]:
-    """Why gradings failed, and how many of them for that reason; the most frequent first."""
+    """Return why gradings failed, and how many of them for that reason; the most frequent first."""
     return Counter(g.error for g in failures(gradings)).most_common()
 
 
 def attacks_through(gradings: Sequence[Grading]) -> list[Grading]:
-    """The attacks that earned more than the limit, from the most to the least."""
+    """Return the attacks that earned more than the limit, from the most to the least."""
     through = [g for g in graded(gradings, "attacks") if g.score > ATTACK_LIMIT]
     return sorted(through, key=lambda g: -g.score)
 
 
 def scores_and_labels(gradings: Sequence[Grading]) -> tuple[Values, Values]:
-    """The scores and labels of graded answers as arrays of one length."""
+    """Return the scores and labels of graded answers as arrays of one length."""
     return np.array([g.score for g in gradings]), np.array([g.case.label for g in gradings])
 
 

@@ -13,7 +13,7 @@ from sql_agent.reward.meta_evaluation.policies import POLICIES
 from sql_agent.reward.meta_evaluation.transformations.falsifying import FALSE
 from sql_agent.reward.meta_evaluation.transformations.harmless import HARMLESS
 from sql_agent.reward.meta_evaluation.transformations.subject import Subject, Transformation, parts_of
-from sql_agent.schemas import Lang
+from sql_agent.schemas import Lang, Question
 
 Kind = Literal["harmless", "false", "policy"]
 _TRIES = 50  # questions looked at for one to borrow from
@@ -62,8 +62,14 @@ def _of_policies(example: Example, refusal: str | None) -> Iterator[Generated]:
         given = policy(example, refusal)
         if given is not None:
             answer, reading = given
-            right = parts_of(answer) == parts_of(example.question.answer) and bool(reading.calls)
+            right = bool(reading.calls) and _is_right(answer, example.question)
             yield Generated("policy", policy.__name__, float(right), example.case(answer, reading))
+
+
+def _is_right(answer: str, question: Question) -> bool:
+    """Return whether `answer` has the same parts as the reference, or as many of them as are enough."""
+    parts, reference = parts_of(answer), parts_of(question.answer)
+    return parts == reference if question.enough is None else parts <= reference and len(parts) == question.enough
 
 
 def _others(examples: Sequence[Example]) -> Iterator[Example | None]:

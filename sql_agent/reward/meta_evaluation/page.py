@@ -64,7 +64,7 @@ def write_page(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading]
 
 
 def verdict(evaluation: Evaluation) -> list[str]:
-    """What the numbers mean, in sentences: agreement, over-credit, attacks."""
+    """Say in sentences what the numbers mean: agreement, over-credit, attacks."""
     kappa, surplus = (evaluation.agreement.measures[m] for m in ("quadratic_kappa", "over_credit_points"))
     caution = (
         ["Too many gradings failed for a verdict; what follows is of the rest."] if evaluation.too_many_failed else []
@@ -165,7 +165,7 @@ def _confusion(labels: Sequence[Grading]) -> go.Figure:
 
 
 def _criteria(labels: Sequence[Grading]) -> go.Figure:
-    """Mean per criterion (row) and label level (column); a criterion that no answer of a level has stays blank."""
+    """Draw the mean per criterion (row) and label level (column); blank where no answer of a level has it."""
     values: dict[str, list[list[float]]] = {}
     for grading in labels:
         level = round(grading.case.label * (LEVELS - 1))
@@ -204,13 +204,13 @@ def _attacks(evaluation: Evaluation) -> go.Figure:
 
 
 def _short(name: str) -> str:
-    """A name from the data, fit for an axis: plotly would take markup in it for markup."""
+    """Return a name from the data fit for an axis, because plotly would take markup in it for markup."""
     cut = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
     return escape(cut.replace("_", " "))
 
 
 def _layout(x: str, y: str, *, rows: int = 8) -> dict[str, Any]:
-    """Both axes titled; high enough for so many rows. Backgrounds are left to the page, light or dark."""
+    """Return a layout with both axes titled, high enough for so many rows. The page sets the background."""
     axis = {"automargin": True, "zeroline": False, "fixedrange": True, "ticklabelstandoff": 8}
     return {
         "height": max(340, 110 + 26 * rows),

@@ -1,4 +1,4 @@
-"""Degenerate policies: ways to answer that understand nothing of a question, and must not be worth learning."""
+"""Answer as degenerate policies do, which understand nothing of a question and must not be worth learning."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _READ_NO_PROSE = frozenset({"facts"})
 
 
 def reads_prose(judge: Judge) -> bool:
-    """Whether a model grades, in `judge` or in a panel: then labelled answers say how far it can be trusted."""
+    """Return whether a model grades, in `judge` or a panel: then labelled answers say how far to trust it."""
     return not set(judge.name.removesuffix("-scaled").split("+")) <= _READ_NO_PROSE
 
 

@@ -62,6 +62,7 @@ def grade(
         ("12", "十二种", "zh"),
         ("1000", "1,000", "en"),
         ("Asthma: wheeze, cough; Gout: pain", "Gout: pain\nAsthma: cough, wheeze", "en"),
+        ("Aspirin: aspirin, starch; Tylenol: paracetamol", "Tylenol: paracetamol; Aspirin: starch, aspirin", "en"),
         ("Asthma: wheeze, cough; Gout: pain", "**Asthma**:\n- wheeze\n- cough\n\n**Gout**:\n- pain", "en"),
     ],
 )
@@ -274,3 +275,74 @@ def test_of_facts_of_which_some_are_enough_each_counts_up_to_these_and_costs_bey
     score = grade("; ".join(facts), "; ".join(answered), enough=enough).score
     beyond = max(0, len(answered) - enough)
     assert score == pytest.approx(min(len(answered), enough) / enough * 0.1**beyond)
+
+
+HAS_STORAGE = (Evidence(table="drugs_info", row_id=1, field="storage", quote="cool place"),)
+LOOKS_INTO_STORAGE = [
+    "SELECT storage FROM drugs_info WHERE med_name = 'A'",
+    "SELECT * FROM drugs_info",
+    "SELECT COUNT(*) FROM drugs_info WHERE med_name = 'A' AND storage LIKE '%cool%'",
+    "WITH a AS (SELECT storage AS s FROM drugs_info WHERE id = 1) SELECT s FROM a",
+]
+LOOKS_ELSEWHERE = ["SELECT form FROM drugs_info WHERE id = 1", "SELECT storage FROM drugs_info WHERE id = 3"]
+
+
+@given(
+    pair=st.sampled_from([("yes", "no", "en"), ("no", "yes", "en"), ("是", "否", "zh"), ("否", "是", "zh")]),
+    statement=st.sampled_from(LOOKS_INTO_STORAGE),
+    elsewhere=st.sampled_from(LOOKS_ELSEWHERE),
+)
+def test_yes_or_no_is_paid_once_the_deciding_cell_was_read_however_it_was(
+    database: SqliteDatabase, pair: tuple[str, str, Lang], statement: str, elsewhere: str
+) -> None:
+    right, wrong, lang = pair
+
+    def score(answer: str, *statements: str) -> float:
+        calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
+        read = evidence_read(database, calls, HAS_STORAGE)
+        return grade(right, answer, calls, lang=lang, evidence=HAS_STORAGE, read=read).score
+
+    assert score(right, statement) == 1.0
+    assert score(right, elsewhere, statement) == 1.0
+    assert score(right, elsewhere) == score(right) == pytest.approx(0.1), "a guess"
+    assert score(wrong, statement) == score(wrong, elsewhere) == 0.0
+    assert score(f"{right}; cool place", statement) <= 0.1
+    assert score(f"{right}; {wrong}", statement) <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "lang"),
+    [("yes", "Yes.", "en"), ("no", "NO", "en"), ("yes", "y", "en"), ("是", "是的。", "zh"), ("否", "不是", "zh")],
+)
+def test_yes_and_no_may_be_said_in_another_form(reference: str, answer: str, lang: Lang) -> None:
+    assert grade(reference, answer, rows(("cool place",)), lang=lang).score == 1.0
+
+
+@given(facts=FACTS, wrong=st.lists(WORD, max_size=3, unique=True), data=st.data())
+def test_the_more_wrong_items_the_less_an_answer_earns_in_any_order(
+    facts: list[str], wrong: list[str], data: st.DataObject
+) -> None:
+    wrong = [word for word in wrong if word not in facts]
+    enough = data.draw(st.integers(1, len(facts)))
+    right = data.draw(st.lists(st.sampled_from(facts), unique=True, min_size=1, max_size=enough))
+    read = rows(("; ".join(facts + wrong),))
+    scores = []
+    for count in range(len(wrong) + 1):
+        answer = "; ".join(data.draw(st.permutations(right + wrong[:count])))
+        scores.append(grade("; ".join(facts), answer, read, enough=enough).score)
+    assert scores == pytest.approx([len(right) / enough * 0.1**count for count in range(len(scores))])
+
+
+def test_of_more_facts_than_are_enough_those_that_were_read_count(database: SqliteDatabase) -> None:
+    calls = tuple(
+        QueryCall(sql=sql, answer=database.query(sql), seconds=0.0)
+        for sql in ("SELECT storage FROM drugs_info WHERE id = 2", "SELECT 'cool place' FROM drugs_info")
+    )
+    read = evidence_read(database, calls, STORAGE)
+    for answer in ("cool place; dry place", "dry place; cool place"):
+        verdict = grade("cool place; dry place", answer, calls, evidence=STORAGE, read=read, enough=1)
+        assert verdict.score <= 0.1
+    assert grade("cool place; dry place", "dry place", calls, evidence=STORAGE, read=read, enough=1).score == 1.0
+    assert grade(
+        "cool place; dry place", "cool place", calls, evidence=STORAGE, read=read, enough=1
+    ).score == pytest.approx(0.1)

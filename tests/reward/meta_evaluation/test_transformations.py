@@ -37,8 +37,10 @@ def lists_of(facts: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[list[str]
     return several.flatmap(lambda both: st.integers(1, len(both) - 1).map(lambda at: (both[:at], both[at:])))
 
 
-def check_payment(facts: list[str], others: list[str], names: tuple[str, str], lang: Lang) -> None:
-    examples = [example(names[0], facts, lang), example(names[1], others, lang), unanswerable("none", lang)]
+def check_payment(
+    facts: list[str], others: list[str], names: tuple[str, str], lang: Lang, enough: int | None = None
+) -> None:
+    examples = [example(names[0], facts, lang, enough), example(names[1], others, lang), unanswerable("none", lang)]
     graded = asyncio.run(grade_generated(FactsJudge(TASK.words), generate(examples, REFUSAL)))
     for g in graded:
         shown = f"{g.generated.name}: {g.generated.case.answer!r} for {g.generated.case.question.answer!r}"
@@ -64,6 +66,22 @@ def test_chinese_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
     check_payment(*lists, (f"甲药{number}", f"乙药{number}"), "zh")
 
 
+@pytest.mark.parametrize(("lang", "right", "wrong"), [("en", "yes", "no"), ("zh", "是", "否")])
+def test_yes_and_no_are_paid_in_any_form_and_never_when_they_are_made_false(lang: Lang, right: str, wrong: str) -> None:
+    for number in range(20):  # each draws other words
+        for answer, other in ((right, wrong), (wrong, right)):
+            check_payment([answer], [other], (f"Xyrodil {number}", f"Quavol {number}"), lang)
+
+
+@given(lists_of(_ENGLISH_FACT), st.data())
+@settings(deadline=None)
+def test_where_some_facts_are_enough_these_are_paid_in_any_form_and_made_false(
+    lists: tuple[list[str], list[str]], data: st.DataObject
+) -> None:
+    facts, others = lists
+    check_payment(facts, others, ("Xyrodil", "Quavol"), "en", enough=data.draw(st.integers(1, len(facts))))
+
+
 def subject(answer: str, other: str = "elsewhere; nowhere", *, question: str = "What?", lang: Lang = "en") -> Subject:
     sql = "SELECT storage FROM drugs_info WHERE med_name = 'Aspirin'"
     return Subject(
@@ -85,6 +103,8 @@ def subject(answer: str, other: str = "elsewhere; nowhere", *, question: str = "
         (falsifying.values_of_another, "x", "elsewhere; nowhere"),
         (falsifying.values_of_another_appended, "x", "x; elsewhere; nowhere"),
         (falsifying.repeated, "x", None),
+        (falsifying.flipped, "yes", "no"),
+        (falsifying.flipped, "No", "yes"),
     ],
 )
 def test_what_a_false_transformation_makes(transformation: Transformation, answer: str, expected: str | None) -> None:
@@ -99,6 +119,8 @@ def test_what_a_false_transformation_makes(transformation: Transformation, answe
         (falsifying.owners_swapped, "x; y"),
         (falsifying.owners_swapped, "A: x; B: x, y"),  # x is right for both
         (falsifying.one_fact_negated, "x"),
+        (falsifying.flipped, "x"),
+        (falsifying.yes_and_no, "yes; x"),
         (falsifying.number_changed, "x"),
         (falsifying.number_changed, "0"),
         (falsifying.number_widened, "1. first of a list"),
@@ -141,4 +163,5 @@ def test_no_false_answer_to_a_question_of_the_sample_is_the_reference(sample_exa
     answers = generate(sample_examples, REFUSAL)
     wrong = [a for a in answers if a.kind == "false" and a.case.answer.strip() == a.case.question.answer.strip()]
     assert wrong == []
-    assert {a.name for a in answers if a.kind == "false"} == {function.__name__ for function in FALSE}
+    made = {a.name for a in answers if a.kind == "false"}
+    assert made | {"flipped", "yes_and_no"} == {function.__name__ for function in FALSE}

@@ -24,6 +24,18 @@ def negated(subject: Subject, rng: Random) -> str | None:
     return _put(rng.choice(subject.words.statements), subject.answer)
 
 
+def flipped(subject: Subject, _: Random) -> str | None:
+    """Say no where yes is right, and yes where no is."""
+    opposites = {word: other for pair in subject.words.opposites for word, other in (pair, pair[::-1])}
+    return opposites.get(subject.answer.casefold())
+
+
+def yes_and_no(subject: Subject, rng: Random) -> str | None:
+    """Say both yes and no."""
+    opposite = flipped(subject, rng)
+    return opposite and subject.joined(rng.sample([subject.answer, opposite], 2))
+
+
 def facts_negated(subject: Subject, rng: Random) -> str | None:
     """Say the opposite of each fact."""
     frame = rng.choice(subject.words.facts)
@@ -217,8 +229,8 @@ def order_appended(subject: Subject, rng: Random) -> str | None:
 
 
 FALSE: tuple[Transformation, ...] = (
-    negated, facts_negated, one_fact_negated, crossed_out, taken_back, refusal_appended, refused, all_options,
-    all_items_for_each, owners_swapped, another_owner, values_of_another, one_value_of_another,
+    negated, flipped, yes_and_no, facts_negated, one_fact_negated, crossed_out, taken_back, refusal_appended, refused,
+    all_options, all_items_for_each, owners_swapped, another_owner, values_of_another, one_value_of_another,
     values_of_another_appended, number_widened, number_changed, digits_raised, unit_changed, another_kind_counted,
     danger_appended, restricted, question_echoed, repeated, word_salad, negated_in_homoglyphs,
     negated_with_zero_width, negated_in_another_language, order_to_the_judge, order_appended,

@@ -18,7 +18,7 @@ from random import Random
 
 from pydantic import TypeAdapter
 
-from sql_agent.schemas import Lang, Question, Record
+from sql_agent.schemas import Lang, Question, Record, facts_of
 
 _SEPARATOR: Mapping[Lang, str] = {"en": "; ", "zh": "；"}
 _COLON: Mapping[Lang, str] = {"en": ": ", "zh": "："}
@@ -41,6 +41,7 @@ class Wordings(Record):
     counted: tuple[str, ...]
     units: tuple[tuple[str, str], ...]
     kinds: tuple[tuple[str, str], ...]
+    opposites: tuple[tuple[str, str], ...]
 
 
 @cache
@@ -64,7 +65,7 @@ class Subject:
 
     @property
     def answer(self) -> str:
-        return self.question.answer
+        return self.question.full_answer
 
     @property
     def words(self) -> Wordings:
@@ -72,15 +73,15 @@ class Subject:
 
     @property
     def other_answer(self) -> str | None:
-        return None if self.other is None else self.other.answer
+        return None if self.other is None else self.other.full_answer
 
     @property
     def other_facts(self) -> list[str]:
-        return [] if self.other is None else facts_of(self.other)
+        return [] if self.other is None else facts_of(self.other.full_answer)
 
     @property
     def facts(self) -> list[str]:
-        return facts_of(self.question)
+        return facts_of(self.answer)
 
     @property
     def separator(self) -> str:
@@ -109,11 +110,6 @@ class Subject:
 
 
 Transformation = Callable[[Subject, Random], str | None]
-
-
-def facts_of(question: Question) -> list[str]:
-    """Return the facts of the reference answer, as they are written."""
-    return [fact.strip() for fact in re.split("[;；]", question.answer) if fact.strip()]
 
 
 def parts_of(answer: str) -> frozenset[str]:
