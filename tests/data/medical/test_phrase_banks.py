@@ -23,7 +23,7 @@ SLOTS = {
     "asks_disease": {"name"} | PERSON,
     "situations": {"name", "asker"} | PERSON,
     "topics": {"name", "topic"} | PERSON,
-    "patterns": {"name", "other", "names", "rows", "clause", "first", "second", "item", "keyword"} | PERSON,
+    "patterns": {"name", "other", "names", "rows", "field", "clause", "first", "second", "item", "keyword"} | PERSON,
 }
 # Wordings of one column, situations of one table, and people: fewer are soon known by heart.
 MIN_WORDINGS: dict[Lang, dict[str, int]] = {"en": {"train": 26, "test": 7}, "zh": {"train": 24, "test": 6}}
