@@ -16,7 +16,7 @@ from sql_agent.data.medical.banks import Asks, Banks, banks
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.data.medical.questions.draft import name_is
-from sql_agent.data.medical.questions.generate import TEMPLATE_GENERATORS, Style, make_questions, task_types
+from sql_agent.data.medical.questions.generate import TEMPLATE_GENERATORS, make_questions, task_types
 from sql_agent.data.medical.questions.naming import Namer, renamed
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
@@ -142,7 +142,7 @@ def test_a_short_name_or_typo_leads_to_its_row_alone() -> None:
             sql = renamed(f"SELECT form FROM drugs_info WHERE {name_is(row)}", row, naming)
             assert sql.count("SELECT") == (2 if naming.misses else 1)
     assert {"硝苯地平控释", "拜新同"} <= asked["硝苯地平控释片"]
-    assert not {"二甲双胍", "盐酸二甲双胍"} & set.union(*asked.values())
+    assert not {"二甲双胍", "盐酸二甲双胍"} & set(chain.from_iterable(asked.values()))
     assert "阿莫西林" not in asked["阿莫西林胶囊"]
     for name, others in asked.items():
         assert not others & (set(rows) - {name})
