@@ -53,7 +53,7 @@ class Task:
     """Holds all that differs from task to task; nothing else in the program depends on it.
 
     name               its name in messages
-    schema             what its database must have; statements may read these tables and no others
+    schema             what its database must have, and the columns of its rows' names; no other table may be read
     tool_description   one sentence that describes the tool to the model
     disclaimer         the line at the end of a command's output and at the top of a page
     instructions       the system prompt, given a language and the columns of each table that the database really has
