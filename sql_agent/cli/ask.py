@@ -62,8 +62,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="questions of your own, which are not graded; an argument with = and no space is a "
                         "setting (`sql-agent settings` lists them)")  # fmt: skip
     parser.add_argument("--model", help="a Hugging Face folder or id, or a name at OPENAI_API_BASE (see above)")
-    parser.add_argument("--lang", choices=get_args(Lang), help="of the prompts and the sample; default: the "
-                        "question's own language")  # fmt: skip
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
+                        "default: the question's own")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
     parser.add_argument(

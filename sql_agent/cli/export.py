@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
     """Return the folder of a checkpoint of `run`, the latest for `step` None. Raises ConfigError when there is none."""
+    if not run.is_dir():
+        raise ConfigError(f"there is no run at {run}", hint="name a folder under runs/, such as runs/overnight")
     found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
     if not found:
         raise ConfigError(

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE + rescale.EXAMPLES))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     evaluate = commands.add_parser(
-        "evaluate", help="agreement with labels, and what attacks earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
+        "evaluate", help="measure what right and false answers earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
     )
     _add_evaluate_arguments(evaluate)
     evaluate.set_defaults(run=_evaluate)
@@ -96,7 +96,7 @@ def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("-n", type=positive, metavar="N", help="questions, evenly from each task type "
                           f"(default: all; {_QUESTIONS_ONLINE} for a judge that is asked over a network)")  # fmt: skip
     evaluate.add_argument("--labels", metavar="FILE", help="labelled answers, JSONL, or: labels, heldout")
-    evaluate.add_argument("--attacks", metavar="FILE", help="attacks beside the labelled answers, JSONL; default: ours")
+    evaluate.add_argument("--attacks", metavar="FILE", help="attacks to grade too, JSONL; default: the shipped ones")
     evaluate.add_argument("--out", type=Path, metavar="FOLDER", help="default: runs/judge-<name>-<date-time>")
     evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
                           help="any setting; `sql-agent settings judge` lists those of judges")  # fmt: skip

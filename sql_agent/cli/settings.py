@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
-from sql_agent.cli.parser import NOT_ADVICE
+from sql_agent.cli.parser import NOT_ADVICE, help_text
 from sql_agent.config.paths import PROJECT
 from sql_agent.config.settings import (
     GENERAL,
@@ -41,6 +41,14 @@ _HOW = (
     "`none` overrides a weaker source with no value, and a range is written `0,10`. The verl backend starts from "
     "`sql_agent/backends/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
 )
+_DESCRIPTION = """\
+List the settings with type, default, unit and meaning, and say how to give
+them: on the command line, in the environment, in `.env` or in a TOML file."""
+
+_EXAMPLES = """
+  sql-agent settings             all sections
+  sql-agent settings judge       one section
+"""
 _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
@@ -57,10 +65,10 @@ class Entry:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the settings of one section, or of all; returns 0. Raises ConfigError for an unknown section."""
-    parser = argparse.ArgumentParser(prog="sql-agent settings", description="List all settings.")
+    parser = argparse.ArgumentParser(prog="sql-agent settings", **help_text(_DESCRIPTION, _EXAMPLES))
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
-    parser.add_argument("--markdown", action="store_true", help=f"print the page: {PAGE_COMMAND}")
+    parser.add_argument("--markdown", action="store_true", help=f"print a page: {PAGE_COMMAND}")
     arguments = parser.parse_args(argv)
     if arguments.section is not None and arguments.section not in names:
         nearest = difflib.get_close_matches(arguments.section, names, n=1)

@@ -288,7 +288,7 @@ class TeacherSettings(BaseSettings):
     base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("TEACHER_BASE_URL"),
-        description="its OpenAI-compatible address, ending in /v1; empty goes by the model's prefix",
+        description="its OpenAI-compatible address, ending in /v1; empty takes the provider in the model's prefix",
     )
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
@@ -308,7 +308,7 @@ class EndpointSettings(BaseSettings):
     base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="its address, ending in /v1; empty asks a local model, as does a `model` that is set",
+        description="address of a model for `sql-agent ask`, ending in /v1; empty asks a local one",
     )
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
@@ -316,5 +316,5 @@ class EndpointSettings(BaseSettings):
     model: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_MODEL"),
-        description="its name of the model; required with an address",
+        description="name of the model there; required with an address",
     )

@@ -111,7 +111,10 @@ class Task:
 
         Raises ConfigError when it does not exist.
         """
-        path = _given_file(settings, split) or self.default_questions(settings, split)
+        given = _given_file(settings, split)
+        if given is not None and not given.exists():
+            raise ConfigError(f"data.{split}_file={given} does not exist", hint="check the path")
+        path = given or self.default_questions(settings, split)
         if not path.exists():
             hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))
             raise ConfigError(

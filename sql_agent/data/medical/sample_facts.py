@@ -93,7 +93,7 @@ def _problem(value: object, lang: Lang) -> str | None:
     if any(";" in item or "；" in item or not item.strip() for item in items):
         return f"items are separated by {SEPARATORS[lang]!r} and hold no semicolon"
     if len(set(items)) != len(items):
-        return "an item is repeated"
+        return "an item is there twice"
     if dose := _DOSE.search(value):
         return f"{dose.group()!r} looks like a dose; the sample holds none"
     return None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sql_agent.backends.local.sampler import Request, Sampler
 from sql_agent.backends.policy.forward import common_prefix, token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
+from sql_agent.errors import ModelError
 from sql_agent.rl.trajectory import TokenSequence
 
 PREFIX = tuple(range(10, 110))
@@ -145,3 +146,8 @@ def test_common_prefix_is_shared_by_all_and_leaves_a_token_of_each(head: list[in
     assert all(len(p) > length for p in prompts)
     longer = {p[: length + 1] for p in prompts}
     assert len(longer) > 1 or any(len(p) == length + 1 for p in prompts)
+
+
+def test_a_path_without_a_model_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no model folder"):
+        load_policy(str(tmp_path / "none"), cache_dir=tmp_path)
