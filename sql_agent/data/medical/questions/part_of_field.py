@@ -15,7 +15,8 @@ from sql_agent.database.schema import fold
 MAX_CELL = 20
 # How many other items are tried before a cell has none that it clearly lacks.
 TRIES = 20
-_PLAIN = {"en": re.compile(r"[a-z][a-z -]{3,22}"), "zh": re.compile(r"[一-鿿]{2,6}")}
+# What can be asked for by name: no sentence ("孕妇禁用").
+_PLAIN = {"en": re.compile(r"[a-z][a-z -]{3,22}"), "zh": re.compile(r"(?!.*[禁忌慎等者])[一-鿿]{2,6}")}
 _WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
 
 
