@@ -204,7 +204,7 @@ class LocalSettings(Section):
     cache_dir: Path = Field(VAR / "cache", description="folder of converted and of fine-tuned models, also of verl's")
     threads: NotNegative = Field(0, description="torch threads; 0 takes all cores")
     bf16: bool | None = Field(
-        None, description="bf16 in training and sampling; none uses it where the CPU has it in hardware"
+        None, description="bf16 in training and sampling; none uses it where the CPU multiplies it faster than fp32"
     )
     max_batch: Positive = Field(16, description="requests that are generated together")
     batch_window_s: PositiveNumber = Field(
