@@ -80,27 +80,36 @@ class RowCache:
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
     """Holds one layer's buffers (rows, heads, columns, dimension); `update` writes each row's token at its column."""
 
+    keys: torch.Tensor | None
+    values: torch.Tensor | None
     columns: torch.Tensor
     width: int
 
     def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
         """Grow the buffers to at least `rows` and `columns`; new ones have the other dimensions of `like`."""
-        if self.keys is not None and rows <= self.keys.shape[0] and columns <= self.keys.shape[2]:
-            return
-        old = (0, 0) if self.keys is None else (self.keys.shape[0], self.keys.shape[2])
-        shape = max(rows, old[0]), like.shape[1], max(columns, old[1]), like.shape[3]
-        # Zeros, because a masked column has the weight 0, and 0 times what was left in memory can be NaN.
-        keys, values = like.new_zeros(shape), like.new_zeros(shape)
-        if self.keys is not None:
-            keys[: old[0], :, : old[1]], values[: old[0], :, : old[1]] = self.keys, self.values
-        self.keys, self.values = keys, values
+        self.keys = _grown(self.keys, rows, columns, like)
+        self.values = _grown(self.values, rows, columns, like)
         self.is_initialized = True
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one token of each row and return the keys and values of all rows so far."""
+        if self.keys is None or self.values is None:
+            raise RuntimeError("reserve comes first")
         rows = torch.arange(len(key_states))
         self.keys[rows, :, self.columns] = key_states[:, :, 0]
         self.values[rows, :, self.columns] = value_states[:, :, 0]
         return self.keys[: len(rows), :, : self.width], self.values[: len(rows), :, : self.width]
+
+
+def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+    """Return `buffer`, or a copy of it with at least `rows` and `columns`."""
+    old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
+    if buffer is not None and rows <= old_rows and columns <= old_columns:
+        return buffer
+    # Zeros, because a masked column has the weight 0, and 0 times what was left in memory can be NaN.
+    grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
+    if buffer is not None:
+        grown[:old_rows, :, :old_columns] = buffer
+    return grown

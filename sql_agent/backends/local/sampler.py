@@ -93,7 +93,9 @@ class Sampler:
         for row, token in zip(self._rows, chosen.tolist(), strict=True):
             row.sampled.append(token)
         ended = []
-        for index in reversed(range(len(self._rows))):  # backwards, because the last row takes the place of a removed one
+        for index in reversed(
+            range(len(self._rows))
+        ):  # backwards, because the last row takes the place of a removed one
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row.request, Generation(tuple(row.sampled), reason)))

@@ -102,8 +102,7 @@ def bf16_is_faster() -> bool:
         times = [(_matmul_s(torch.bfloat16), _matmul_s(torch.float32)) for _ in range(20)]
     finally:
         torch.set_num_threads(threads)
-    bf16, fp32 = (min(column) for column in zip(*times, strict=True))
-    return bf16 < _CLEARLY * fp32
+    return min(bf16 for bf16, _ in times) < _CLEARLY * min(fp32 for _, fp32 in times)
 
 
 def _matmul_s(dtype: torch.dtype) -> float:
