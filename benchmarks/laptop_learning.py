@@ -118,7 +118,7 @@ def mcnemar(gained: int, lost: int) -> float:
     """
     changed = gained + lost
     tail = sum(comb(changed, k) for k in range(min(gained, lost) + 1))
-    return min(1.0, 2 * tail / 2**changed)
+    return min(1.0, 2 * tail * 0.5**changed)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.train import parse_arguments, settings_from
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.schemas import Question
 from tests.support.judge_server import serving
@@ -198,6 +199,18 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
     assert process.returncode == 2, output
     assert expected in output
     assert "Traceback" not in output
+
+
+def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:
+    def asked(*arguments: str) -> tuple[int, int, int]:
+        settings = settings_from(parse_arguments(["--backend=local", *arguments]))
+        return settings.train.steps, settings.train.group_size, len(settings.data.task_types)
+
+    assert asked("--ci") == (20, 8, 3)
+    assert asked("--ci-fast") == (1, 8, 3)
+    assert asked("--ci", "train.group_size=4", "train.steps=2") == (2, 4, 3), "what is given is stronger"
+    assert asked("--ci", "--model=folder") == asked("--ci", "--train-file=mine.jsonl") == (20, 4, 0)
+    assert asked() == (20, 4, 0)
 
 
 def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import() -> None:
