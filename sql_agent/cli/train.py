@@ -134,9 +134,11 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
             arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
         )
         return verl.model_copy(update={"backend": "verl"})
+    recipe = _LAPTOP if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else None
     if arguments.ci_fast:
         flags["data"]["natural_questions"] = 0  # on a CPU they would take longer than the step itself
-    recipe = _LAPTOP if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else None
+        if recipe:
+            flags["train"]["questions_per_step"] = 2  # shows the step in a quarter of its time
     return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=recipe)
 
 

@@ -202,15 +202,16 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
 
 
 def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:
-    def asked(*arguments: str) -> tuple[int, int, int]:
+    def asked(*arguments: str) -> tuple[int, int]:
         settings = settings_from(parse_arguments(["--backend=local", *arguments]))
-        return settings.train.steps, settings.train.group_size, len(settings.data.task_types)
+        return settings.train.steps, settings.train.group_size * settings.train.questions_per_step
 
-    assert asked("--ci") == (20, 8, 3)
-    assert asked("--ci-fast") == (1, 8, 3)
-    assert asked("--ci", "train.group_size=4", "train.steps=2") == (2, 4, 3), "what is given is stronger"
-    assert asked("--ci", "--model=folder") == asked("--ci", "--train-file=mine.jsonl") == (20, 4, 0)
-    assert asked() == (20, 4, 0)
+    recipe, one_step, defaults = (20, 64), (1, 16), (20, 16)
+    assert asked("--ci") == recipe
+    assert asked("--ci-fast") == one_step
+    assert asked("--ci", "train.group_size=4", "train.steps=2") == (2, 32), "what is given is stronger"
+    assert asked("--ci", "--model=folder") == asked("--ci", "--train-file=mine.jsonl") == defaults
+    assert asked() == defaults
 
 
 def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import() -> None:

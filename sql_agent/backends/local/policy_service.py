@@ -32,8 +32,7 @@ class PolicyService:
         self, policy: Policy, settings: LocalSettings, *, seed: int, bf16: bool, sock: socket.socket | None = None
     ) -> None:
         self._policy = policy
-        self._copies_weights = bf16
-        self._serving = _copy_for_sampling(policy, bf16=bf16)
+        self._serving = _bf16_copy(policy) if bf16 else policy
         self._sampler = Sampler(self._serving, seed=seed)
         self._batcher = Batcher(self._sampler, max_batch=settings.max_batch, window_s=settings.batch_window_s)
         encoder = ChatEncoder(policy.tokenizer, policy.end_id)
@@ -51,7 +50,7 @@ class PolicyService:
         """Sample no request inside the context, and afterwards drop all that was computed with the old weights."""
         with self._batcher.lock:
             yield
-            if self._copies_weights:
+            if self._serving is not self._policy:
                 self._serving.model.load_state_dict(self._policy.model.state_dict())
             self._sampler.weights_changed()
 
@@ -78,14 +77,5 @@ class _BatchedEngine:
             raise
 
 
-def _copy_for_sampling(policy: Policy, *, bf16: bool) -> Policy:
-    """Return a copy of `policy` that samples: its weights are those of `policy` itself, or a bf16 copy of them.
-
-    A copy in both cases, because a model has one kind of attention, and SDPA samples faster and trains more slowly.
-    """
-    shared = {} if bf16 else {id(parameter): parameter for parameter in policy.model.parameters()}
-    model = copy.deepcopy(policy.model, shared).eval()
-    if bf16:
-        model = model.to(torch.bfloat16).requires_grad_(False)
-    model.set_attn_implementation("sdpa")
-    return replace(policy, model=model)
+def _bf16_copy(policy: Policy) -> Policy:
+    return replace(policy, model=copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval())
