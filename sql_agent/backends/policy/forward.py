@@ -44,8 +44,10 @@ def expand(cache: DynamicCache, rows: int) -> DynamicCache:
     return view
 
 
-def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, at temperature 1.
+def token_logprobs(
+    model: Any, batch: Sequence[TokenSequence], *, bf16: bool, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, sampled at `temperature`.
 
     Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled and 0.0
     where the mask is 0, and the mask (1.0 where the policy sampled, 0.0 for tool output and padding). With `bf16` the
@@ -66,7 +68,7 @@ def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) ->
         row_of = torch.arange(rows)[:, None].expand(rows, width)
         picked = hidden[row_of.to(model.device)[chosen], predicts.to(model.device)[chosen]]
         logits = model.lm_head(picked)
-    values = -functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
+    values = -functional.cross_entropy(logits.float() / temperature, targets[chosen], reduction="none")
     return torch.zeros_like(mask).masked_scatter(chosen, values), mask
 
 
