@@ -1,4 +1,4 @@
-"""Compare the tool (guard, limits, JSON) with bare sqlite3 on the same statements: python tool_overhead.py DB."""
+"""Compare the tool (guard, limits, hints, JSON) with bare sqlite3 on one set of statements: tool_overhead.py DB."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ TEMPLATES = {
     "disease field": "SELECT treatment, cause FROM disease WHERE disease_name = '{disease}'",
     "keyword": "SELECT med_name, indication FROM drugs_info WHERE indication LIKE '%{disease}%' LIMIT 10",
     "comparison": "SELECT med_name, storage FROM drugs_info WHERE med_name IN ('{drug}', '{other}')",
+    # A hint is for a statement that finds nothing: the name inside a phrase, and a name like none.
+    "empty, hint": "SELECT storage FROM drugs_info WHERE med_name = 'how to keep {drug} {drug_id}'",
+    "empty, no hint": "SELECT storage FROM drugs_info WHERE id = -{drug_id}",
+    "nothing near": "SELECT storage FROM drugs_info WHERE med_name = 'zzqx{drug_id}zzqx'",
     "aggregate": "SELECT COUNT(*) FROM drugs_info WHERE form LIKE '%{drug_id}%' AND status IS NOT NULL",
     "join": (
         "SELECT d.disease_name, g.med_name FROM disease d JOIN drugs_info g "
@@ -65,6 +69,7 @@ async def measure(
     tool = QueryTool(database)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in TEMPLATES}
     await tool("SELECT 1")
+    await tool("SELECT storage FROM drugs_info WHERE med_name = 'zzqx'")  # reads the names, once for a database
     for number, (name, sql) in enumerate(statements(bare, rounds)):
         # Alternate by round, too, because with an even number of templates each would otherwise have the same order.
         if (number + number // len(TEMPLATES)) % 2:

@@ -97,8 +97,9 @@ class QueryFailure(Record):
 class QueryAnswer(Record):
     """What `query_database_by_sql` tells the model. Either `error` is set or the other fields hold the rows.
 
-    `count` is the number of records returned, `truncated` says that a cap on rows or characters cut them, and
-    `from_tables` (never shown to the model) that at least one returned column comes from a table of the schema.
+    `count` is the number of records returned, `truncated` says that a cap on rows or characters cut them, `hint` what
+    would help where nothing was found, and `from_tables` (never shown to the model) that at least one returned column
+    comes from a table of the schema.
     """
 
     status: Literal["ok", "error"]
@@ -106,6 +107,7 @@ class QueryAnswer(Record):
     records: tuple[tuple[Cell, ...], ...] = ()
     count: int = 0
     truncated: bool = False
+    hint: str | None = None
     error: QueryFailure | None = None
     from_tables: bool = False
 

@@ -59,6 +59,8 @@ def answer_json(answer: QueryAnswer) -> str:
             "count": answer.count,
             "truncated": answer.truncated,
         }
+        if answer.hint is not None:
+            shown["hint"] = answer.hint
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

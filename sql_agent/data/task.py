@@ -53,7 +53,7 @@ class Task:
     """Everything that differs between one kind of question and another. The rest of the program knows none of it.
 
     name               what messages call it
-    schema             what its database must have; statements may read these tables and no others
+    schema             what its database must have, and where its rows' names stand; no other table may be read
     tool_description   what the model is told of the tool, in one sentence
     disclaimer         the line at the end of a command's output
     instructions       the system prompt, given a language and the columns of each table that the database really has

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from sqlglot import exp
+
 from sql_agent.database import allowed
+from sql_agent.database.guard import is_value_position, parse
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryLimits
@@ -30,8 +33,8 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
 )
 
 
-def from_sqlite(error: BaseException, schema: Schema, limits: QueryLimits) -> QueryError:
-    """The QueryError for an exception of the sqlite3 module; SQLite's message is kept."""
+def from_sqlite(error: BaseException, sql: str, schema: Schema, limits: QueryLimits) -> QueryError:
+    """The QueryError for an exception of sqlite3 on the checked statement `sql`; SQLite's message is kept."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     for pattern, kind, hint in _RULES:
         match = pattern.search(message)
@@ -39,15 +42,24 @@ def from_sqlite(error: BaseException, schema: Schema, limits: QueryLimits) -> Qu
             continue
         if kind == "timeout":
             message = f"interrupted after {limits.deadline_s:g} seconds"
-        return QueryError(kind, message, hint=_filled(hint, match.groupdict(), schema))
+        return QueryError(kind, message, hint=_filled(hint, match.groupdict(), sql, schema))
     return QueryError("failed", message)
 
 
-def _filled(hint: str | None, found: dict[str, str], schema: Schema) -> str | None:
+def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -> str | None:
     if "column" in found:
-        return schema.nearest_column(found["column"])
+        return _about_column(found["column"], sql, schema)
     if "table" in found:
         return schema.nearest_table(found["table"])
     if "function" in found:
         return allowed.FUNCTION_HINTS.get(fold(found["function"]))
     return hint.format(tables=schema.only_these) if hint else None
+
+
+def _about_column(name: str, sql: str, schema: Schema) -> str:
+    """A hint for a column that is not there, or for a text without its quotes."""
+    tree = parse(sql)
+    for column in tree.find_all(exp.Column):
+        if column.name == name and is_value_position(column):
+            return f"write a text in quotes: '{name}'"
+    return schema.nearest_column(name, {fold(table.name) for table in tree.find_all(exp.Table)})

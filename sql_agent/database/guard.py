@@ -77,7 +77,7 @@ def check(sql: str, schema: Schema) -> CheckedQuery:
 def _check(sql: str, schema: Schema) -> CheckedQuery:
     text = clean(sql)
     try:
-        tree = _parse(text)
+        tree = parse(text)
         nodes = list(tree.walk())
         _check_nodes(nodes)
         scopes = Scopes(schema)
@@ -89,7 +89,8 @@ def _check(sql: str, schema: Schema) -> CheckedQuery:
     return CheckedQuery(_with_real_texts(text, nodes, schema), relation.from_tables, frozenset(scopes.ctes))
 
 
-def _parse(text: str) -> exp.Expr:
+def parse(text: str) -> exp.Query:
+    """Return the tree of one SELECT without comments, as of a CheckedQuery. Raises QueryError."""
     try:
         trees = _Parser(dialect=_DIALECT).parse(_DIALECT.tokenize(text), text)
     except ParseError as error:
@@ -173,7 +174,7 @@ def _with_real_texts(text: str, nodes: list[exp.Expr], schema: Schema) -> str:
     known = schema.column_names | ROWID_NAMES | _aliases(nodes)
     for column in sorted(quoted, key=lambda node: -int(node.this.meta["start"])):
         name = column.name
-        if _is_value_position(column) and not column.table and fold(name) not in known:
+        if is_value_position(column) and not column.table and fold(name) not in known:
             replacement = "'" + name.replace("'", "''") + "'"
         else:
             replacement = "`" + name.replace("`", "``") + "`"
@@ -194,7 +195,7 @@ def _aliases(nodes: list[exp.Expr]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _is_value_position(column: exp.Expr) -> bool:
+def is_value_position(column: exp.Expr) -> bool:
     """Whether a text makes sense here: right of a comparison, in a list, between, joined by ||, a later argument."""
     node, parent = column, column.parent
     while isinstance(parent, exp.Paren | exp.Escape):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
+MAX_HINT_CHARS = 200  # the model that reads it may have a small context
+_MUCH_NEARER = 0.1  # likeness by which a column of another table is preferred to one of a table that is read
 ROWID_NAMES = frozenset({"rowid", "oid", "_rowid_"})
 
 _TO_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
@@ -18,14 +20,27 @@ def fold(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Naming:
+    """Which column names the rows of a table, and which other columns, if the database has them, tell further names.
+
+    `aliases` maps such a column to a function that returns the names in the text of one cell.
+    """
+
+    column: str
+    aliases: Mapping[str, Callable[[str], Iterable[str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RequiredSchema:
     """What a database must have to be opened: tables, each with the columns it cannot do without and at least one row.
 
-    No statement may read another table. `hint` says how to get such a database.
+    No statement may read another table. `hint` says how to get such a database; `names` says by table where the names
+    of its rows stand, which are then offered to who searches for a name that is not there.
     """
 
     tables: Mapping[str, tuple[str, ...]]
     hint: str
+    names: Mapping[str, Naming] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,24 +65,42 @@ class Schema:
         """A hint for a table that may not be read."""
         return f"only {_listed(self.columns)} may be read"
 
-    def nearest_column(self, name: str) -> str:
-        """A hint for a column that is not there: where it is, the nearest names, or all of them."""
+    def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
+        """A hint for a column that is not there: where it is, the nearest names, or all of them.
+
+        The columns of `tables`, which the statement reads, are preferred unless another table has a much nearer one.
+        """
         name = fold(name.rsplit(".", 1)[-1])
         owners = [table for table, columns in self.tables if name in map(fold, columns)]
         if owners:
             return f"{name} is a column of {_listed(owners)}"
-        near = _nearest(name, sorted(self.column_names))
+        read = [(table, columns) for table, columns in self.tables if table in tables] or self.tables
+        near, anywhere = (_nearest(name, _column_names(searched)) for searched in (read, self.tables))
+        if anywhere and (not near or _likeness(name, near[0]) < _likeness(name, anywhere[0]) - _MUCH_NEARER):
+            near, read = anywhere, self.tables
         if near:
-            return "did you mean " + " or ".join(f"{self._owner(column)}.{column}" for column in near) + "?"
-        return "; ".join(f"{table} has {', '.join(columns)}" for table, columns in self.tables)
+            return "did you mean " + " or ".join(f"{_owner(column, read)}.{column}" for column in near) + "?"
+        return _shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
 
     def nearest_table(self, name: str) -> str:
         """A hint for a table that is not there."""
         near = _nearest(fold(name), list(self.columns))
         return f"did you mean {near[0]}?" if near else f"the database has {_listed(self.columns)}"
 
-    def _owner(self, column: str) -> str:
-        return next(table for table, columns in self.tables if column in map(fold, columns))
+
+def _shortened(listing: str) -> str:
+    """Cut a listing that is longer than `MAX_HINT_CHARS` after one of its commas."""
+    if len(listing) <= MAX_HINT_CHARS:
+        return listing
+    return listing[: MAX_HINT_CHARS - 2].rpartition(",")[0] + ", …"
+
+
+def _column_names(tables: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
+    return sorted({fold(column) for _, columns in tables for column in columns})
+
+
+def _owner(column: str, tables: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    return next(table for table, columns in tables if column in map(fold, columns))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Self
 from sql_agent.database import allowed
 from sql_agent.database.failures import from_sqlite
 from sql_agent.database.guard import CheckedQuery, check
+from sql_agent.database.hints import Hints
 from sql_agent.database.opening import read_only_connection, read_schema
 from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
@@ -21,6 +22,9 @@ from sql_agent.database.truncation import column_name, fit
 from sql_agent.database.watchdog import Watchdog
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer, QueryFailure, QueryLimits
+
+# Each of the few statements behind a hint may take this long; on the databases seen they take a tenth of it.
+HINT_DEADLINE_S = 0.25
 
 
 class SqliteDatabase:
@@ -34,6 +38,7 @@ class SqliteDatabase:
         self.path = Path(path)
         self.limits = limits or QueryLimits()
         self.schema: Schema = read_schema(self.path, required)
+        self._names = required.names
         self._closed = False
         self._start()
 
@@ -48,7 +53,7 @@ class SqliteDatabase:
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
         """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
 
-        The cells `emptied` read as NULL, which shows whether the statement needs them.
+        The cells `emptied` read as NULL, which shows whether the statement needs them; there is no `hint` then.
         """
         try:
             checked = check(sql, self.schema)
@@ -57,7 +62,8 @@ class SqliteDatabase:
                 plain = with_cells_emptied(checked.sql, self.schema, emptied)
                 checked = replace(checked, sql=plain, ctes=checked.ctes | tables)
             with self._connection() as connection, self._watchdog.watching(connection.raw):
-                return self._answer(connection, checked)
+                answer = self._answer(connection, checked)
+            return answer if emptied else answer.model_copy(update={"hint": self._hints.hint(checked.sql, answer)})
         except QueryError as error:
             failure = QueryFailure(kind=error.kind, message=error.message, hint=error.hint)
             return QueryAnswer(status="error", error=failure)
@@ -76,7 +82,7 @@ class SqliteDatabase:
             records, truncated = fit(cursor, self.limits)
             cursor.close()
         except (sqlite3.Error, MemoryError, OverflowError) as error:
-            raise from_sqlite(error, self.schema, self.limits) from error
+            raise from_sqlite(error, checked.sql, self.schema, self.limits) from error
         return QueryAnswer(
             status="ok",
             columns=columns,
@@ -86,10 +92,25 @@ class SqliteDatabase:
             from_tables=checked.from_tables,
         )
 
+    def _read(self, sql: str, watchdog: Watchdog) -> list[tuple[object, ...]]:
+        """All rows of a statement of our own. Raises QueryError when it fails or is too slow."""
+        with self._connection() as connection, watchdog.watching(connection.raw):
+            try:
+                return connection.raw.execute(sql).fetchall()
+            except (sqlite3.Error, MemoryError, OverflowError) as error:
+                raise from_sqlite(error, sql, self.schema, self.limits) from error
+
     def _start(self) -> None:
         self._process = os.getpid()
         self._idle: list[_Connection] = []
         self._watchdog = Watchdog(self.limits.deadline_s)
+        brief = Watchdog(min(HINT_DEADLINE_S, self.limits.deadline_s))
+        self._hints = Hints(
+            self.schema,
+            self._names,
+            read=lambda sql: self._read(sql, brief),
+            read_all=lambda sql: self._read(sql, self._watchdog),
+        )
 
     def _connect(self) -> _Connection:
         return _Connection(self.path, frozenset(self.schema.columns))

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sql_agent.data.task import Task
 from sql_agent.reward.judges.items import Reader, Words
+from sql_agent.reward.rule import returned_rows
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import DropCause, Lang, Outcome, RolloutRecord, Usage
+from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
 _SAME = 1e-6
@@ -51,7 +52,6 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "reward/std": statistics.pstdev(r.reward.total for r in records if r.reward),
         "reward/rule": mean(lambda r: r.reward.rule if r.reward else 0.0),
         "reward/judge": mean(lambda r: r.reward.judge if r.reward else 0.0),
-        "agent/tool_calls": mean(lambda r: len(r.calls)),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
         "accurate": mean(_accurate),
@@ -61,19 +61,50 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     for name in names:
         values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
         result[f"judge/{name}"] = statistics.fmean(values)
-    return result | accurate_by_kind(records)
+    result |= {f"agent/{name}": value for name, value in searching(records).items()}
+    return result | by_kind(records)
 
 
-def accurate_by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
-    """Return the share of accurate answers for each kind of question, as `accurate/KIND`.
+def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Return how the agent searched: queries a rollout, how many found nothing, and what it made of that.
+
+    `empty_results` is the share of the queries that ran and found no row, `recovered` the share of the rollouts with
+    such a query in which a later one returned rows. Each is left out where there is nothing to take a share of.
+    """
+    ran = [call for record in records for call in record.calls if call.answer.status == "ok"]
+    recovered = [_recovered(record) for record in records if any(map(_is_empty, record.calls))]
+    result = {"tool_calls": statistics.fmean(len(record.calls) for record in records)} if records else {}
+    if ran:
+        result["empty_results"] = statistics.fmean(map(_is_empty, ran))
+    if recovered:
+        result["recovered"] = statistics.fmean(recovered)
+    return result
+
+
+def _is_empty(call: QueryCall) -> bool:
+    return call.answer.status == "ok" and call.answer.count == 0
+
+
+def _recovered(record: RolloutRecord) -> bool:
+    """Whether rows came after the first query that found none."""
+    first = next(place for place, call in enumerate(record.calls) if _is_empty(call))
+    return any(map(returned_rows, record.calls[first:]))
+
+
+def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
+    """Return for each kind of question the share of accurate answers, as `accurate/KIND`, and how the agent searched.
 
     Questions without a kind are not counted.
     """
-    kinds: dict[str, list[bool]] = defaultdict(list)
+    kinds: dict[str, list[RolloutRecord]] = defaultdict(list)
     for record in records:
         if record.question.task_type and record.reward:
-            kinds[record.question.task_type].append(_accurate(record))
-    return {f"accurate/{kind}": statistics.fmean(answers) for kind, answers in sorted(kinds.items())}
+            kinds[record.question.task_type].append(record)
+    result: dict[str, float] = {}
+    for kind, answered in sorted(kinds.items()):
+        result[f"accurate/{kind}"] = statistics.fmean(map(_accurate, answered))
+        result |= {f"{name}/{kind}": value for name, value in searching(answered).items()}
+    return result
 
 
 def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:

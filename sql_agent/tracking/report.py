@@ -39,6 +39,8 @@ _AGENT = {
     "agent/turns": ("turns", "#0072B2"),
     "agent/tool_calls": ("queries", "#E69F00"),
     "agent/sql_ok": ("share with a successful query", "#009E73"),
+    "agent/empty_results": ("share of queries that found no row", "#D55E00"),
+    "agent/recovered": ("share that got rows after none", "#CC79A7"),
 }
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#000000")
 # Counts and costs of the judge, which are not criteria.

@@ -44,10 +44,10 @@ def _show_call(number: int, call: QueryCall, console: Console) -> None:
     error = call.answer.error
     if error is None:
         _show_rows(call.answer, console)
-        return
-    _field(console, "Error", f"{error.message} ({error.kind})")
-    if error.hint:
-        _field(console, "Hint", error.hint)
+    else:
+        _field(console, "Error", f"{error.message} ({error.kind})")
+    if hint := error.hint if error else call.answer.hint:
+        _field(console, "Hint", hint)
 
 
 def _show_rows(answer: QueryAnswer, console: Console) -> None:

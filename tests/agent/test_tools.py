@@ -52,6 +52,16 @@ async def test_an_error_has_kind_message_and_hint_and_nothing_else(database: Sql
     }
 
 
+async def test_an_empty_result_has_a_hint_that_is_kept_with_the_call(database: SqliteDatabase) -> None:
+    tool = QueryTool(database)
+    shown = json.loads(await tool("SELECT form FROM drugs_info WHERE med_name = '布络芬'"))
+    assert shown == {
+        "status": "ok", "columns": ["form"], "records": [], "count": 0, "truncated": False,
+        "hint": "nearest med_name '布洛芬'",
+    }  # fmt: skip
+    assert tool.calls[0].answer.hint == "nearest med_name '布洛芬'"
+
+
 async def test_odd_values_are_still_json(database: SqliteDatabase) -> None:
     text = await QueryTool(database)(
         "SELECT 9e999, -9e999, CAST('a' AS BLOB), NULL, 1.5, overview FROM disease LIMIT 1"

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Split, Task
-from sql_agent.database import RequiredSchema
+from sql_agent.database import Naming, RequiredSchema
 from sql_agent.errors import DataError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Lang, Question, RolloutRecord
@@ -128,7 +128,11 @@ def words(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 TASK = Task(
     name="library",
-    schema=RequiredSchema({"Books": ("title", "shelf"), "Loans": ("title", "reader")}, hint="ask the librarian"),
+    schema=RequiredSchema(
+        {"Books": ("title", "shelf"), "Loans": ("title", "reader")},
+        hint="ask the librarian",
+        names={"Books": Naming("title"), "Loans": Naming("title")},
+    ),
     tool_description="Run one SELECT on books and loans.",
     disclaimer="Please return your books.",
     instructions=instructions,

@@ -18,11 +18,15 @@ ATTACK = "<script>document.title='owned'</script>"
 
 def rollout(step: int, reward: float, *, dropped: dict[str, str] | None = None) -> dict[str, Any]:
     answer = {"status": "ok", "columns": ["form"], "records": [[ATTACK]], "count": 1, "truncated": False, "error": None}
+    empty = {"status": "ok", "columns": ["form"], "records": [], "count": 0, "hint": "nearest med_name 'A'"}
     record = {
         "question": {"id": "q", "question": f"Which form, {ATTACK}?", "answer": "tablet"},
         "answer": f"tablet {ATTACK}",
         "outcome": "answered",
-        "calls": [{"sql": "SELECT form FROM drugs_info", "answer": answer, "seconds": 0.001}],
+        "calls": [
+            {"sql": "SELECT form FROM drug_info", "answer": empty, "seconds": 0.001},
+            {"sql": "SELECT form FROM drugs_info", "answer": answer, "seconds": 0.001},
+        ],
         "turns": 2,
         "reward": None if dropped else {"rule": 0.1, "judge": reward, "criteria": {"facts": reward}, "reason": "ok"},
     }
@@ -80,6 +84,7 @@ def test_the_page_says_what_changed_what_was_lost_and_what_was_asked(run: Path) 
     assert "the judge gave no score: time-out" in page
     assert "keyword search" in page, "accurate answers by kind of question"
     assert "SELECT form FROM drugs_info" in page
+    assert "hint: nearest med_name &#39;A&#39;" in page
     assert "For research on retrieval, not medical advice." in page
     assert "<script src" not in page, "the page must work offline"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from sql_agent.database.schema import RequiredSchema
+from sql_agent.data.medical.aliases import aliases_in
+from sql_agent.database.schema import Naming, RequiredSchema
 
 TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -55,10 +56,13 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
+# The columns that introduce a row and so tell what else it is called.
+_ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
     hint="run: sql-agent data build --lang en",
+    names={table: Naming(name, {_ALIAS_COLUMNS[table]: aliases_in}) for table, name in NAME_COLUMNS.items()},
 )
 
 

@@ -1,0 +1,121 @@
+"""Take a statement apart: the conditions of its WHERE clauses, and the texts that they look for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sql_agent.database.schema import Schema, fold
+
+_LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
+_WILDCARDS = re.compile(r"[%_*?]+")
+
+
+@dataclass(frozen=True)
+class SearchedText:
+    """A text without wildcards that a statement looks for, and where: None when this is not a column of the schema."""
+
+    text: str
+    table: str | None
+    column: str | None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One of the conditions that a WHERE clause joins with AND.
+
+    `table` is the only table of the schema that it reads, None when there are several or none; `sql` then holds on
+    this table alone, without the names that the statement gives to tables.
+    """
+
+    table: str | None
+    sql: str
+    texts: tuple[SearchedText, ...]
+
+
+def conditions(tree: exp.Expr, schema: Schema) -> tuple[Condition, ...]:
+    """Return the conditions of all WHERE clauses of `tree`, those of subqueries included."""
+    return tuple(
+        _condition(part, where, schema) for where in tree.find_all(exp.Where) for part in _joined_with_and(where.this)
+    )
+
+
+def only_table(tree: exp.Expr, schema: Schema) -> str | None:
+    """The table of the schema that a statement reads when it is one SELECT over one table; else None."""
+    tables = list(tree.find_all(exp.Table))
+    if not isinstance(tree, exp.Select) or len(tables) != 1 or fold(tables[0].name) not in schema.columns:
+        return None
+    return fold(tables[0].name)
+
+
+def where_of(tree: exp.Expr) -> str:
+    """The WHERE clause of a SELECT over one table, as SQL without the name that the statement gives to the table."""
+    where = tree.args.get("where")
+    return f"WHERE {_plain(where.this)}" if where is not None else ""
+
+
+def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.Paren):
+        yield from _joined_with_and(node.this)
+    elif isinstance(node, exp.And):
+        yield from _joined_with_and(node.this)
+        yield from _joined_with_and(node.expression)
+    else:
+        yield node
+
+
+def _condition(node: exp.Expr, where: exp.Expr, schema: Schema) -> Condition:
+    sources = _sources(where)
+    owners = {_owner(column, sources, schema) for column in node.find_all(exp.Column)}
+    apart = len(owners) == 1 and node.find(exp.Query) is None
+    literals = [
+        text for text in node.find_all(exp.Literal) if text.is_string and text.find_ancestor(exp.Where) is where
+    ]
+    found = (_searched(literal, sources, schema) for literal in literals)
+    return Condition(
+        owners.pop() if apart else None, _plain(node), tuple(dict.fromkeys(text for text in found if text is not None))
+    )
+
+
+def _plain(node: exp.Expr) -> str:
+    copy = node.copy()
+    for column in copy.find_all(exp.Column):
+        column.set("table", None)
+        column.set("db", None)
+    return copy.sql("sqlite")
+
+
+def _sources(where: exp.Expr) -> dict[str, str]:
+    """The tables beside a WHERE clause, by the names that they have there."""
+    select = where.parent
+    clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
+    tables = (clause.this for clause in clauses if clause is not None)
+    return {fold(table.alias_or_name): fold(table.name) for table in tables if isinstance(table, exp.Table)}
+
+
+def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:
+    """The table of the schema that a column belongs to; None for one of a WITH query or of another SELECT."""
+    named = [sources.get(fold(column.table), "")] if column.table else list(sources.values())
+    owners = [table for table in named if fold(column.name) in map(fold, schema.columns.get(table, ()))]
+    return owners[0] if len(owners) == 1 else None
+
+
+def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> SearchedText | None:
+    """What a text is compared with; None when it is not looked for, as in a comparison that is negated."""
+    if isinstance(literal.parent, exp.Escape) and literal.arg_key == "expression":
+        return None
+    comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)
+    call = literal.find_ancestor(exp.Anonymous)
+    if call is not None and fold(call.name) == "instr":
+        comparison = call
+    elif comparison is None or not isinstance(comparison, _LOOKS_FOR) or isinstance(comparison.parent, exp.Not):
+        return None
+    pieces = [piece.strip() for piece in _WILDCARDS.split(literal.name) if piece.strip()]
+    if not pieces:
+        return None
+    column = comparison.find(exp.Column)
+    table = _owner(column, sources, schema) if column is not None else None
+    return SearchedText(max(pieces, key=len), table, fold(column.name) if column is not None and table else None)

@@ -1,0 +1,244 @@
+"""Write the hint to an answer that found nothing: which condition failed, the nearest names, where else a text stands.
+
+A hint holds names of rows, tables and columns and what the statement itself says, never the content of another cell.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from sqlglot import exp
+
+from sql_agent.database.conditions import Condition, SearchedText, conditions, only_table, where_of
+from sql_agent.database.guard import parse
+from sql_agent.database.name_index import Found, Name, NameIndex, comparable, quoted, read_names
+from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold
+from sql_agent.errors import QueryError
+from sql_agent.schemas import Cell, QueryAnswer
+
+logger = logging.getLogger(__name__)
+
+# These bound the work, by counts and not by time, so that a statement gets the same hint on a busy machine.
+MAX_CONDITIONS = 4
+MAX_TEXTS = 2
+MAX_COUNT = 100  # rows that a condition is counted to
+MAX_ROWS_SEARCHED = 3_000  # of each table, for the columns in which a text stands
+MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which stands in no cell
+_NAMES_SHOWN = 3
+_COLUMNS_SHOWN = 3
+_FILLED_SHOWN = 10
+_FEW_ROWS = 3
+_CONDITION_CHARS = 50
+
+Row = tuple[object, ...]
+
+
+class Hints:
+    """Writes hints for one database; the index of names is built when it is first needed.
+
+    `read_all` runs a SELECT that reads all names, `read` one that must be quick; both raise QueryError.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        namings: Mapping[str, Naming],
+        *,
+        read: Callable[[str], Sequence[Row]],
+        read_all: Callable[[str], Sequence[Row]],
+    ) -> None:
+        self._schema = schema
+        self._namings = {fold(table): naming for table, naming in namings.items()}
+        self._read = read
+        self._read_all = read_all
+        self._index: NameIndex | None = None
+        self._building = threading.Lock()
+
+    def hint(self, sql: str, answer: QueryAnswer) -> str | None:
+        """Return what helps after the checked statement `sql` gave `answer`, in at most `MAX_HINT_CHARS`; else None.
+
+        Never raises: what goes wrong here is logged, because the answer itself is right.
+        """
+        try:
+            if not answer.records or _may_count_nothing(answer):
+                tree = parse(sql)
+                if not answer.records or not _shows_a_column(tree):
+                    return _fitted(self._after_nothing(tree))
+            if 0 < len(answer.records) <= _FEW_ROWS and _empty_places(answer):
+                return _fitted(self._after_empty_cells(parse(sql), answer))
+        except Exception:
+            logger.exception("no hint for the statement %s", sql)
+        return None
+
+    def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
+        """Parts of a hint, the most helpful first."""
+        parts = conditions(tree, self._schema)[:MAX_CONDITIONS]
+        alone = len(parts) == 1 and only_table(tree, self._schema) is not None
+        counts = {part: 0 if alone else self._count(part) for part in parts}
+        if not alone:
+            yield from (_count_shown(part, 0) for part, count in counts.items() if count == 0)
+        texts = dict.fromkeys(text for part, count in counts.items() if not count for text in part.texts)
+        for text in list(texts)[:MAX_TEXTS]:
+            yield from self._about(text)
+        yield from (_count_shown(part, count) for part, count in counts.items() if count)
+
+    def _count(self, part: Condition) -> int | None:
+        """How many rows meet a condition by itself, up to `MAX_COUNT`; None when this cannot be told."""
+        if part.table is None:
+            return None
+        rows = f"SELECT 1 FROM {quoted(part.table)} WHERE {part.sql} LIMIT {MAX_COUNT}"
+        try:
+            ((count,),) = self._read(f"SELECT count(*) FROM ({rows}) AS found")
+        except QueryError:  # too slow, or an expression that means something only where it stands
+            return None
+        return int(str(count))
+
+    def _about(self, searched: SearchedText) -> Iterable[str]:
+        """What there is for a text that was not found where it was looked for."""
+        found = self._names().find(searched.text)
+        named = self._about_names(searched, found)
+        yield from named
+        # A text that has a near name was meant as a name; one that is only a part of names may be anything.
+        columns = [] if found.exact or found.aliases or found.near else self._columns_with(searched)
+        if columns:
+            yield f"'{searched.text}' is in {'; '.join(columns)}"
+        elif not named and len(searched.text) <= _CONDITION_CHARS:
+            yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
+
+    def _about_names(self, searched: SearchedText, found: Found) -> list[str]:
+        here = (searched.table, searched.column)
+        parts = []
+        for name in found.exact:
+            if _place(name) != here:
+                parts.append(f"'{searched.text}' is a {name.table}.{name.column}")
+            elif name.text != searched.text:
+                parts.append(f"it is written {name.column} = '{name.text}'")
+        if found.aliases:
+            parts.append(f"'{searched.text}' is another name of {_listed(found.aliases, here)}")
+        if found.longer and not found.exact:
+            part, longer = searched.text, _searched_first(found.longer, here)
+            here_too = [name for name in longer if _place(name) == _place(longer[0]) and _holds(name, part)]
+            if here_too:
+                like = f"{_column(longer[0], here)} LIKE '%{part}%' finds"
+                parts.append(f"{like} {len(here_too)}: {_texts(here_too)}")
+            else:
+                parts.append(f"nearest {_listed(longer, here)}")
+        if found.near and not found.exact:
+            parts.append(f"nearest {_listed(found.near, here)}")
+        return parts
+
+    def _columns_with(self, searched: SearchedText) -> list[str]:
+        """By table, that of the searched column first, the columns in which a text stands, except those of names."""
+        if not 1 < len(searched.text) <= MAX_CHARS_SEARCHED:
+            return []
+        like = "'%" + searched.text.replace("'", "''") + "%'"
+        found = []
+        for table, columns in self._schema.tables:
+            naming = self._namings.get(table)
+            others = [column for column in columns if naming is None or fold(column) != fold(naming.column)]
+            tests = ", ".join(f"max({quoted(column)} LIKE {like})" for column in others)
+            rows = f"SELECT * FROM {quoted(table)} LIMIT {MAX_ROWS_SEARCHED}"
+            try:
+                (holds,) = self._read(f"SELECT {tests} FROM ({rows}) AS searched")
+            except QueryError:
+                continue  # too slow: the other table may still help
+            shown = [column for column, held in zip(others, holds, strict=True) if held][:_COLUMNS_SHOWN]
+            if shown:
+                found.append(f"{table}: {', '.join(shown)}")
+        return sorted(found, key=lambda columns: not columns.startswith(f"{searched.table}:"))
+
+    def _after_empty_cells(self, tree: exp.Query, answer: QueryAnswer) -> Iterable[str]:
+        """The columns that are empty in the rows that were found, and those that are not."""
+        table = only_table(tree, self._schema)
+        selected = tree.selects
+        if table is None or any(output.is_star for output in selected):
+            return
+        columns = [output.unalias() for output in selected]
+        empty = [columns[place].name for place in _empty_places(answer) if isinstance(columns[place], exp.Column)]
+        if not empty:
+            return
+        naming = self._namings.get(table)
+        known = {fold(column.name) for column in columns} | ({fold(naming.column)} if naming else set()) | {"id"}
+        others = [column for column in self._schema.columns[table] if fold(column) not in known]
+        filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
+        rows = f"SELECT * FROM {quoted(table)} {where_of(tree)} LIMIT {_FEW_ROWS}"
+        flags = self._read(f"SELECT {filled} FROM ({rows}) AS found")[0] if others else ()
+        full = [column for column, is_full in zip(others, flags, strict=True) if is_full]
+        yield f"empty here: {', '.join(empty)}"
+        yield f"filled: {', '.join(full[:_FILLED_SHOWN])}" if full else "so are the other columns"
+
+    def _names(self) -> NameIndex:
+        with self._building:
+            if self._index is None:
+                self._index = self._built()
+            return self._index
+
+    def _built(self) -> NameIndex:
+        try:
+            return NameIndex(read_names(self._schema, self._namings, self._read_all))
+        except QueryError as error:  # kept empty, because trying again would make each query as slow as this one
+            logger.warning("hints will name no rows, because the names could not be read: %s", error.message)
+            return NameIndex(())
+
+
+def _may_count_nothing(answer: QueryAnswer) -> bool:
+    """Whether an answer looks like an aggregate over no rows: one record of nothing but NULL and 0."""
+    return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
+
+
+def _shows_a_column(tree: exp.Query) -> bool:
+    """Whether a SELECT returns columns as they are, so that its one record is a row."""
+    return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
+
+
+def _empty_places(answer: QueryAnswer) -> list[int]:
+    """The output columns that hold nothing in any row."""
+    return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
+
+
+def _is_empty(cell: Cell) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _count_shown(part: Condition, count: int) -> str:
+    shown = part.sql if len(part.sql) <= _CONDITION_CHARS else part.sql[: _CONDITION_CHARS - 1] + "…"
+    rows = "nothing" if not count else "1 row" if count == 1 else f"{count}{'+' if count == MAX_COUNT else ''} rows"
+    return f"{shown} alone finds {rows}"
+
+
+def _place(name: Name) -> tuple[str, str]:
+    return name.table, fold(name.column)
+
+
+def _column(name: Name, here: tuple[str | None, str | None]) -> str:
+    return name.column if _place(name) == here else f"{name.table}.{name.column}"
+
+
+def _searched_first(names: Sequence[Name], here: tuple[str | None, str | None]) -> list[Name]:
+    return sorted(names, key=lambda name: _place(name) != here)
+
+
+def _listed(names: Sequence[Name], here: tuple[str | None, str | None]) -> str:
+    """The first names of one column, the one that was searched if it has any: `med_name 'A', 'B'`."""
+    first, *_ = ordered = _searched_first(names, here)
+    return f"{_column(first, here)} {_texts([name for name in ordered if _place(name) == _place(first)])}"
+
+
+def _texts(names: Sequence[Name]) -> str:
+    return ", ".join(f"'{name.text}'" for name in names[:_NAMES_SHOWN])
+
+
+def _holds(name: Name, part: str) -> bool:
+    return comparable(part) in comparable(name.text)
+
+
+def _fitted(parts: Iterable[str]) -> str | None:
+    """The leading parts that fit into a hint together."""
+    hint = ""
+    for part in parts:
+        longer = f"{hint}; {part}" if hint else part
+        if len(longer) <= MAX_HINT_CHARS:
+            hint = longer
+    return hint or None

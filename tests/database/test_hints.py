@@ -1,0 +1,320 @@
+"""What the tool says after a query that found nothing: names that are there, and nothing that would answer."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sql_agent.config.settings import load_settings
+from sql_agent.data.medical.schema import SCHEMA, create_table_sql
+from sql_agent.data.task import load_task
+from sql_agent.database import Naming, RequiredSchema, SqliteDatabase, open_database
+from sql_agent.database.provenance import CellRef, evidence_read
+from sql_agent.database.schema import MAX_HINT_CHARS
+from sql_agent.reward.judges.rows import rows_text
+from sql_agent.schemas import Evidence, QueryCall
+
+SECRET = "qzx"  # stands in every cell that is no name
+DRUGS = [
+    # name, indication, storage, description
+    ("Ibuprofen", f"{SECRET} fever", f"{SECRET} cool", f"{SECRET} pain killer, also known as Brufen and Nurofen."),
+    ("Ibuprofen gel", f"{SECRET} sprains", None, None),
+    ("Aspirin", f"{SECRET} fever", "", None),
+    (
+        "布洛芬缓释胶囊",
+        f"{SECRET} 发热",
+        f"{SECRET} 阴凉",
+        f"性状：{SECRET}；商品名：芬必得；巴米尔；英文名：Ibuprofen SR",
+    ),
+    ("注射用头孢曲松钠", f"{SECRET} 肺炎", None, None),
+    ("炉甘石", f"{SECRET} 瘙痒", f"{SECRET} 密封", None),
+]
+DISEASES = [
+    # name, overview, treatment, cause
+    ("Hypertension", f"{SECRET} overview", f"{SECRET} Amlodipine", None),
+    ("慢性支气管炎", f"别称：慢支；就诊科室：{SECRET}", f"{SECRET} 氨溴索", f"{SECRET} 吸烟"),
+    ("癣", f"{SECRET} 概述", f"{SECRET} 治疗", None),
+    ("感冒", f"{SECRET} 概述", None, f"{SECRET} 病毒"),
+]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
+    path: Path = tmp_path_factory.mktemp("hints") / "medical.db"
+    with sqlite3.connect(path) as connection:
+        for table in ("drugs_info", "disease"):
+            connection.execute(create_table_sql(table))
+        connection.executemany(
+            "INSERT INTO drugs_info (med_name, indication, storage, description) VALUES (?, ?, ?, ?)", DRUGS
+        )
+        connection.executemany(
+            "INSERT INTO disease (disease_name, overview, treatment, cause) VALUES (?, ?, ?, ?)", DISEASES
+        )
+    connection.close()
+    with open_database(path, SCHEMA) as opened:
+        yield opened
+
+
+def hint(database: SqliteDatabase, sql: str) -> str | None:
+    answer = database.query(sql)
+    return answer.error.hint if answer.error else answer.hint
+
+
+def by_name(database: SqliteDatabase, name: str) -> str | None:
+    return hint(database, f"SELECT indication FROM drugs_info WHERE med_name = '{name}'")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("What is Ibuprofen good for", "nearest med_name 'Ibuprofen'"),
+        ("布洛芬缓释胶囊有什么副作用", "nearest med_name '布洛芬缓释胶囊'"),
+        ("Ibuprofen tablets 200 mg", "nearest med_name 'Ibuprofen'"),
+        ("Ibuprofin", "nearest med_name 'Ibuprofen'"),
+        ("ibuprofne", "nearest med_name 'Ibuprofen'"),
+        ("布络芬缓释胶囊", "nearest med_name '布洛芬缓释胶囊'"),
+        ("炉干石", "nearest med_name '炉甘石'"),
+        ("头孢曲松注射液", "nearest med_name '注射用头孢曲松钠'"),
+        ("ＩＢＵＰＲＯＦＥＮ", "it is written med_name = 'Ibuprofen'"),
+        ("buprofen g", "med_name LIKE '%buprofen g%' finds 1: 'Ibuprofen gel'"),
+        ("布洛芬", "med_name LIKE '%布洛芬%' finds 1: '布洛芬缓释胶囊'"),
+        ("头", "med_name LIKE '%头%' finds 1: '注射用头孢曲松钠'"),
+        ("Brufen", "'Brufen' is another name of med_name 'Ibuprofen'"),
+        ("芬必得", "'芬必得' is another name of med_name '布洛芬缓释胶囊'"),
+        ("ibuprofen sr", "'ibuprofen sr' is another name of med_name '布洛芬缓释胶囊'"),
+        ("巴米耳", "nearest med_name '布洛芬缓释胶囊'"),
+        ("Hypertension", "'Hypertension' is a disease.disease_name"),
+        ("癣", "'癣' is a disease.disease_name"),
+        ("慢支", "'慢支' is another name of disease.disease_name '慢性支气管炎'"),
+        ("Hypertensoin", "nearest disease.disease_name 'Hypertension'"),
+    ],
+)
+def test_the_nearest_name_is_told_for_a_name_that_is_not_there(
+    database: SqliteDatabase, name: str, expected: str
+) -> None:
+    assert by_name(database, name) == expected
+
+
+@pytest.mark.parametrize("name", ["zebra stripes", "Warfarin", "完全不相干", "药", "q", "Ibex"])
+def test_no_name_is_invented_where_none_is_near(database: SqliteDatabase, name: str) -> None:
+    assert by_name(database, name) == f"nothing is like '{name}'; LIKE '%part%' finds parts"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("med_name LIKE '%布络芬缓释胶囊%'", "nearest med_name '布洛芬缓释胶囊'"),
+        ('med_name = "Ibuprofin"', "nearest med_name 'Ibuprofen'"),
+        ("lower(med_name) = 'ibuprofin'", "nearest med_name 'Ibuprofen'"),
+        ("instr(med_name, 'Ibuprofin') > 0", "nearest med_name 'Ibuprofen'"),
+        ("med_name IN ('Ibuprofin', 'Asprin')", "nearest med_name 'Ibuprofen'; nearest med_name 'Aspirin'"),
+        ("med_name LIKE '%' || 'Ibuprofin' || '%'", "nearest med_name 'Ibuprofen'"),
+    ],
+)
+def test_a_text_is_found_however_the_statement_looks_for_it(
+    database: SqliteDatabase, condition: str, expected: str
+) -> None:
+    assert hint(database, f"SELECT indication FROM drugs_info WHERE {condition}") == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT count(*) FROM drugs_info WHERE med_name = 'Ibuprofin'", "nearest med_name 'Ibuprofen'"),
+        ("SELECT group_concat(storage) FROM drugs_info WHERE med_name = 'Ibuprofin'", "nearest med_name 'Ibuprofen'"),
+        (
+            "SELECT g.storage FROM drugs_info g WHERE g.med_name = 'Ibuprofin' ORDER BY g.id LIMIT 3",
+            "nearest med_name 'Ibuprofen'",
+        ),
+        (
+            "SELECT storage FROM drugs_info WHERE med_name = "
+            "(SELECT treatment FROM disease WHERE disease_name = 'Hypertensoin')",
+            "disease_name = 'Hypertensoin' alone finds nothing; nearest disease_name 'Hypertension'",
+        ),
+        (
+            "WITH found AS (SELECT * FROM disease WHERE disease_name = '慢性支气管') SELECT cause FROM found",
+            "disease_name = '慢性支气管' alone finds nothing; disease_name LIKE '%慢性支气管%' finds 1: '慢性支气管炎'",
+        ),
+        (
+            "SELECT g.form FROM disease d JOIN drugs_info g ON d.treatment = g.med_name WHERE d.disease_name = '感冒'",
+            "disease_name = '感冒' alone finds 1 row",
+        ),
+    ],
+)
+def test_counts_subqueries_and_joins_get_a_hint_too(database: SqliteDatabase, sql: str, expected: str) -> None:
+    assert hint(database, sql) == expected
+
+
+def test_the_condition_that_failed_is_told_apart_from_the_one_that_holds(database: SqliteDatabase) -> None:
+    sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen' AND indication LIKE '%migraine%'"
+    assert hint(database, sql) == (
+        "indication LIKE '%migraine%' alone finds nothing; nothing is like 'migraine'; LIKE '%part%' finds parts; "
+        "med_name = 'Ibuprofen' alone finds 1 row"
+    )
+    both = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen' AND indication LIKE '%sprains%'"
+    assert hint(database, both) == (
+        "med_name = 'Ibuprofen' alone finds 1 row; indication LIKE '%sprains%' alone finds 1 row"
+    )
+
+
+def test_a_text_of_another_column_or_table_is_told_by_the_name_of_its_columns(database: SqliteDatabase) -> None:
+    assert by_name(database, "发热") == "'发热' is in drugs_info: indication"
+    assert (
+        hint(database, "SELECT med_name FROM drugs_info WHERE storage LIKE '%吸烟%'") == "'吸烟' is in disease: cause"
+    )
+    equals = hint(database, "SELECT med_name FROM drugs_info WHERE indication = 'fever'")
+    assert equals == "'fever' is in drugs_info: indication", "it is a part of the cells that were searched"
+
+
+def test_an_empty_cell_is_told_from_a_row_that_is_not_there(database: SqliteDatabase) -> None:
+    storage = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen gel'"
+    assert hint(database, storage) == "empty here: storage; filled: indication"
+    blank = hint(database, "SELECT med_name, storage FROM drugs_info WHERE med_name LIKE 'Aspirin%'")
+    assert blank == "empty here: storage; filled: indication"
+    cause = hint(database, "SELECT d.cause AS c, d.prognosis FROM disease d WHERE d.disease_name = '癣'")
+    assert cause == "empty here: cause, prognosis; filled: overview, treatment"
+    assert by_name(database, "Ibuprofen") is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT name FROM disease", "did you mean disease.disease_name?"),
+        ("SELECT disease_nam FROM drugs_info", "did you mean disease.disease_name or "),
+        ("SELECT treatment FROM drugs_info", "treatment is a column of disease"),
+        ("SELECT d.zzz FROM disease d", "disease has id, disease_name, overview, "),
+        ("SELECT storage FROM drugs_info WHERE med_name = Ibuprofen", "write a text in quotes: 'Ibuprofen'"),
+        ("SELECT storage FROM drugs_info WHERE med_name = 布洛芬", "write a text in quotes: '布洛芬'"),
+        ("SELECT zzz FROM drugs_info", ", …"),
+    ],
+)
+def test_an_unknown_column_is_answered_from_the_tables_that_the_statement_reads(
+    database: SqliteDatabase, sql: str, expected: str
+) -> None:
+    text = hint(database, sql)
+    assert text is not None and expected in text
+    assert len(text) <= MAX_HINT_CHARS
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM drugs_info WHERE id = 999",
+        "SELECT med_name FROM drugs_info LIMIT 0",
+        "SELECT 1 WHERE 1 = 0",
+        "SELECT med_name FROM drugs_info",
+        "SELECT * FROM disease WHERE id = 1",
+        "SELECT med_name FROM drugs_info WHERE med_name <> '' AND id < 0 AND NOT med_name = 'x'",
+    ],
+)
+def test_there_is_no_empty_talk(database: SqliteDatabase, sql: str) -> None:
+    text = hint(database, sql)
+    assert text is None or "alone finds" in text
+
+
+def test_a_task_without_medicine_gets_hints_by_the_names_that_its_schema_declares(tmp_path: Path) -> None:
+    asked = load_settings([f"runs_dir={tmp_path / 'runs'}", "task=tests.support.library:TASK"])
+    task = load_task(asked.task)
+    task.prepare(asked, lambda _: None)
+    with task.open_database(asked) as library:
+        assert hint(library, "SELECT shelf FROM books WHERE title = 'Ulyses'") == "nearest title 'Ulysses'"
+        assert hint(library, "SELECT shelf FROM Books WHERE title = 'Jane Austen'") == (
+            "'Jane Austen' is in books: author"
+        )
+        assert hint(library, "SELECT reader FROM loans WHERE title = 'Ulysses'") == "'Ulysses' is a books.title"
+
+
+def test_a_task_that_declares_no_names_still_learns_which_columns_hold_a_text(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (a TEXT, b TEXT)")
+        connection.execute("INSERT INTO t VALUES ('apple', 'pear')")
+    connection.close()
+    with open_database(tmp_path / "t.db", RequiredSchema({"t": ("a",)}, hint="-")) as opened:
+        assert hint(opened, "SELECT b FROM t WHERE a = 'pear'") == "'pear' is in t: b"
+
+
+def test_judges_and_provenance_see_rows_and_never_hints(database: SqliteDatabase) -> None:
+    sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofin'"
+    call = QueryCall(sql=sql, answer=database.query(sql), seconds=0.0)
+    assert call.answer.hint == "nearest med_name 'Ibuprofen'"
+    evidence = [Evidence(table="drugs_info", row_id=1, field="med_name", quote="Ibuprofen")]
+    assert evidence_read(database, [call], evidence) == ()
+    assert database.query(sql, emptied=[CellRef("drugs_info", 1, "storage")]).hint is None
+    assert "Ibuprofen" not in rows_text([call], ["Ibuprofen"], max_chars=1000)
+
+
+def test_an_error_of_the_tasks_own_aliases_is_logged_and_costs_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "t.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (a TEXT, b TEXT)")
+        connection.execute("INSERT INTO t VALUES ('apple', 'pear')")
+    connection.close()
+
+    def broken(_cell: str) -> Iterator[str]:
+        raise ValueError("no such alias")
+
+    schema = RequiredSchema({"t": ("a",)}, hint="-", names={"t": Naming("a", {"b": broken})})
+    with open_database(path, schema) as opened:
+        assert opened.query("SELECT b FROM t WHERE a = 'aple'").count == 0
+    assert "no hint for the statement" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_hints_work_after_a_fork(database: SqliteDatabase) -> None:
+    expected = by_name(database, "Ibuprofin")
+    child = os.fork()
+    if not child:
+        os._exit(0 if by_name(database, "Ibuprofin") == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+TEXTS = st.one_of(
+    st.sampled_from([name for name, *_ in DRUGS] + [name for name, *_ in DISEASES]),
+    st.sampled_from(["Brufen", "芬必得", "fever", "发热", "cool", "", "%", "_", "'", "a%b", "qz", "z"]),
+    st.text(alphabet="Ibuprofen 布洛芬缓释胶囊感冒%_*?'\"癣[]\\-;", max_size=30),
+)
+COLUMNS = st.sampled_from([column for _, columns in SCHEMA.tables.items() for column in columns] + ["storage", "cause"])
+OPERATORS = st.sampled_from(["=", "LIKE", "GLOB", "IS", "<>", "NOT LIKE", ">"])
+CONDITIONS = st.builds(
+    lambda column, operator, text: f"{column} {operator} '{text.replace(chr(39), chr(39) * 2)}'",
+    COLUMNS,
+    OPERATORS,
+    TEXTS,
+)
+STATEMENTS = st.builds(
+    lambda table, selected, parts, joined: f"SELECT {selected} FROM {table} WHERE {f' {joined} '.join(parts)}",
+    st.sampled_from(["drugs_info", "disease", "drugs_info JOIN disease ON treatment LIKE med_name"]),
+    st.sampled_from(["*", "storage", "cause, treatment", "count(*)", "max(indication)", "storage || 'x'"]),
+    st.lists(CONDITIONS, min_size=1, max_size=4),
+    st.sampled_from(["AND", "OR", "AND NOT"]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(STATEMENTS)
+@example("SELECT storage FROM drugs_info WHERE indication LIKE '%发热%' AND med_name = 'Aspirin'")
+@example("SELECT treatment FROM disease WHERE overview = 'overview'")
+def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(
+    database: SqliteDatabase, sql: str
+) -> None:
+    text = hint(database, sql)
+    if text is not None:
+        assert len(text) <= MAX_HINT_CHARS
+        assert SECRET not in text
+        assert "Amlodipine" not in text
+
+
+@settings(max_examples=300, deadline=None)
+@given(sql=STATEMENTS)
+def test_no_statement_makes_the_hints_fail(database: SqliteDatabase, sql: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sql_agent.database.hints.logger.exception", lambda *_: pytest.fail(f"failed on {sql}"))
+        database.query(sql)
