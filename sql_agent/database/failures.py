@@ -10,11 +10,16 @@ from sql_agent.database import allowed
 from sql_agent.database.guard import is_value_position, parse
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
-from sql_agent.schemas import QueryLimits
 
 # The first pattern found in SQLite's message decides; {table}, {column} and {function} are filled in below.
 _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
     (re.compile(r"^interrupted$"), "timeout", "read fewer rows: add WHERE and LIMIT, join fewer tables"),
+    (
+        re.compile(r"malformed|not a database|disk I/O|short read"),
+        "database_changed",
+        "the file is damaged: restore it",
+    ),
+    (re.compile(r"locked|busy"), "failed", "another program writes to the database: try again"),
     (re.compile(r"no such column: (?P<column>.+)"), "unknown_column", "{column}"),
     (re.compile(r"no such table: (?P<table>.+)"), "unknown_table", "{table}"),
     (re.compile(r"(?:no such|use) function: (?P<function>.+)"), "forbidden_function", "{function}"),
@@ -33,15 +38,13 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
 )
 
 
-def from_sqlite(error: BaseException, sql: str, schema: Schema, limits: QueryLimits) -> QueryError:
+def from_sqlite(error: BaseException, sql: str, schema: Schema) -> QueryError:
     """The QueryError for an exception of sqlite3 on the checked statement `sql`; SQLite's message is kept."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     for pattern, kind, hint in _RULES:
         match = pattern.search(message)
         if match is None:
             continue
-        if kind == "timeout":
-            message = f"interrupted after {limits.deadline_s:g} seconds"
         return QueryError(kind, message, hint=_filled(hint, match.groupdict(), sql, schema))
     return QueryError("failed", message)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -29,6 +28,7 @@ KINDS = {
     "unknown_table": "a table that the database does not have",
     "unknown_column": "a column that the database does not have",
     "timeout": "the deadline passed and the statement was interrupted",
+    "database_changed": "the database's file is not the one that was opened: replaced, changed, damaged or removed",
     "failed": "SQLite refused the statement for another reason",
     "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
 }
@@ -70,11 +70,6 @@ _DIALECT = SQLite()
 
 def check(sql: str, schema: Schema) -> CheckedQuery:
     """Return the statement to run in place of `sql`. Raises QueryError with one of KINDS and a hint."""
-    return _check(sql, schema)
-
-
-@lru_cache(maxsize=2048)
-def _check(sql: str, schema: Schema) -> CheckedQuery:
     text = clean(sql)
     try:
         tree = parse(text)

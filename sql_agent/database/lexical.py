@@ -23,14 +23,20 @@ _FIRST_WORD = re.compile(r"\s*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
 
 
+def check_length(sql: str) -> None:
+    """Raise QueryError of kind too_long."""
+    if len(sql) > MAX_SQL_CHARS:
+        message = f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed"
+        raise QueryError("too_long", message, hint="write a shorter statement")
+
+
 def clean(sql: str) -> str:
     """Return the one SELECT statement in `sql` without comments and final semicolons.
 
     Comments go because parsers disagree about where they end. Raises QueryError of kind empty, too_long, syntax,
     too_complex, not_select or multiple_statements.
     """
-    if len(sql) > MAX_SQL_CHARS:
-        raise QueryError("too_long", f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed")
+    check_length(sql)
     control = _CONTROL.search(sql)
     if control:
         raise QueryError("syntax", f"the statement contains the character U+{ord(control.group()):04X}")

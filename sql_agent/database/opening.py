@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from sql_agent.database.schema import RequiredSchema, Schema, fold
+from sql_agent.database.file_state import FileState
+from sql_agent.database.schema import Naming, RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError
+from sql_agent.schemas import QueryLimits
 
 # No function can be interrupted halfway, so no value may grow to where one call takes long (0.02 s at this size).
 MAX_VALUE_BYTES = 100_000
@@ -25,12 +29,34 @@ _SQLITE_LIMITS = {
 }
 
 
-def read_only_connection(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; it may be used from any thread, one at a time. Raises sqlite3.Error."""
+@dataclass(frozen=True)
+class Opened:
+    """An opened database: its file and the state it was in, what may be read of it, and how much is returned."""
+
+    path: Path
+    state: FileState
+    schema: Schema
+    names: Mapping[str, Naming]
+    limits: QueryLimits
+
+
+def open_file(path: Path, required: RequiredSchema, limits: QueryLimits) -> Opened:
+    """Check the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
+    schema = read_schema(path, required)
+    names = {table: Naming(naming.column, dict(naming.aliases)) for table, naming in required.names.items()}
+    return Opened(path, FileState.of(path), schema, names, limits)
+
+
+def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Connection:
+    """A connection that cannot write and keeps what it sorts in memory. Raises sqlite3.Error.
+
+    A statement waits `lock_wait_s` seconds for a writer that holds the file.
+    """
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=lock_wait_s)
     try:
         connection.execute("PRAGMA query_only=ON")
+        connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA trusted_schema=OFF")
         for limit, value in _SQLITE_LIMITS.items():
             connection.setlimit(limit, value)
