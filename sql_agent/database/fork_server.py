@@ -21,11 +21,14 @@ from contextlib import closing
 from typing import NoReturn
 
 from sql_agent.database.channel import ORDER, Channel
+from sql_agent.database.guard import check
 from sql_agent.database.name_index import NameIndex, read_names
 from sql_agent.database.opening import Opened, read_only_connection
+from sql_agent.database.schema import Schema
 from sql_agent.database.worker import answer_requests, limit_resources
 from sql_agent.system.processes import die_with_parent
 
+_FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 _HANDLED = {signal.SIGCHLD, signal.SIGTERM}
 MAX_REQUEST_BYTES = 16 * 1024 * 1024  # a statement, and the cells that it is to find empty
 
@@ -34,6 +37,8 @@ def main() -> None:
     """Fork a template for each order on the socket that is our standard input, and end when it closes."""
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # What sqlglot builds at its first statement is then shared by all workers.
+    check(_FIRST, Schema(()))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends us when it is ready to
     _serve(control, _be_template)
 

@@ -1,4 +1,4 @@
-"""What is checked on the text itself, before any parser: comments, odd characters, size and nesting."""
+"""What is checked on the text itself, before any parser: comments, odd characters and size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000
-MAX_NESTING = 24
 
 # SQLite's own rules: quotes double to escape (brackets cannot), comments do not nest, an open one runs to the end.
 _QUOTED_OR_COMMENT = re.compile(
@@ -18,7 +17,6 @@ _QUOTED_OR_COMMENT = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
-_BRACKET = re.compile(r"[()]")
 _FIRST_WORD = re.compile(r"\s*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
 
@@ -37,9 +35,11 @@ def clean(sql: str) -> str:
     too_complex, not_select or multiple_statements.
     """
     check_length(sql)
+    sql = sql.removeprefix("\ufeff")  # the mark that some programs put before a text
     control = _CONTROL.search(sql)
     if control:
-        raise QueryError("syntax", f"the statement contains the character U+{ord(control.group()):04X}")
+        message = f"the statement contains the character U+{ord(control.group()):04X}"
+        raise QueryError("syntax", message, hint="leave this character out")
     if sql.lstrip().startswith("```"):
         raise QueryError("syntax", "the statement is wrapped in ``` marks", hint="send the SQL text alone")
     text, bare = _without_comments(sql)
@@ -50,7 +50,6 @@ def clean(sql: str) -> str:
     if ";" in bare:
         raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
     _check_characters(bare)
-    _check_nesting(bare)
     return text
 
 
@@ -97,12 +96,3 @@ def _check_characters(bare: str) -> None:
             plain = _ASCII_FORM.get(char)
             hint = f"write {plain!r} instead" if plain else "outside quotes use plain ASCII characters"
             raise QueryError("syntax", f"the character {char!r} (U+{ord(char):04X}) stands outside quotes", hint=hint)
-
-
-def _check_nesting(bare: str) -> None:
-    depth = 0
-    for bracket in _BRACKET.findall(bare):
-        depth += 1 if bracket == "(" else -1
-        if depth > MAX_NESTING:
-            message = f"parentheses are nested deeper than {MAX_NESTING}"
-            raise QueryError("too_complex", message, hint="simplify the statement")

@@ -12,15 +12,14 @@ from sql_agent.database.schema import Naming, RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import QueryLimits
 
-# No function can be interrupted halfway, so no value may grow to where one call takes long (0.02 s at this size).
-MAX_VALUE_BYTES = 100_000
+MAX_VALUE_BYTES = 10_000_000  # so that a text of many rows can be searched and a few of them fit into memory
 
 _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_COLUMN: 200,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 300,
-    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
-    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 200,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 100,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
     sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from sql_agent.database.channel import ORDER, Channel
 from sql_agent.database.fork_client import ForkServer
 from sql_agent.database.opening import Opened
-from sql_agent.errors import QueryError
+from sql_agent.errors import DatabaseFileError, QueryError
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,11 @@ class Worker:
 
 
 class Workers:
-    """The workers of one database. `lent` may be called from any thread; after `close` it raises QueryError."""
+    """The workers of one database. `lent` may be called from any thread.
+
+    It raises QueryError after `close`, and DatabaseFileError when no worker can be started, which is no statement's
+    fault.
+    """
 
     def __init__(self, opened: Opened, *, max_reply_bytes: int) -> None:
         self._opened = pickle.dumps(opened)
@@ -127,8 +131,8 @@ class Workers:
             try:
                 return self._started_by(self._current_template())
             except (OSError, EOFError) as error:
-                message = f"no process can be started for the query: {error!r}"
-                raise QueryError("failed", message, hint="try again") from error
+                message = f"no process can be started to query {self._path}: {error!r}"
+                raise DatabaseFileError(message, hint="see what it wrote to the terminal") from error
 
     def _current_template(self) -> socket.socket:
         with self._lock:
