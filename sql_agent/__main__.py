@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.parser import NOT_ADVICE
 
 # Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
 COMMANDS = {
     "train": "train a model on questions about a database",
-    "ask": "ask a model a question; shows every query, its rows, the answer and the reward",
-    "data": "make the sample database, and questions with gold SQL about any database",
+    "ask": "ask a model; shows every query, its rows, the answer and the reward",
+    "data": "make the sample database and questions with gold SQL; check your own",
     "judge": "measure how far a judge can be trusted; rescale its scores",
     "report": "draw a run as one HTML page",
     "export": "turn a checkpoint of the verl backend into a Hugging Face folder",
@@ -20,13 +21,14 @@ COMMANDS = {
     "check": "check this installation, one line a check, with the fix",
 }
 
-_EPILOG = """\
+_EPILOG = f"""\
 Start here:
   sql-agent check                        is everything installed?
-  sql-agent train --ci-fast              one real training step; makes the sample data itself
+  sql-agent train --ci-fast              one training step on the sample data
   sql-agent ask "What treats hypothyroidism?"
 
-`sql-agent COMMAND --help` explains a command. For research on retrieval, not medical advice."""
+`sql-agent COMMAND --help` explains a command.
+{NOT_ADVICE}"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Every error this project raises, in one tree.
+"""Define every error that this project raises on purpose, in one tree.
 
     SqlAgentError
     ├── ConfigError            (ValueError)    a setting is missing, wrong or contradictory
@@ -15,7 +15,7 @@
         └── ResumeError                        the run to resume differs from what is asked for
 
 Each carries a message (what was wrong, and where) and a hint (what to do next). Entry points turn them into
-two lines on stderr and exit code 2; see `cli.exits_cleanly`.
+two lines on stderr and exit code 2; see `cli/exit_codes.py`.
 """
 
 from __future__ import annotations

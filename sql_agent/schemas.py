@@ -1,4 +1,4 @@
-"""What travels between the parts: a question, a query and its answer, and a finished rollout."""
+"""Define the records that the packages exchange: a question, a query and its answer, a finished rollout."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Outcome(_WithMessage):
     ANSWERED = "answered", "answered"
     UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
     MALFORMED_CALL = "malformed_call", "wrote a tool call that cannot be read"
-    NO_OUTPUT = "no_output", "said nothing"
+    NO_OUTPUT = "no_output", "replied without any text"
     TOO_MANY_TURNS = "too_many_turns", "was still calling the tool when its turns were used up"
     CONTEXT_OVERFLOW = "context_overflow", "filled the model's context"
 

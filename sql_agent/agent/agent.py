@@ -1,10 +1,10 @@
-"""The agent: one question in, an answer and everything that happened out. No training code here."""
+"""Run the agent on one question: ask the model, answer its tool calls, and record how the run ended."""
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing calls home over the network
+os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing sends data to OpenAI
 
 import time
 from contextlib import AsyncExitStack
@@ -27,7 +27,7 @@ _IDLE_S = 3.0
 
 @dataclass(frozen=True)
 class ModelEndpoint:
-    """An OpenAI-compatible chat endpoint and how to sample from it."""
+    """Names an OpenAI-compatible chat endpoint and how to sample from it."""
 
     base_url: str
     model: str
@@ -38,7 +38,7 @@ class ModelEndpoint:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """What one run gave."""
+    """Holds the answer of one run, how it ended, its queries, the model's turns and the seconds that it took."""
 
     answer: str
     outcome: Outcome
@@ -71,7 +71,7 @@ async def run_agent(
             base_url=endpoint.base_url,
             api_key=endpoint.api_key,
             timeout=settings.request_timeout_s,
-            max_retries=0,  # a second request inside one attempt would be recorded as a turn of its own
+            max_retries=0,  # because a second request in one attempt would be recorded as another turn
             http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient()),
         )
         agent = Agent(
@@ -89,7 +89,7 @@ async def run_agent(
                 agent, question, max_turns=settings.max_turns, run_config=RunConfig(tracing_disabled=True)
             )
             answer = str(result.final_output or "").strip()
-            if "<tool_call>" in answer:  # the server could not parse it as a call and passed it on as text
+            if "<tool_call>" in answer:  # the server could not parse it as a call, so it left it as text
                 outcome = Outcome.MALFORMED_CALL
         except MaxTurnsExceeded:
             outcome = Outcome.TOO_MANY_TURNS
@@ -103,7 +103,7 @@ async def run_agent(
 
 
 def shared_client() -> DefaultAsyncHttpxClient:
-    """Connections for many runs at once. It lets go of idle ones before the LLM proxy does, which is after 5 s."""
+    """Open an HTTP client for many runs at once; it closes idle connections before the LLM proxy does, after 5 s."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
     return DefaultAsyncHttpxClient(limits=limits)
 
@@ -123,7 +123,7 @@ class _CountingModel(OpenAIChatCompletionsModel):
     async def get_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         try:
             response = await super().get_response(*args, **kwargs)
-        except ModelBehaviorError:  # it replied, only not with anything usable
+        except ModelBehaviorError:  # there was a reply, though no usable one
             self._turns.count += 1
             raise
         self._turns.count += 1
@@ -131,7 +131,7 @@ class _CountingModel(OpenAIChatCompletionsModel):
 
 
 def _model_failure(message: str) -> Outcome:
-    """The outcome of a ModelBehaviorError, which openai-agents tells apart by its text only."""
+    """Return the outcome of a ModelBehaviorError, whose kinds openai-agents distinguishes by the text only."""
     if "not found in agent" in message:
         return Outcome.UNKNOWN_TOOL
     if "no assistant text" in message:

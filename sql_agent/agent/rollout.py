@@ -24,9 +24,10 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     *,
     http_client: DefaultAsyncHttpxClient | None = None,
 ) -> RolloutRecord:
-    """Run the agent on `question` of `task` and grade it. A failed judge or endpoint gives a record with `dropped` set.
+    """Run the agent on `question` of `task` and grade its answer.
 
-    Without a `judge` nothing is graded, as for a question that has no reference answer: `reward` is None then too.
+    A judge or an endpoint that fails gives a record with `dropped` set. Without a `judge`, as for a question that has
+    no reference answer, nothing is graded and `reward` is None.
     `http_client` lets many rollouts share their connections.
     """
     run, read = AgentRun("", Outcome.ANSWERED, (), 0, 0.0), None

@@ -1,4 +1,4 @@
-"""The one tool of the agent, `query_database_by_sql`: takes a statement, answers in JSON, remembers every call."""
+"""Provide the agent's one tool, `query_database_by_sql`: it takes a statement and returns JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QueryTool:
 
 
 def answer_json(answer: QueryAnswer) -> str:
-    """The compact JSON of an answer as the model sees it."""
+    """Return the compact JSON of an answer that the model sees."""
     shown: dict[str, Any] = {"status": answer.status}
     if answer.error is not None:
         shown["error"] = answer.error.model_dump()
@@ -66,10 +66,10 @@ def answer_json(answer: QueryAnswer) -> str:
 
 
 def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
-    """The tool as openai-agents wants it; `description` is the task's.
+    """Return `tool` in the form of openai-agents; `description` is the task's.
 
-    Built by hand because the library's own wrapper answers malformed arguments with a fixed "An error occurred"
-    and never tells us; here the model gets the reason and the call is recorded.
+    Built by hand, because the library's own wrapper answers malformed arguments with a fixed "An error occurred"
+    and does not report them; here the model gets the reason and the call is recorded.
     """
 
     async def invoke(_context: object, arguments: str) -> str:
@@ -85,7 +85,7 @@ def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
 
 
 def _sql_of(arguments: str) -> str:
-    """The statement in the JSON arguments of a call. Raises ValueError that says what is wrong with them."""
+    """Return the statement in the JSON arguments of a call. Raises ValueError that says what is wrong with them."""
     try:
         parsed = json.loads(arguments)
     except json.JSONDecodeError as error:

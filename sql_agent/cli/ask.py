@@ -56,18 +56,18 @@ _EXAMPLES = """
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, its positional arguments parted into `questions` and `overrides`."""
+    """Parse the command line, and split its positional arguments into `questions` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
                         help="questions of your own, which are not graded; an argument with = and no space is a "
                         "setting (`sql-agent settings` lists them)")  # fmt: skip
     parser.add_argument("--model", help="a Hugging Face folder or id, or a name at OPENAI_API_BASE (see above)")
-    parser.add_argument("--lang", choices=get_args(Lang), help="of the prompts and the sample; default: the "
-                        "question's own language")  # fmt: skip
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
+                        "default: the question's own")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
     parser.add_argument(
-        "--mapping", type=Path, metavar="TOML", help="names the columns of --file; default: data.mapping"
+        "--mapping", type=Path, metavar="TOML", help="file that names the columns of --file; default: data.mapping"
     )
     source.add_argument("--run", type=Path, metavar="FOLDER",
                         help="ask a run's models, before and after training, with the run's settings; without a "
@@ -89,7 +89,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask, print, and return 0. Raises TrainingError when a question could not be asked or graded."""
+    """Ask the questions, print the rollouts, return 0. Raises TrainingError when one could not be asked or graded."""
     arguments = parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask what the command line says; returns the settings that it led to."""
+    """Ask one model the questions of the command line, and return the settings that were used."""
     settings = load_settings(arguments.overrides, flags=_flags(arguments))
     if arguments.questions and "lang" not in settings.model_fields_set:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
@@ -129,7 +129,7 @@ def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) ->
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask the models of a run; returns its settings."""
+    """Ask a run's models before and after training, and return the run's settings."""
     run: Path = arguments.run
     settings = settings_of_run(run, arguments)
     trained = arguments.model or last_checkpoint(run)
@@ -153,7 +153,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
 
 
 def _why_this_question(gain: Gain) -> str:
-    chosen = f"The question is no random one: of the {gain.questions} validation questions "
+    chosen = f"The question was not drawn at random: of the {gain.questions} validation questions "
     if gain.last > gain.first:
         first, last = f"{gain.first:.3f} at step {gain.first_step}", f"{gain.last:.3f} at step {gain.last_step}"
         return f"{chosen}it gained most, from {first} to {last}."
@@ -164,7 +164,7 @@ def _why_this_question(gain: Gain) -> str:
 
 
 def settings_of_run(run: Path, arguments: argparse.Namespace) -> Settings:
-    """The settings that `run` was started with, changed by what the command line says except for the model.
+    """Return the settings that `run` was started with, with those of the command line, except for the model, over them.
 
     Raises DataError when `run` holds no run.
     """
@@ -176,7 +176,7 @@ def settings_of_run(run: Path, arguments: argparse.Namespace) -> Settings:
 
 
 def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
-    """Questions that nobody wrote a reference answer for."""
+    """Return `texts` as questions without a reference answer."""
     return [
         Question(id=f"own-{number}", question=text, answer="", lang=settings.lang)
         for number, text in enumerate(texts, 1)
@@ -186,14 +186,14 @@ def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 def _ask(
     questions: Sequence[Question], titles: Sequence[str], settings: Settings, remote: ModelEndpoint | None, ui: Ui
 ) -> list[float]:
-    """Ask and show each question; returns the rewards of those that have a reference answer.
+    """Ask and show each question, and return the rewards of those that have a reference answer.
 
-    Raises TrainingError when the model or the judge failed on some of them, after all were asked.
+    Raises TrainingError after all were asked when the model's server or the judge failed on some.
     """
     task = load_task(settings.task)
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)
-        # A question without a reference answer needs no judge, and then no judge's key either.
+        # Without a reference answer there is nothing to grade, so no judge's key is needed either.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
             questions = with_derived_evidence(questions, databases)
@@ -219,7 +219,7 @@ def _ask(
 
 
 def _model_of(arguments: argparse.Namespace) -> str | None:
-    """The model that the command line names, as a flag or, stronger, as a setting."""
+    """Return the model that the command line names; `model=NAME` wins over `--model NAME`."""
     named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
     return [arguments.model, *named][-1] or None
 

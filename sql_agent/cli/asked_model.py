@@ -1,4 +1,4 @@
-"""Which model a question goes to: one behind OPENAI_API_BASE, or one that this machine serves."""
+"""Choose the model to ask: one behind OPENAI_API_BASE, or one that this machine serves."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sql_agent.tracking.console import Ui
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
-    """The endpoint of OPENAI_API_BASE; None when that is not set, or when `named` is a folder of this machine.
+    """Return the endpoint of OPENAI_API_BASE; None when that is not set, or when `named` is a folder of this machine.
 
-    `named` is the model of the command line, which wins over OPENAI_MODEL. Raises ConfigError when neither is there.
+    `named` is the model of the command line, which wins over OPENAI_MODEL. Raises ConfigError when neither is given.
     """
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
@@ -30,7 +30,7 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
 
 
 def describe_local(settings: Settings) -> str:
-    """The name of the model that `local_endpoint` serves."""
+    """Return a phrase that names the model of `local_endpoint`."""
     if settings.model:
         return settings.model
     trained = "after supervised fine-tuning" if settings.sft.steps else "as it is, without supervised fine-tuning"
@@ -39,7 +39,7 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve the model of `settings` while inside: a folder as it is, the embedded one after `sft.steps` steps."""
+    """Serve the model of `settings` inside the context: a folder as it is, the embedded one after `sft.steps` steps."""
     # Only here, because asking another endpoint needs no torch.
     with without_gc():
         from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415

@@ -21,7 +21,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 _DESCRIPTION = """\
 Check this installation, one line a check: what was found and, unless it is ok,
-how to mend it. Exit code 0 when nothing failed, 1 otherwise. What needs a GPU
+what to do. Exit code 0 when nothing failed, 1 otherwise. What needs a GPU
 is skipped on a machine without one, unless --gpu is given."""
 
 _EXAMPLES = """
@@ -36,7 +36,7 @@ BASE_INSTALL = "pip install -e ."
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the output. `fix` says what to do when the verdict is not ok."""
+    """Holds one line of the output. `fix` says what to do when the verdict is not ok."""
 
     name: str
     found: str
@@ -57,7 +57,7 @@ def check_torch() -> Check:
 
 
 def check_package(name: str, *, want: str, fix: str) -> Check:
-    """A package whose version must start with `want`."""
+    """Check a package whose version must start with `want`."""
     found = installed(name)
     return Check(name, found or "missing", "ok" if found and found.startswith(want) else "fail", fix)
 
@@ -129,7 +129,7 @@ def check_store() -> Check:
     agl.setup_logging("ERROR")
     quiet_servers()
     fine = asyncio.run(round_trip())
-    return Check("store", "a rollout went in and came out", "ok" if fine else "fail", "see the error above")
+    return Check("store", "a rollout was stored and read back", "ok" if fine else "fail", "see the error above")
 
 
 def check_model() -> Check:
@@ -158,7 +158,7 @@ def check_flash_attention() -> Check:
 
 
 def check_packed_attention() -> Check:
-    """The kernel that trains without flash-attn, against plain attention over the same two sequences."""
+    """Compare the kernel that trains without flash-attn with plain attention over the same two sequences."""
     import torch
 
     from sql_agent.backends.verl.attention import packed_attention
@@ -176,7 +176,7 @@ def check_packed_attention() -> Check:
 
 
 def installed(name: str) -> str | None:
-    """The version of an installed distribution, or None."""
+    """Return the version of an installed distribution, or None."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -191,7 +191,7 @@ def quiet_servers() -> None:
 
 
 def run(name: str, check: Callable[[], Check]) -> Check:
-    """Run one check; whatever it raises is its verdict and does not stop the others."""
+    """Run one check; an exception becomes a failed check, so that the others still run."""
     try:
         return check()
     except Exception as error:
@@ -202,7 +202,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run all checks and print their verdicts; returns 1 when one failed."""
     parser = argparse.ArgumentParser(prog="sql-agent check", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("--gpu", action="store_true", help="a missing GPU or GPU package is a failure")
-    parser.add_argument("--online", action="store_true", help="ask the configured judge for real")
+    parser.add_argument(
+        "--online", action="store_true", help="ask the configured judge for one grading, which may cost money"
+    )
     arguments = parser.parse_args(argv)
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("python", check_python),

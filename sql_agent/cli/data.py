@@ -13,8 +13,7 @@ from rich.table import Table
 from sql_agent.cli import data_check, data_facts
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
-from sql_agent.data.medical.questions.draft import TaskType
-from sql_agent.data.medical.questions.generate import count_by_type
+from sql_agent.data.medical.questions.generate import Style, count_by_type, task_types
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.schemas import Lang, Question
@@ -38,6 +37,7 @@ _BUILD = """
 _QUESTIONS = """\
   sql-agent data questions --db var/sample_en.db
   sql-agent data questions --db /data/medical.db --per-type 200 --out mine
+  sql-agent data questions --db /data/medical.db --style template --out formal
 """
 
 
@@ -63,18 +63,26 @@ def _build(lang: Lang, path: Path, console: Console) -> None:
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:
     folder = arguments.out or questions_folder(arguments.db)
-    made = make_question_files(arguments.db, folder, arguments.lang, seed=arguments.seed, per_type=arguments.per_type)
-    console.print(_table(made))
+    made = make_question_files(
+        arguments.db,
+        folder,
+        arguments.lang,
+        seed=arguments.seed,
+        per_type=arguments.per_type,
+        style=arguments.style,
+    )
+    wanted = task_types(arguments.style)
+    console.print(_table(made, wanted))
     console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
     for split, questions in made.items():
-        if missing := set(get_args(TaskType)) - set(count_by_type(questions)):
+        if missing := set(wanted) - set(count_by_type(questions)):
             console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
 
 
-def _table(made: Mapping[str, Sequence[Question]]) -> Table:
+def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:
     table = Table("task type", *made, "all")
     counts = {split: count_by_type(questions) for split, questions in made.items()}
-    for task_type in get_args(TaskType):
+    for task_type in wanted:
         row = [counts[split][task_type] for split in made]
         table.add_row(task_type, *map(str, (*row, sum(row))))
     totals = [len(questions) for questions in made.values()]
@@ -100,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     questions.add_argument("--seed", type=int, default=0, help="another seed makes other questions (default: 0)")
     questions.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
                            "the size of the database)")  # fmt: skip
+    questions.add_argument("--style", choices=get_args(Style), default="mixed", help="formal templates, as people "
+                           "ask, or a third and two thirds (default: mixed)")  # fmt: skip
     questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
     check = commands.add_parser(
         "check", help="say what question files hold", **help_text(data_check.DESCRIPTION, data_check.EXAMPLES)

@@ -1,4 +1,4 @@
-"""Say what question files hold and whether a run could learn from them: sql-agent data check FILE... --db DB"""
+"""Report on question files and whether a run could learn from them: sql-agent data check FILE... --db DB"""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sql_agent.schemas import Lang, Question
 from sql_agent.tracking.console import Ui
 
 DESCRIPTION = """\
-Say what question files hold: references by form, evidence, gold SQL that runs
-on the database, duplicates, entities that files share, and what the references
-earn from the judge `facts`. Ends with 2 where a run would refuse them."""
+Report on question files: references by form, evidence, gold SQL that runs on
+the database, duplicates, entities that files share, and what the references
+earn from the judge `facts`. The exit code is 2 where a run would refuse them."""
 
 EXAMPLES = """\
   sql-agent data check my.jsonl --db my.db
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _name(path: Path, paths: Sequence[Path]) -> str:
-    """Return the shortest name that tells `path` from the other files."""
+    """Return the shortest name that distinguishes `path` from the other files."""
     if [other.stem for other in paths].count(path.stem) == 1:
         return path.stem
     return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
@@ -92,7 +92,7 @@ def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases:
 def _figures(
     questions: Sequence[Question], checked: Sequence[CheckedQuestion], databases: DatabasePool
 ) -> tuple[dict[str, str], ...]:
-    """Return the sections of one file's column: a figure by its label."""
+    """Return one file's column of the table, by section: figures by their labels."""
     forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
     types = Counter(q.task_type or "(none)" for q in questions)
     quotes = sum(len(q.evidence) for q in questions)
@@ -123,7 +123,7 @@ def _figures(
 
 
 def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[str]:
-    """Return a line for each kind of thing that is worth a look, with examples."""
+    """Return a line with examples for each kind of problem that was found."""
     everything = [c for each in checked.values() for c in each]
     return [
         *_listed("Gold SQL that fails", (f"{c.question.id}: {c.failure}" for c in everything if c.failure)),

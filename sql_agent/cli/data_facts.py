@@ -25,7 +25,7 @@ DESCRIPTION = """\
 Turn references of prose into facts, which the judge `facts` can grade. The
 model TEACHER_MODEL proposes them; each must stand to the letter in the evidence
 or in a cell that the gold SQL returns, else the prose stays. Questions that are
-already in --out are skipped, so the same command goes on after an interrupt."""
+already in --out are skipped, so after an interrupt the same command continues."""
 
 EXAMPLES = """\
   sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db
@@ -38,9 +38,9 @@ _SHOWN = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sql-agent data facts`."""
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to go on with")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
     parser.add_argument(
-        "--db", type=Path, metavar="FILE", help="SQLite file; the cells of the gold SQL are sources then"
+        "--db", type=Path, metavar="FILE", help="SQLite file; facts may then also stand in cells of the gold SQL"
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of FILE")
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     ui = Ui(wraps=True)
     out: Path = arguments.out
     if out.suffix != ".jsonl":
-        raise ConfigError(f"--out {out} is no .jsonl file", hint="it grows line by line, so give it that ending")
+        raise ConfigError(f"--out {out} is no .jsonl file", hint="name a file that ends in .jsonl")
     settings = load_settings()
     task = load_task(settings.task)
     client = teacher_client(settings.judge, TeacherSettings())
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _done(out: Path) -> set[str]:
-    """Return the ids in a file that was begun, without its last line where an interrupt cut that off."""
+    """Return the ids in an unfinished file, after its last line was removed if an interrupt had cut it off."""
     if not out.exists():
         return set()
     text = out.read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ async def _rewrite(
     out: Path,
     on_done: Callable[[int], None],
 ) -> list[Rewritten]:
-    """Rewrite `questions`, some at once, and append each to `out` in order."""
+    """Rewrite `questions`, several at once, and append them to `out` in order."""
     results: list[Rewritten] = []
     for start in range(0, len(questions), _AT_ONCE):
         batch = questions[start : start + _AT_ONCE]

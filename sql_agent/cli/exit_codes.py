@@ -1,4 +1,4 @@
-"""What all entry points share: errors become two lines and exit code 2, never a traceback."""
+"""Turn errors raised on purpose into two lines and exit code 2, for all entry points."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
 
 
 def print_error(error: SqlAgentError) -> None:
-    """Write what went wrong and what to do next to stderr."""
+    """Print what was wrong and what to do next on stderr."""
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"  next: {error.hint}", file=sys.stderr)

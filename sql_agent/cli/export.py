@@ -1,4 +1,4 @@
-"""A verl checkpoint as a Hugging Face folder: sql-agent export RUN OUT [--step N]"""
+"""Turn a verl checkpoint into a Hugging Face folder: sql-agent export RUN OUT [--step N]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Merge the shards of a checkpoint into `OUT`; needs verl, but no GPU."""
+    """Merge the shards of a checkpoint into the folder OUT and return 0; needs verl, but no GPU."""
     parser = argparse.ArgumentParser(prog="sql-agent export", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, such as runs/overnight")
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(shards), "--target_dir", str(partial)]
-    # verl's environment, because the checkpoint names our attention, which its processes must know.
+    # In verl's environment, because the checkpoint names our attention, which is registered there.
     result = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, check=False, env=os.environ | verl_environment()
     )
@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
-    """The folder of a checkpoint of `run`, the latest when `step` is None. Raises ConfigError when there is none."""
+    """Return the folder of a checkpoint of `run`, the latest for `step` None. Raises ConfigError when there is none."""
+    if not run.is_dir():
+        raise ConfigError(f"there is no run at {run}", hint="name a folder under runs/, such as runs/overnight")
     found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
     if not found:
         raise ConfigError(
@@ -67,5 +69,8 @@ def checkpoint_folder(run: Path, step: int | None) -> Path:
             hint="the local backend writes Hugging Face folders already, under checkpoints/step-*/model",
         )
     if step is not None and step not in found:
-        raise ConfigError(f"{run} has no checkpoint of step {step}", hint=f"it has {sorted(found)}")
+        raise ConfigError(
+            f"{run} has no checkpoint of step {step}",
+            hint=f"its checkpoints are of the steps {', '.join(map(str, sorted(found)))}",
+        )
     return found[max(found) if step is None else step]

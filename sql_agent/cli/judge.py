@@ -56,7 +56,7 @@ Turn the reference answers of a question file into answers that say the same in
 another form, into false ones, and into those of policies that understand
 nothing, and measure what the judge pays for each. With --labels or --attacks,
 measure on answers that people labelled instead, for judges that read prose.
-Leaves numbers, every grading and a page; training refuses a judge that this
+Writes numbers, every grading and a page; training refuses a judge that was
 found too weak."""
 
 _EVALUATE = """
@@ -68,11 +68,11 @@ _EVALUATE = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the two commands and return the exit code."""
+    """Run `evaluate` or `rescale` and return the exit code."""
     parser = argparse.ArgumentParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE + rescale.EXAMPLES))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     evaluate = commands.add_parser(
-        "evaluate", help="agreement with labels, and what attacks earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
+        "evaluate", help="measure what right and false answers earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
     )
     _add_evaluate_arguments(evaluate)
     evaluate.set_defaults(run=_evaluate)
@@ -96,14 +96,14 @@ def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("-n", type=positive, metavar="N", help="questions, evenly from each task type "
                           f"(default: all; {_QUESTIONS_ONLINE} for a judge that is asked over a network)")  # fmt: skip
     evaluate.add_argument("--labels", metavar="FILE", help="labelled answers, JSONL, or: labels, heldout")
-    evaluate.add_argument("--attacks", metavar="FILE", help="attacks beside the labelled answers, JSONL; default: ours")
+    evaluate.add_argument("--attacks", metavar="FILE", help="attacks to grade too, JSONL; default: the shipped ones")
     evaluate.add_argument("--out", type=Path, metavar="FOLDER", help="default: runs/judge-<name>-<date-time>")
     evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
                           help="any setting; `sql-agent settings judge` lists those of judges")  # fmt: skip
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    """Measure a judge on generated or on labelled answers; prints tables and leaves a folder of results.
+    """Measure a judge on generated or on labelled answers, print tables and write a folder of results.
 
     Returns 1 when more gradings failed than `judge.max_failed_share` allows.
     """
@@ -117,24 +117,26 @@ def _evaluate(arguments: argparse.Namespace) -> int:
             "--labels and --attacks bring their own questions",
             hint="leave out --questions, --db, --mapping and -n",
         )
-    found: Evaluation | Robustness
-    if labelled:
-        found = _on_labels(arguments, settings, judge, ui)
-    else:
-        found = _on_generated(arguments, settings, task, judge, ui)
+    found, usage, page = (_on_labels if labelled else _on_generated)(arguments, settings, task, judge, ui)
+    _say_cost(usage, ui)
+    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    ui.say(task.disclaimer)
     if not found.too_many_failed:
         return 0
     print_error(
         JudgeError(
             f"{found.failed} of {found.answers} gradings failed ({found.failed_share:.1%}), more than "
             f"judge.max_failed_share={found.max_failed_share:g}; the numbers are those of the rest",
-            hint="repair what made them fail (see above) and evaluate again before you trust this judge",
+            hint="remove the causes named above and evaluate again before you trust this judge",
         )
     )
     return 1
 
 
-def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui) -> Robustness:
+def _on_generated(
+    arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
+) -> tuple[Robustness, Usage, Path]:
+    """Grade answers made from the references of question files; returns the result, its cost and its page."""
     sources = _sources(arguments, settings, task, ui)
     number = arguments.n or (_QUESTIONS_ONLINE if reads_prose(judge) else None)
     mapping_file = arguments.mapping or settings.data.mapping
@@ -153,16 +155,17 @@ def _on_generated(arguments: argparse.Namespace, settings: Settings, task: Task,
         max_failed_share=settings.judge.max_failed_share,
     )
     write_robustness(folder, robustness, graded)
-    page = write_robustness_page(folder, robustness, graded)
+    page = write_robustness_page(folder, robustness, graded, task.disclaimer)
     if save_robustness(judge, robustness, settings.judge.evaluations_dir) is None:
         ui.say(f"Under {ENOUGH_QUESTIONS} questions: training goes by an earlier evaluation, if there is one.")
     show_robustness(robustness, graded, ui.console)
-    _say_cost(robustness.usage, ui)
-    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
-    return robustness
+    return robustness, robustness.usage, page
 
 
-def _on_labels(arguments: argparse.Namespace, settings: Settings, judge: Judge, ui: Ui) -> Evaluation:
+def _on_labels(
+    arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
+) -> tuple[Evaluation, Usage, Path]:
+    """Grade answers that people labelled; returns the result, its cost and its page."""
     names = arguments.labels or "labels", arguments.attacks or "attacks"
     labels, attacks = map(_cases, names)
     folder = new_folder(arguments.out, settings.runs_dir, judge.name)
@@ -176,13 +179,11 @@ def _on_labels(arguments: argparse.Namespace, settings: Settings, judge: Judge, 
         max_failed_share=settings.judge.max_failed_share,
     )
     write_numbers(folder, evaluation, gradings)
-    page = write_page(folder, evaluation, gradings)
+    page = write_page(folder, evaluation, gradings, task.disclaimer)
     if save_evaluation(judge, evaluation, settings.judge.evaluations_dir) is None:
         ui.say(f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation, if there is one.")
     show_agreement(evaluation, gradings, ui.console)
-    _say_cost(sum((g.usage for g in gradings), start=Usage()), ui)
-    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
-    return evaluation
+    return evaluation, sum((g.usage for g in gradings), start=Usage()), page
 
 
 def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Path]]:
@@ -204,7 +205,7 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Path]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Query for all `questions`, each in the database that it names, else in the file beside it.
+    """Query the databases for all `questions`: for each the one that it names, else the file in its pair.
 
     `extractive` replaces references of prose by their evidence.
     """

@@ -1,4 +1,4 @@
-"""Print what an evaluation of a judge found."""
+"""Print the results of an evaluation of a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form that the help of every command has, and the types of its arguments."""
+"""Give the help of every command one form, and its arguments types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOT_ADVICE = "For research on retrieval, not medical advice."
 
 
 class HelpText(TypedDict):
-    """Keyword arguments of ArgumentParser and of add_parser."""
+    """Holds keyword arguments of ArgumentParser and of add_parser."""
 
     description: str
     epilog: str
@@ -17,7 +17,7 @@ class HelpText(TypedDict):
 
 
 def help_text(description: str, examples: str) -> HelpText:
-    """A description and some examples, both shown with the line breaks that they have."""
+    """Build a help page of a description and examples, which keep their line breaks."""
     return {
         "description": description.strip(),
         "epilog": "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}",
@@ -26,7 +26,7 @@ def help_text(description: str, examples: str) -> HelpText:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1, as an argument's type."""
+    """Parse a whole number from 1, as the type of an argument."""
     try:
         number = int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Check before a run that its questions fit its database, and that their references earn what a right answer should."""
+"""Check before a run that its questions fit its database, and that its judge pays for their references."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
 
 _SECONDS = 2.0
-_SAMPLE = 200  # of each split; a larger one would not be through in this time
+_SAMPLE = 200  # of each split; more would not be checked in this time
 
 
 def check_references(
@@ -54,14 +54,14 @@ def check_references(
 
 
 def _sample(*splits: Sequence[Question]) -> list[Question]:
-    """Return an evenly spaced part of each split, mixed so that whatever time allows is of all of them."""
+    """Return an evenly spaced part of each split, shuffled, so that the part checked in time is of all splits."""
     sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
     random.Random(0).shuffle(sample)
     return sample
 
 
 def _offline_judge(settings: Settings, task: Task) -> Judge | None:
-    """Return the judge that needs no network, without a rescaling of its scores; None where the run has another."""
+    """Return the run's judge without its rescaling if it needs no network, else None."""
     unscaled = settings.judge.model_copy(update={"scale": None})
     judge = task.judge(settings.model_copy(update={"judge": unscaled}))
     return judge if isinstance(judge, FactsJudge) else None

@@ -61,7 +61,7 @@ class _Record(BaseModel):
 
 
 class _Rollout(BaseModel):
-    """What is needed of a line that `RunLog.rollouts` wrote."""
+    """Holds the used part of a line that `RunLog.rollouts` wrote."""
 
     step: int
     mode: str
@@ -71,7 +71,7 @@ class _Rollout(BaseModel):
 
 
 class _Line(BaseModel):
-    """A line of a plain file or of an evaluation's gradings."""
+    """Holds a line of a plain file or of an evaluation's gradings."""
 
     score: float = Field(ge=0.0, le=1.0, strict=True)
     criteria: dict[str, float] = Field(default_factory=dict)
@@ -81,7 +81,7 @@ class _Line(BaseModel):
 
 @dataclass(frozen=True)
 class Score:
-    """One answer: the judge's score, the rule's part beside it (0 in a plain file), and its group, if any."""
+    """Holds the judge's score of one answer, the rule's part beside it (0 in a plain file), and its group, if any."""
 
     score: float
     rule: float
@@ -90,14 +90,14 @@ class Score:
 
 @dataclass
 class Scores:
-    """What the sources held: the scores in order, and how many lines were left out for which reason."""
+    """Collects the scores of the sources in order, and counts the lines left out by reason."""
 
     kept: list[Score] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    unscaled: int = 0  # how many came from a judge that was scaled already
+    unscaled: int = 0  # scores that were rescaled already
 
     def add(self, score: float, criteria: Mapping[str, float], rule: float, group: tuple[str, ...] | None) -> None:
-        """Keep a score; of a scaled judge the one before, because a new scale would take the place of the old."""
+        """Keep a score, as it was before a rescaling, because a new scale replaces the old one."""
         self.unscaled += "unscaled" in criteria
         self.kept.append(Score(criteria.get("unscaled", score), rule, group))
 
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `run` reads."""
+    """Add the arguments of `sql-agent judge rescale`."""
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a run's folder or a JSONL file")
     parser.add_argument("--bins", type=int, default=20, metavar="N", help="bars of the histogram (default: 20)")
     parser.add_argument("--strength", type=float, default=0.5, metavar="X",
@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what `main` says for a parsed command line."""
+    """Show the scores and write the scale, as `main` does, for a parsed command line."""
     if not 1 <= arguments.bins <= _MAX_BINS:
         raise ConfigError(f"--bins is {arguments.bins}", hint=f"use a number from 1 to {_MAX_BINS}")
     files = source_files(arguments.sources)
@@ -139,16 +139,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def source_files(sources: Sequence[Path]) -> list[Path]:
-    """The file of each source, a run's folder being its rollouts.jsonl. Raises DataError when one is given twice."""
+    """Return the file of each source, in a run's folder rollouts.jsonl. Raises DataError when one is given twice."""
     files = [source / "rollouts.jsonl" if source.is_dir() else source for source in sources]
     for file, times in Counter(file.resolve() for file in files).items():
         if times > 1:
-            raise DataError(f"{file} is given {times} times", hint="its scores would count more than once")
+            raise DataError(f"{file} is given {times} times, so its scores would count as often", hint="name it once")
     return files
 
 
 def read(files: Sequence[Path]) -> Scores:
-    """The scores of all files; the same group in two files is two groups. Raises DataError that names the line."""
+    """Read the scores of all files; the same group in two files is two groups. Raises DataError that names the line."""
     scores = Scores()
     for file in files:
         try:
@@ -190,20 +190,20 @@ def _add_rollout(rollout: _Rollout, file: str, scores: Scores) -> None:
     if rollout.dropped is not None or reward is None:
         scores.left_out["dropped"] += 1
     elif rollout.mode != "train":
-        # Validation is greedy, one answer a question: other scores than those that training compares.
+        # Validation is greedy with one answer a question, so its scores are not those that training compares.
         scores.left_out["of validation"] += 1
     else:
         scores.add(reward.judge, reward.criteria, reward.rule, (file, str(rollout.step), rollout.group))
 
 
 def show_scores(scores: Scores, scale: Scale, bins: int, console: Console) -> None:
-    """How many scores there are, their histogram, their quantiles, and how many are at the ends."""
+    """Print how many scores there are, their histogram, their quantiles, and how many are 0 or 1."""
     values = np.array([s.score for s in scores.kept])
     left_out = ", ".join(f"{count} {reason}" for reason, count in scores.left_out.items()) or "none"
     console.print(f"Scores: {len(values)}; left out: {left_out}.", soft_wrap=True)
     if scores.unscaled:
-        console.print(f"{scores.unscaled} were scaled already: their score before that is read.", soft_wrap=True)
-    # Not by a step added up: 0.6 must open the bin that starts at 0.6.
+        console.print(f"{scores.unscaled} were rescaled already; their scores before that are used.", soft_wrap=True)
+    # Divided, not summed up, because of rounding: 0.6 must fall into the bin that starts at 0.6.
     counts, edges = np.histogram(values, np.arange(bins + 1) / bins)
     histogram = _table("Histogram", "score", "answers", "")
     histogram.columns[-1].justify = "left"
@@ -225,7 +225,7 @@ def show_scores(scores: Scores, scale: Scale, bins: int, console: Console) -> No
 
 
 def show_effect(kept: Sequence[Score], scale: Scale, console: Console) -> None:
-    """The mean reward and the spread within groups before and after, and which groups no scale can change."""
+    """Print the mean reward and the spread within groups before and after, and how many groups no scale changes."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for item in kept:
         if item.group is not None:

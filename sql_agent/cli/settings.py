@@ -18,6 +18,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.cli.parser import NOT_ADVICE, help_text
 from sql_agent.config.paths import PROJECT
 from sql_agent.config.settings import (
     GENERAL,
@@ -37,17 +38,24 @@ _HOW = (
     "Give a setting on the command line as `section.name=value` (`train.lr=1e-5`, `lang=zh`), in the environment as "
     "`SQL_AGENT_SECTION__NAME` (`SQL_AGENT_TRAIN__LR=1e-5`), under the same name in the file `.env`, or in a TOML file "
     "given with `--config` (`[train]`, then `lr = 1e-5`). Where several of them give it, the first of these wins. "
-    "`none` undoes what a weaker one gave, and a range is written `0,10`. The verl backend starts from "
+    "`none` overrides a weaker source with no value, and a range is written `0,10`. The verl backend starts from "
     "`sql_agent/backends/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
 )
-_DISCLAIMER = "For research on retrieval, not medical advice."
+_DESCRIPTION = """\
+List the settings with type, default, unit and meaning, and say how to give
+them: on the command line, in the environment, in `.env` or in a TOML file."""
+
+_EXAMPLES = """
+  sql-agent settings             all sections
+  sql-agent settings judge       one section
+"""
 _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the list: a setting, or a conventional variable, which has neither type nor default."""
+    """Describes a setting, or a conventional variable, which has neither type nor default."""
 
     name: str
     type: str
@@ -57,10 +65,10 @@ class Entry:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the settings of one section, or of all; returns 0. Raises ConfigError for an unknown section."""
-    parser = argparse.ArgumentParser(prog="sql-agent settings", description="List all settings.")
+    parser = argparse.ArgumentParser(prog="sql-agent settings", **help_text(_DESCRIPTION, _EXAMPLES))
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
-    parser.add_argument("--markdown", action="store_true", help=f"print the page: {PAGE_COMMAND}")
+    parser.add_argument("--markdown", action="store_true", help=f"print a page: {PAGE_COMMAND}")
     arguments = parser.parse_args(argv)
     if arguments.section is not None and arguments.section not in names:
         nearest = difflib.get_close_matches(arguments.section, names, n=1)
@@ -75,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def markdown(sections: Sequence[str]) -> str:
-    """Return the page of `sections`, a table each."""
-    lines = ["# Settings", "", textwrap.fill(_HOW, 120), "", f"`{PAGE_COMMAND}` writes this page. {_DISCLAIMER}"]
+    """Return `sections` as a Markdown page with a table each."""
+    lines = ["# Settings", "", textwrap.fill(_HOW, 120), "", f"`{PAGE_COMMAND}` writes this page. {NOT_ADVICE}"]
     for section in sections:
         lines += ["", f"## {section}", "", _summary(section), ""]
         if section == ENDPOINTS:
@@ -91,7 +99,7 @@ def markdown(sections: Sequence[str]) -> str:
 
 
 def entries(section: str) -> Iterator[Entry]:
-    """Yield what there is to say of each setting of `section`."""
+    """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
         yield from (*_variables(TeacherSettings), *_variables(EndpointSettings))
         return
@@ -105,7 +113,7 @@ def entries(section: str) -> Iterator[Entry]:
 
 
 def as_text(value: Any) -> str:
-    """Return `value` as it is written on the command line; a path inside the checkout relative to it."""
+    """Format `value` as on the command line; a path inside the checkout relative to it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -131,11 +139,11 @@ def _print(sections: Sequence[str], console: Console) -> None:
                 line.append(f"  {entry.type}, default {entry.default}", style="not bold")
             console.print(line)
             console.print(Padding(Text(entry.description), (0, 0, 0, 4), expand=False))
-    console.print(f"\n{_DISCLAIMER}")
+    console.print(f"\n{NOT_ADVICE}")
 
 
 def _summary(section: str) -> str:
-    """Return the first line that describes `section`, a sentence."""
+    """Return the sentence that describes `section`."""
     if section == ENDPOINTS:
         return "Addresses, models and keys, read from the environment or `.env` under their conventional names."
     described = (Settings if section == GENERAL else SECTIONS[section]).__doc__ or ""
@@ -150,13 +158,15 @@ def _variables(settings: type[BaseSettings]) -> Iterator[Entry]:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return the type, choices and bounds of a setting from its JSON schema, such as `float > 0`."""
+    """Describe type, choices and bounds of a setting by its JSON schema, such as `float > 0`."""
     if "anyOf" in schema:
         return " or ".join(_type(option) for option in schema["anyOf"])
     if "enum" in schema:
         return " | ".join(schema["enum"])
     if "prefixItems" in schema:
         return ",".join(_type(item) for item in schema["prefixItems"])
+    if schema["type"] == "array":
+        return f"{_type(schema['items'])},…"
     if schema["type"] == "null":
         return "none"
     kind = "path" if schema.get("format") == "path" else _TYPES[schema["type"]]

@@ -1,4 +1,4 @@
-"""The command that trains: settings, checks, the run itself, and the report."""
+"""Train a model: read settings, check them, run, and write the report: sql-agent train"""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_environment
+from sql_agent.backends import local
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
@@ -31,14 +32,15 @@ from sql_agent.tracking.report import write_report
 from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
 _CI_STEPS = 20
+_LAPTOP = Path(local.__file__).with_name("laptop.toml")
 
 
 _DESCRIPTION = """\
 Train a small model to answer medical questions by querying a database with SQL.
 
 Without arguments the embedded SmolLM2-135M-Instruct is trained on the sample
-database, which is made when it is missing. Everything a run leaves is in
-runs/NAME: a report, every rollout, metrics and checkpoints."""
+database, which is made when it is missing. A run writes to runs/NAME: a report,
+every rollout, metrics and checkpoints."""
 
 _EXAMPLES = f"""
   sql-agent train --ci-fast                  one step, to see that it works
@@ -52,7 +54,7 @@ the environment; they split a run over terminals that share a store."""
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line of `sql-agent train`, whose flags stand in groups."""
+    """Parse the command line of `sql-agent train`."""
     parser = argparse.ArgumentParser(
         prog="sql-agent train",
         usage="sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]",
@@ -62,7 +64,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="any setting, stronger than a flag; `sql-agent settings` lists them")  # fmt: skip
     _add_run_flags(parser)
     data = parser.add_argument_group("data")
-    data.add_argument("--lang", choices=("en", "zh"), help="of the sample and of the prompts (default: en)")
+    data.add_argument("--lang", choices=("en", "zh"), help="language of the sample and of the prompts (default: en)")
     data.add_argument("--train-file", type=Path, metavar="FILE", help="questions to train on, parquet or JSONL")
     data.add_argument("--val-file", type=Path, metavar="FILE", help="questions to validate on, parquet or JSONL")
     data.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of these files")
@@ -78,7 +80,12 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("run")
     length = run.add_mutually_exclusive_group()
-    length.add_argument("--ci", action="store_true", help=f"a run of {_CI_STEPS} steps")
+    length.add_argument(
+        "--ci",
+        action="store_true",
+        help=f"a run of {_CI_STEPS} steps; on a CPU, with the embedded model "
+        "and the sample, by the recipe of docs/results.md",
+    )
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
     run.add_argument("--backend", choices=("auto", "local", "verl"),
                      help="local trains on a CPU, verl on GPUs; auto (default) takes verl where it is installed and a "
@@ -105,7 +112,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """The settings that the command line asks for."""
+    """Load the settings of the command line, over the defaults of the chosen backend."""
     flags: dict[str, Any] = {
         "model": arguments.model,
         "backend": arguments.backend,
@@ -122,14 +129,23 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci else None},
     }
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
-    if chosen_backend(settings) == "local":
-        if not arguments.ci_fast:
-            return settings
+    if chosen_backend(settings) == "verl":
+        verl = load_settings(
+            arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
+        )
+        return verl.model_copy(update={"backend": "verl"})
+    recipe = _LAPTOP if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else None
+    if arguments.ci_fast:
         flags["data"]["natural_questions"] = 0  # on a CPU they would take longer than the step itself
-        return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
-    return load_settings(
-        arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
-    ).model_copy(update={"backend": "verl"})
+        if recipe:
+            flags["train"]["questions_per_step"] = 2  # shows the step in a quarter of its time
+    return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=recipe)
+
+
+def _asks_the_sample(settings: Settings) -> bool:
+    """Whether the embedded model is trained on the sample's own questions, for which laptop.toml was made."""
+    given = (settings.model, settings.database.path, settings.data.train_file, settings.data.val_file)
+    return settings.task == "medical" and not any(given)
 
 
 def with_judge(settings: Settings) -> tuple[Settings, str]:
@@ -144,14 +160,14 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
 
 def chosen_backend(settings: Settings) -> Literal["local", "verl"]:
-    """The backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
+    """Return the backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
     if settings.backend != "auto":
         return settings.backend
     return "verl" if verl_is_installed() and shutil.which("nvidia-smi") else "local"
 
 
 def verl_is_installed() -> bool:
-    """Whether verl can be imported; without importing it, since this process must not hold torch."""
+    """Return whether verl can be imported, without importing it, because this process must not hold torch."""
     return importlib.util.find_spec("verl") is not None
 
 
@@ -171,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = None
     if run_role.role != "runner":
         log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
-    # Only now, because agent-lightning takes seconds to import: what is wrong should be said before.
+    # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
     with without_gc():
         from sql_agent.backends import run  # noqa: PLC0415
 
@@ -190,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if algorithm.error is not None:
         raise algorithm.error
     if algorithm.interrupted:
-        ui.say(f"Interrupted. To go on: the same command with --resume run_name={log.folder.name}")
+        ui.say(f"Interrupted. To continue: the same command with --resume run_name={log.folder.name}")
         return INTERRUPTED
     _conclude(ui, log, report, verl=settings.backend == "verl")
     ui.say(task.disclaimer)
@@ -200,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check_before_start(
     settings: Settings, task: Task, ui: Ui
 ) -> tuple[list[Question], dict[str, list[Question]], Judge]:
-    """Open everything once, so that a wrong path or key is said now.
+    """Open everything once, so that a wrong path or key is found before the run starts.
 
     Returns the questions to train on, the sets to validate on by name, and the judge. Raises a SqlAgentError for what
     is missing or wrong.
@@ -241,6 +257,6 @@ def _conclude(ui: Ui, log: RunLog, report: Path, *, verl: bool) -> None:
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    """Only the flags that were given."""
+    """Return only the flags that were given."""
     result = {key: _given(value) if isinstance(value, dict) else value for key, value in flags.items()}
     return {key: value for key, value in result.items() if value is not None and value != {}}

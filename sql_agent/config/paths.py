@@ -1,4 +1,4 @@
-"""Where the project keeps what it makes, whichever folder a command is started from."""
+"""Define the folders in which the project keeps what it makes, whichever folder a command is started from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def _project() -> Path:
-    """The checkout when this is one, otherwise the working directory; relative when that is shorter to read."""
+    """Return the checkout that holds this file; "." when that is the working directory or there is none."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / "pyproject.toml").exists() or checkout == Path.cwd():
         return Path()

@@ -28,19 +28,20 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read_text(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read what pydantic does not read from text: `none` or nothing as None, and `0,10` or `[0,10]` as a tuple."""
+        """Parse texts that pydantic does not: `none` or an empty text as None, and `0,10` or `[0,10]` as a tuple."""
         if not isinstance(value, str) or info.field_name is None:
             return value
         annotation = cls.model_fields[info.field_name].annotation
         if NoneType in get_args(annotation) and value.strip().lower() in {"", "none"}:
             return None
         if get_origin(annotation) is tuple:
-            return value.strip("[] ").split(",")
+            items = value.strip("[] ")
+            return items.split(",") if items else ()
         return value
 
 
 class DatabaseSettings(Section):
-    """The database, and the limits of one query."""
+    """The run's database, and the limits of one query."""
 
     path: Path | None = Field(
         None, description="SQLite file to query; none takes the sample of `lang`, made if missing"
@@ -65,6 +66,9 @@ class DataSettings(Section):
         None,
         description="TOML file that names the columns of these two files; none reads those of docs/questions.md",
     )
+    task_types: tuple[str, ...] = Field(
+        (), description="types of the files' questions to train and to validate on, joined by commas; empty takes all"
+    )
     val_questions: Positive = Field(24, description="template questions in one validation, evenly spaced over the file")
     natural_questions: NotNegative = Field(
         12,
@@ -88,7 +92,7 @@ class AgentSettings(Section):
 
 
 class JudgeSettings(Section):
-    """Who grades the answers, within which limits, and how many failures a run accepts."""
+    """Which judge grades the answers, within which limits, and how many failures a run accepts."""
 
     name: str = Field(
         "auto",
@@ -96,7 +100,7 @@ class JudgeSettings(Section):
         "where TEACHER_MODEL is set, else facts",
     )
     combine: Literal["mean", "min"] = Field("mean", description="how the scores of a panel become one")
-    absolute: str = Field("facts", description="who grades single answers for the judge `ranking`")
+    absolute: str = Field("facts", description="judge that grades single answers for the judge `ranking`")
     rubric: Path | None = Field(
         None,
         description="TOML file with the rubric of the judge `llm`; none takes the shipped one. Questions that the "
@@ -134,10 +138,10 @@ class JudgeSettings(Section):
     evaluations_dir: Path = Field(VAR / "judges", description="folder of what `sql-agent judge evaluate` measured")
     min_agreement: Share = Field(0.6, description="Spearman correlation with labels below which no run starts")
     max_false_reward: Share = Field(
-        0.15, description="mean score of a false transformation of right answers above which no run starts"
+        0.15, description="mean score of false answers of one kind (one transformation) above which no run starts"
     )
     allow_weak: bool = Field(
-        False, description="train with a judge below min_agreement or above max_false_reward all the same"
+        False, description="train although the judge is below min_agreement or above max_false_reward"
     )
 
     @field_validator("reward_model_range")
@@ -155,7 +159,7 @@ class RunnerSettings(Section):
     concurrency: Positive = Field(32, description="rollouts at once in each runner process")
     n_proxies: Positive = Field(1, description="LLM proxy processes; only the verl backend runs more than one")
     store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="port of the store; 0 takes a free one")
-    poll_s: PositiveNumber = Field(0.2, description="seconds between two looks for rollouts in a store run elsewhere")
+    poll_s: PositiveNumber = Field(0.2, description="seconds between two polls of a store that runs elsewhere")
     rollout_timeout_s: PositiveNumber = Field(300.0, description="seconds after which a rollout is lost")
     span_deadline_s: PositiveNumber = Field(
         10.0, description="seconds that the last spans of an ended rollout may take before it is lost"
@@ -165,7 +169,7 @@ class RunnerSettings(Section):
         0.2, description="share of a step's rollouts that may be lost, failed gradings included; more stops the run"
     )
     stall_s: PositiveNumber = Field(
-        60.0, description="seconds without a rollout that starts or ends, after which those still waited for are named"
+        60.0, description="seconds without a rollout that starts or ends until a message names those still running"
     )
 
 
@@ -199,12 +203,12 @@ class SftSettings(Section):
 
 
 class LocalSettings(Section):
-    """The CPU backend."""
+    """The backend `local`, which samples and trains on a CPU."""
 
     cache_dir: Path = Field(VAR / "cache", description="folder of converted and of fine-tuned models, also of verl's")
     threads: NotNegative = Field(0, description="torch threads; 0 takes all cores")
     bf16: bool | None = Field(
-        None, description="bf16 in training and sampling; none uses it where the CPU has it in hardware"
+        None, description="bf16 in training and sampling; none uses it where the CPU multiplies it faster than fp32"
     )
     max_batch: Positive = Field(16, description="requests that are generated together")
     batch_window_s: PositiveNumber = Field(
@@ -216,7 +220,7 @@ class LocalSettings(Section):
 
 
 class VerlSettings(Section):
-    """The GPU backend."""
+    """The backend `verl`, which samples and trains on GPUs."""
 
     n_gpus: Positive = Field(1, description="GPUs of each host")
     nnodes: Positive = Field(1, description="hosts of the Ray cluster")
@@ -245,7 +249,7 @@ class VerlSettings(Section):
 
 
 class Settings(Section):
-    """What is trained, where it runs and where its results go. `load_settings` builds this."""
+    """The task, the model, the backend and the folder of the results. `load_settings` builds this."""
 
     lang: Lang = Field(
         "en", description="language of the sample that is used when no database is named, and of natural questions"
@@ -288,7 +292,7 @@ class TeacherSettings(BaseSettings):
     base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("TEACHER_BASE_URL"),
-        description="its OpenAI-compatible address, ending in /v1; empty goes by the model's prefix",
+        description="its OpenAI-compatible address, ending in /v1; empty takes the provider in the model's prefix",
     )
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
@@ -308,7 +312,7 @@ class EndpointSettings(BaseSettings):
     base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="its address, ending in /v1; empty asks a local model, as does a `model` that is set",
+        description="address of a model for `sql-agent ask`, ending in /v1; empty asks a local one",
     )
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
@@ -316,5 +320,5 @@ class EndpointSettings(BaseSettings):
     model: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_MODEL"),
-        description="its name of the model; required with an address",
+        description="name of the model there; required with an address",
     )

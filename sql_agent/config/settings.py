@@ -1,4 +1,4 @@
-"""Load settings: where each comes from, which source wins, and what is wrong with those that are refused.
+"""Load settings from their sources by precedence, and explain why a setting is refused.
 
 Precedence, strongest first: dotted overrides on the command line (`train.lr=1e-5`), environment variables
 (`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults in sections.py. The judge's
@@ -73,14 +73,14 @@ _NAMES = frozenset(name for section in (GENERAL, *SECTIONS) for name in section_
 
 @dataclass(frozen=True)
 class _Source:
-    """The settings that one place gives, by key; `where` names the place to the user."""
+    """Holds the settings of one source by key; `where` names the source to the user."""
 
     where: str
     values: dict[Key, Any]
     as_variables: bool = False
 
     def spell(self, key: Key) -> str:
-        """Return `key` as this source writes it."""
+        """Return `key` in the notation of this source."""
         return PREFIX + "__".join(key).upper() if self.as_variables else ".".join(key)
 
 
@@ -139,7 +139,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the path given with --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct that line") from None
 
 
 def flatten(values: Mapping[str, Any], parents: Key = ()) -> dict[Key, Any]:
@@ -152,7 +152,7 @@ def flatten(values: Mapping[str, Any], parents: Key = ()) -> dict[Key, Any]:
 
 
 def _variables(where: str, variables: Mapping[str, str | None]) -> _Source:
-    """The settings among `variables`, whose names are compared without regard to case."""
+    """Return the settings among `variables`; case does not matter in their names."""
     values = {
         tuple(name[len(PREFIX) :].lower().split("__")): value or ""
         for name, value in variables.items()
@@ -169,7 +169,7 @@ def _read_dotenv(path: Path) -> dict[str, str | None]:
 
 
 def _nest(layers: Iterable[Mapping[Key, Any]]) -> dict[str, Any]:
-    """Lay the leaves of `layers`, weakest first, over each other as nested dicts."""
+    """Merge the leaves of `layers`, weakest first, into nested dicts."""
     result: dict[str, Any] = {}
     for key, value in ((key, value) for layer in layers for key, value in layer.items()):
         node = result
@@ -200,7 +200,7 @@ def _refuse_unknown(source: _Source, key: Key, value: Any) -> None:
 
 
 def _hint(source: _Source, key: Key) -> str:
-    """Name the settings that the unknown `key` may stand for; where none is near, what its section has."""
+    """Suggest the settings that the unknown `key` resembles; where there is none, list those of its section."""
     nearest = [source.spell(tuple(name.split("."))) for name in _nearest(".".join(key[:2]))]
     if nearest:
         return f"did you mean {' or '.join(nearest)}? {_listing(key[0])}"
@@ -209,7 +209,7 @@ def _hint(source: _Source, key: Key) -> str:
 
 
 def _nearest(name: str) -> list[str]:
-    """Return the settings with the same last name, the most similar first; else the one spelled most alike, if any."""
+    """Return the settings with the same last part, the most similar first; else the most similar name, if any."""
     last = name.rpartition(".")[2]
     namesakes = sorted(known for known in _NAMES if known.rpartition(".")[2] == last)
     return (
@@ -220,13 +220,13 @@ def _nearest(name: str) -> list[str]:
 
 
 def _listing(section: str) -> str:
-    """Return the words that lead to the settings of `section`, or to all where there is no such section."""
+    """Return the command that lists the settings of `section`, or of all where there is no such section."""
     command = f"sql-agent settings {section}" if section in (GENERAL, *SECTIONS) else "sql-agent settings"
     return f"see `{command}`"
 
 
 def _wrong_values(error: ValidationError, sources: list[_Source]) -> ConfigError:
-    """Build the error that says of each wrong value where it was given and why it is wrong."""
+    """Build the error that names each wrong value, its source and the reason."""
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
         location = tuple(map(str, problem["loc"]))  # longer than a key where one item of a tuple is wrong

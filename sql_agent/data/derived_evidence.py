@@ -1,4 +1,4 @@
-"""Find evidence for references of prose that have none: what their gold SQL returns and they say word for word."""
+"""Find evidence for references of prose without any: cells of the gold SQL's rows that they quote word for word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sql_agent.reward.judges.items import is_prose
 from sql_agent.schemas import Evidence, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
-_SHORTEST = 2  # characters; a single one stands in any text
+_SHORTEST = 2  # characters; a single one is found in nearly any text
 
 
 def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
@@ -22,7 +22,7 @@ def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool
 def with_extractive_answers(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
     """Return `questions`, references of prose replaced by the quotes of their evidence, given or derived, a line each.
 
-    That is the answer which the judge "facts" pays for. Prose without any evidence stays.
+    The judge "facts" pays for such answers. Prose without any evidence stays.
     """
     return [
         q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
@@ -33,15 +33,15 @@ def with_extractive_answers(questions: Sequence[Question], databases: DatabasePo
 
 
 def lacks_evidence(question: Question) -> bool:
-    """Whether the reference is prose without evidence, of which no judge knows which facts count."""
+    """Return whether the reference is prose without evidence, so that no judge knows which facts count."""
     return not question.evidence and is_prose(question.answer, question.lang)
 
 
 def derive_evidence(question: Question, database: SqliteDatabase) -> tuple[Evidence, ...]:
-    """Return the cells that the gold SQL returns and that stand as a whole in the reference, without repetition.
+    """Return the cells that the gold SQL returns and that the reference quotes as a whole, without repetition.
 
-    A cell that stands in the question too, such as the name that is asked about, is no part of the answer. The row is
-    the one of the column `id` in the result, else the only row of the table with that text.
+    A cell that the question quotes too, such as the name that is asked about, is not part of the answer. The row is
+    that of the column `id` in the result, else the only row of the table with that text.
     """
     found = [
         evidence for sql in question.statements for evidence in _cells(sql, database.query(sql), question, database)

@@ -16,13 +16,13 @@ _TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 
 
 def read_example(question: Question, database: SqliteDatabase) -> Example:
-    """Run the gold SQL of `question`, the same with every column, and its tables as a whole.
+    """Run the gold SQL of `question`, then the same with all columns, then a SELECT of each table as a whole.
 
     Raises DataError when the question has no SQL, or one that fails on `database`.
     """
     if not question.statements:
         raise DataError(
-            f"question {question.id!r} has no sql: there is nothing that an answer could have read",
+            f"question {question.id!r} has no SQL, so there are no rows that an answer could have read",
             hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
         )
     gold = _read(question, question.statements, database)

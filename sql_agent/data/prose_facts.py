@@ -1,4 +1,4 @@
-"""Turn a reference answer of prose into facts with a teacher model; each must stand in the evidence or in a cell."""
+"""Turn a reference of prose into facts with a teacher model, which must quote each from the evidence or a cell."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Lang, Question, Record, Usage
 
 _SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
-_MAX_SOURCE_CHARS = 4000  # of all sources together; a teacher need not read a whole table
+_MAX_SOURCE_CHARS = 4000  # of all sources together, so that a whole table is not sent
 _REPAIR = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
 
 
 class FactList(Record):
-    """What the teacher replies."""
+    """Holds the teacher's reply."""
 
     facts: tuple[str, ...]
 
 
 class Rewritten(NamedTuple):
-    """A question, its reference made of facts or, with `problem` set, the prose that it was; and what that cost."""
+    """Holds a question, its reference rewritten as facts or, with `problem` set, left as prose, and the cost."""
 
     question: Question
     problem: str
@@ -34,10 +34,10 @@ class Rewritten(NamedTuple):
 
 
 async def facts_of_prose(question: Question, client: JudgeClient, database: SqliteDatabase | None) -> Rewritten:
-    """Ask for the facts of a question's prose, once again with what was wrong where they are not to the letter.
+    """Ask for the facts of a question's prose; if some are not copied letter by letter, ask once more and say which.
 
-    Sources are the quotes of the evidence and, with a `database`, the cells that the gold SQL returns. A teacher that
-    declines leaves the prose. Raises JudgeError when it cannot be asked.
+    Sources are the quotes of the evidence and, with a `database`, the cells that the gold SQL returns. When the teacher
+    declines, the prose stays. Raises JudgeError when it cannot be asked.
     """
     sources = _sources(question, database)
     if not sources:
@@ -55,7 +55,7 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Sqli
             answer = _SEPARATORS[question.lang].join(facts)
             return Rewritten(question.model_copy(update={"answer": answer}), "", usage)
         complaint = f"\nYour last reply was {quoted(reply.model_dump_json())}, but {_complaint(wrong)}. Reply again."
-    return Rewritten(question, f"the teacher's facts were no use: {_complaint(wrong)}", usage)
+    return Rewritten(question, f"the teacher's facts cannot be used: {_complaint(wrong)}", usage)
 
 
 def _parse(text: str) -> FactList | None:
@@ -63,7 +63,7 @@ def _parse(text: str) -> FactList | None:
 
 
 def _sources(question: Question, database: SqliteDatabase | None) -> list[str]:
-    """Return the texts that facts may be copied from, the evidence first, up to a total of characters."""
+    """Return the texts that facts may be copied from, the evidence first, up to a total number of characters."""
     texts = [item.quote for item in question.evidence]
     if database is not None:
         answers = [database.query(sql) for sql in question.statements]
@@ -88,7 +88,7 @@ def _prompt(question: Question, sources: Sequence[str]) -> str:
 
 
 def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:
-    """Return each fact that cannot be taken, with why."""
+    """Return each fact that cannot be used, and why."""
     wrong = []
     for fact in facts:
         if not any(fact in source for source in sources):

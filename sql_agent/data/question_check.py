@@ -20,16 +20,16 @@ from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
 Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
-ENOUGH = 0.9  # a reference that nobody can match, or SQL for another database, makes training aim at nothing
+ENOUGH = 0.9  # no policy can earn what an unreachable reference, or SQL for another database, asks for
 _AT_LEAST = 8  # questions, however slow the database is
 
 
 @dataclass(frozen=True)
 class CheckedQuestion:
-    """What was found out about a question.
+    """Holds what a check found out about a question.
 
     `question` has its evidence, derived where it could be; `database` is the file that was queried. `returns_rows` says
-    that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` in the word of
+    that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` the kind of its
     QueryFailure. `earned` is what the judge gives the reference (0.0–1.0), None where none was asked, `reason` why it
     is not all, `hint` what to do.
     """
@@ -46,7 +46,7 @@ class CheckedQuestion:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether gold SQL is there that must return rows; where the reference is a refusal it need only run."""
+        """Return whether there is gold SQL that must return rows; where the reference is a refusal it need only run."""
         return bool(self.question.statements) and (self.form != "refusal" or self.failure is not None)
 
 
@@ -61,7 +61,7 @@ def check_questions(
 ) -> list[CheckedQuestion]:
     """Run the gold SQL of `questions`, each in its database, and have `judge`, if there is one, grade their references.
 
-    After `seconds` no other question is begun, so that fewer may come back. `on_done` is called with their number.
+    After `seconds` no further question is checked, so fewer may be returned. `on_done` is called with their number.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -80,7 +80,7 @@ def check_questions(
 
 
 def reference_form(question: Question, reader: Reader) -> Form:
-    """Return the form of a question's reference answer, as the judge "facts" tells them apart."""
+    """Return the form of a question's reference answer, as the judge "facts" distinguishes them."""
     if reader.is_refusal(question.answer):
         return "refusal"
     if is_prose(question.answer, question.lang):
@@ -90,7 +90,7 @@ def reference_form(question: Question, reader: Reader) -> Form:
 
 
 def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> int:
-    """Return how many items of the questions' evidence have a quote that stands in their cell, to the letter."""
+    """Count the items of the questions' evidence whose cell holds their quote letter by letter."""
     standing = 0
     for question in questions:
         with databases.of(question.database) as database:
@@ -105,9 +105,10 @@ def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) ->
 
 
 def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
-    """Return what would make training on these questions pointless, with an example and what to do; None if nothing.
+    """Return the error that would make training on these questions pointless, with an example; None if there is none.
 
-    Fewer than 0.9 of the gold queries that must return rows do, or the references earn less than 0.9 on average.
+    It is that fewer than 0.9 of the gold queries that must return rows do, or that the references earn less than 0.9 on
+    average.
     """
     with_sql = [c for c in checked if c.needs_rows]
     wrong = [c for c in with_sql if not c.returns_rows]
@@ -124,8 +125,8 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
         return None
     worst = min(graded, key=lambda pair: pair[0])[1]
     return ConfigError(
-        f"the reference answers of {len(graded)} questions earn {mean:.2f} of 1.0 from the judge {judge_name}, and no "
-        f"answer can be more right; that of question {worst.question.id!r} earns {worst.earned:.2f}: {worst.reason}",
+        f"the reference answers of {len(graded)} questions earn {mean:.2f} of 1.0 from the judge {judge_name}, so no "
+        f"answer could earn more; that of question {worst.question.id!r} earns {worst.earned:.2f}: {worst.reason}",
         hint=worst.hint or "give references whose facts stand in the rows of the gold SQL, or take another judge.name",
     )
 
@@ -151,7 +152,7 @@ async def _graded(
 ) -> CheckedQuestion:
     question = result.question
     quotes = tuple(item.quote for item in question.evidence)
-    # What the judge can read of a reference of prose is its evidence.
+    # Of a reference of prose the judge reads the evidence only.
     answer = "\n".join(quotes) if result.form == "prose" and quotes else question.full_answer
     read: tuple[Evidence, ...] | None = question.evidence or None
     if not calls:
@@ -169,7 +170,7 @@ async def _graded(
 
 
 def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
-    """Return a call that returned these cells, for a question without SQL."""
+    """Make a call that returned these cells, for a question without SQL."""
     columns = tuple(f"c{number}" for number in range(len(cells)))
     answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
     return QueryCall(sql="", answer=answer, seconds=0.0)

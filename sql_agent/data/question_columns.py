@@ -1,4 +1,4 @@
-"""Turn a row of a user's file into a Question: the names that its columns may have, or a mapping file that names them.
+"""Turn a row of a user's file into a Question, by the known names of columns or by a mapping file.
 
 A mapping file is TOML. A dotted path leads into nested columns:
 
@@ -48,7 +48,7 @@ _CHINESE = re.compile("[㐀-鿿]")
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """For some of our fields the column, perhaps a dotted path, in which a user's file has it."""
+    """Maps some of our fields to the columns of a user's file, perhaps as dotted paths."""
 
     path: Path
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class ColumnMapping:
 
 
 def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None = None) -> Question:
-    """Return the question in `row`. A row without a language has that of its text.
+    """Return the question in `row`. Where a row has no language, that of its text is taken.
 
     Raises DataError that begins with `where` and names the user's column.
     """
@@ -109,7 +109,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
 
 
 def language(text: str) -> Lang:
-    """Return Chinese for a text with a Chinese character in it, else English."""
+    """Return "zh" for a text with a Chinese character, else "en"."""
     return "zh" if _CHINESE.search(text) else "en"
 
 
@@ -122,7 +122,7 @@ def _column(
 
 
 def _at(row: Any, column: str) -> Any:
-    """Return what stands at a column, or at a dotted path where no column has that name; None where nothing does."""
+    """Return the value of a column, or at a dotted path where no column has that name; None where there is none."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
     for part in column.split("."):
@@ -131,10 +131,12 @@ def _at(row: Any, column: str) -> Any:
 
 
 def _joined_statements(value: Any, where: str) -> str | None:
-    """Return one text of one statement or a list of them, with ";" between them."""
+    """Join a statement or a list of them into one text, with ";" between them."""
     statements = [value] if isinstance(value, str) else value
     if not isinstance(statements, Sequence) or not all(isinstance(sql, str) for sql in statements):
-        raise DataError(f"{where}: neither a statement nor a list of them")
+        raise DataError(
+            f"{where}: neither a text nor a list of texts", hint="give one SQL statement, or a list of them"
+        )
     if len(statements) == 1:
         return str(statements[0])
     # On a line of its own the semicolon also ends a statement whose last line ends with a comment.
@@ -143,7 +145,7 @@ def _joined_statements(value: Any, where: str) -> str | None:
 
 def _evidence(value: Any, mapping: ColumnMapping, where: str) -> tuple[Evidence, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise DataError(f"{where}: not a list")
+        raise DataError(f"{where}: not a list", hint=f"give objects with {', '.join(EVIDENCE_SPELLINGS)}")
     items = []
     for number, item in enumerate(value):
         if not isinstance(item, Mapping):

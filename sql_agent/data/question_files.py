@@ -29,10 +29,10 @@ _SCHEMA = pa.schema(
 
 
 def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
-    """Return the questions of a .parquet or .jsonl file, by the columns of `mapping` or else those that we know.
+    """Read the questions of a .parquet or .jsonl file, by the columns of `mapping` or else the known ones.
 
     An id, a question and a reference answer are required (`question_columns.SPELLINGS` has the names that are read);
-    the other fields of `Question` may be missing, and columns that are none of them are left out. Raises DataError
+    the other fields of `Question` may be missing, and other columns are ignored. Raises DataError
     that names file, row (from 1) and column when something is wrong, or when there is no question.
     """
     path = Path(path)
@@ -44,7 +44,10 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
     for number, row in rows:
         question = question_of_row(row, f"{path}, row {number}", mapping)
         if question.id in lines:
-            raise DataError(f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}")
+            raise DataError(
+                f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}",
+                hint="give each question an id of its own",
+            )
         lines[question.id] = number
         questions.append(question)
     if not questions:
@@ -55,7 +58,7 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
 def write_parquet(path: Path, questions: Sequence[Question]) -> None:
     """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
 
-    The file is there once it is whole.
+    The file appears when it is complete.
     """
     rows = [question.model_dump(mode="json") for question in questions]
     with atomic_write(path) as unfinished:
@@ -63,7 +66,7 @@ def write_parquet(path: Path, questions: Sequence[Question]) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
-    """Write one JSON object a line: the question's fields and the extra ones beside it."""
+    """Write one JSON object a line: the question's fields and the extra ones of its pair."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for question, extra in rows:
             file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
@@ -83,14 +86,14 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         with path.open("rb") as file:
             rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not a parquet file: {error}") from None
+        raise DataError(f"{path} is not a parquet file: {error}", hint="write it again") from None
     return list(enumerate(rows, 1))
 
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     rows: list[tuple[int, Mapping[str, Any]]] = []
     try:
-        # Only "\n" ends a line: texts may hold the other characters that splitlines() splits at.
+        # Split at "\n" only, because texts may hold the other characters that splitlines() splits at.
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
@@ -100,8 +103,8 @@ def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"{path}, row {number} is not JSON: {error}") from None
+            raise DataError(f"{path}, row {number} is not JSON: {error}", hint="each line is one JSON object") from None
         if not isinstance(row, dict):
-            raise DataError(f"{path}, row {number} is not a JSON object")
+            raise DataError(f"{path}, row {number} is not a JSON object", hint="each line is one JSON object")
         rows.append((number, row))
     return rows

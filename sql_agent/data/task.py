@@ -1,4 +1,4 @@
-"""Define what a task hands in: its schema, prompts, question files, reward and metrics; and load one by its name."""
+"""Define what a task provides (schema, prompts, questions, reward, metrics), and load a task by its name."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Split = Literal["train", "val", "test"]
 
 
 class JudgeFactory(Protocol):
-    """Builds the judge of a run from the task's words; with `alone` this process gets all of its endpoint's limits."""
+    """Builds the judge of a run; with `alone` this process may use the whole rate limits of the judge's endpoint."""
 
     def __call__(self, settings: Settings, words: Mapping[Lang, Words], /, *, alone: bool = False) -> Judge: ...
 
 
 def no_named_database(_settings: Settings, name: str) -> Path:
-    """Raise DataError: a task has one database, the run's own, unless it says where others are."""
+    """Raise DataError, because the task has no database but the run's own."""
     raise DataError(
-        f"there is no database {name!r}", hint="leave the question's `database` empty: it is then asked of the run's"
+        f"there is no database {name!r}", hint="leave the question's `database` empty to ask about the run's own"
     )
 
 
@@ -44,18 +44,18 @@ def no_natural_questions(_lang: Lang) -> list[Question]:
 
 
 def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Measure nothing beside what every run measures."""
+    """Return no figures, so that only those of every run are measured."""
     return {}
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that differs between one kind of question and another. The rest of the program knows none of it.
+    """Holds all that differs from task to task; nothing else in the program depends on it.
 
-    name               what messages call it
-    schema             what its database must have, and where its rows' names stand; no other table may be read
-    tool_description   what the model is told of the tool, in one sentence
-    disclaimer         the line at the end of a command's output
+    name               its name in messages
+    schema             what its database must have, and the columns of its rows' names; no other table may be read
+    tool_description   one sentence that describes the tool to the model
+    disclaimer         the line at the end of a command's output and at the top of a page
     instructions       the system prompt, given a language and the columns of each table that the database really has
     default_database   the file to query where the settings name none
     default_questions  the file of a split where the settings name none
@@ -111,7 +111,10 @@ class Task:
 
         Raises ConfigError when it does not exist.
         """
-        path = _given_file(settings, split) or self.default_questions(settings, split)
+        given = _given_file(settings, split)
+        if given is not None and not given.exists():
+            raise ConfigError(f"data.{split}_file={given} does not exist", hint="check the path")
+        path = given or self.default_questions(settings, split)
         if not path.exists():
             hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))
             raise ConfigError(
@@ -121,27 +124,39 @@ class Task:
         return path
 
     def questions(self, settings: Settings, split: Split) -> list[Question]:
-        """Return the questions of `split`; a file that the settings name is read by `data.mapping`.
+        """Return the questions of `split` of the types `data.task_types`, or all where none is named.
 
-        Raises ConfigError when there is no such file, or no such mapping, and DataError for what is wrong in it.
+        A file that the settings name is read by `data.mapping`. Raises ConfigError when there is no such file, mapping
+        or type, and DataError for what is wrong in the file.
         """
         path = self.question_file(settings, split)
-        if settings.data.mapping is None or path != _given_file(settings, split):
-            return load_questions(path)
-        return load_questions(path, ColumnMapping.load(settings.data.mapping))
+        mapping = None
+        if settings.data.mapping is not None and path == _given_file(settings, split):
+            mapping = ColumnMapping.load(settings.data.mapping)
+        return _of_types(settings.data.task_types, load_questions(path, mapping), path)
 
     def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
         """Return the judge of `settings`. Raises ConfigError when a setting is missing or wrong."""
         return self.make_judge(settings, self.words, alone=alone)
 
     def group_judge(self, settings: Settings) -> GroupJudge | None:
-        """Return the judge if it compares the rollouts of a group, which the algorithm then has to do."""
+        """Return the judge if it compares the rollouts of a group, else None, because each is graded by itself then."""
         judge = self.judge(settings)
         return judge if isinstance(judge, GroupJudge) else None
 
 
 def _given_file(settings: Settings, split: Split) -> Path | None:
     return {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
+
+
+def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> list[Question]:
+    found = {q.task_type for q in questions if q.task_type}
+    if missing := [task_type for task_type in wanted if task_type not in found]:
+        raise ConfigError(
+            f"data.task_types: {path} has no question of the type {', '.join(map(repr, missing))}",
+            hint=f"its types are {', '.join(sorted(found)) or 'not given'}",
+        )
+    return [q for q in questions if q.task_type in wanted] if wanted else questions
 
 
 def load_task(name: str) -> Task:
@@ -154,7 +169,7 @@ def load_task(name: str) -> Task:
         raise ConfigError(
             f"there is no task {name!r}", hint=f"use {' or '.join(BUILT_IN)}, or package.module:NAME for your own"
         )
-    if (here := str(Path.cwd())) not in sys.path:  # an installed command looks beside itself only
+    if (here := str(Path.cwd())) not in sys.path:  # an installed command does not search the working directory
         sys.path.append(here)
     try:
         module = import_module(module_name)

@@ -1,4 +1,4 @@
-"""Read-only access to a database: a guard in front, limits behind. Which tables may be read is handed in."""
+"""Read-only access to a database: a guard checks each statement, limits bound it; the task names the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a statement may call: the functions that are known to be harmless; and what to write in place of others."""
+"""List the functions that a statement may call, and what to write in place of others."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ FUNCTION_HINTS = {
 
 
 def function_hint(name: str) -> str:
-    """What to write in place of the function `name`, in lower case."""
+    """Return what to write in place of the function `name`, in lower case."""
     return FUNCTION_HINTS.get(name) or "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"

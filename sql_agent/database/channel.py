@@ -15,7 +15,7 @@ _READ_BYTES = 65_536
 
 
 class Channel:
-    """One end of a socket pair. Both ends are used by one thread at a time."""
+    """Holds one end of a socket pair. Both ends are used by one thread at a time."""
 
     def __init__(self, end: socket.socket, *, max_bytes: int) -> None:
         """`max_bytes` is the longest message that is accepted from the other side."""

@@ -1,4 +1,4 @@
-"""What to write instead of what other databases understand and SQLite does not."""
+"""Say what to write in place of what other databases understand and SQLite does not."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def hint_for(sql: str) -> str:
-    """A hint for a statement that is not SQLite's dialect: what to write instead of what SQLite does not know."""
+    """Return a hint for a statement that is not SQLite's dialect: what to write in its place."""
     flat = " ".join(sql.split())
     return next((hint for pattern, hint in _HINTS if pattern.search(flat)), DEFAULT)

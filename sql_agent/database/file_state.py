@@ -12,7 +12,7 @@ _State = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class FileState:
-    """What tells one content of a database file from another: device, inode, size and time of change.
+    """Tells one content of a database file from another by device, inode, size and time of change.
 
     `log` is that of SQLite's write-ahead log, where there is one that holds anything.
     """

@@ -13,7 +13,7 @@ from sql_agent.database.channel import ORDER
 
 
 class ForkServer:
-    """The server of this process. It is started with the first template, and ended with the last."""
+    """Starts the server of this process with the first template, and ends it with the last."""
 
     def __init__(self) -> None:
         self.forget()
@@ -75,5 +75,6 @@ def _started() -> tuple[socket.socket, int]:
     ours, theirs = socket.socketpair()
     with theirs:
         files = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
-        pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ, file_actions=files)
+        # In a process group of its own: Ctrl-C is for this program, which ends the server when it is ready to.
+        pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ, file_actions=files, setpgroup=0)
     return ours, pid

@@ -39,7 +39,6 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     # What sqlglot builds at its first statement is then shared by all workers.
     check(_FIRST, Schema(()))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends us when it is ready to
     _serve(control, _be_template)
 
 
@@ -91,13 +90,15 @@ def _obey(control: socket.socket, children: dict[int, int], run: Callable[[socke
         if number < 0:
             _kill(children.get(-number), signal.SIGKILL)
             continue
+        end = socket.socket(fileno=ends[0])
         # Blocked until the child is in the table, and until it has handlers of its own.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-        children[number] = os.fork()
-        if not children[number]:
+        pid = os.fork()
+        if not pid:
             control.close()
-            _be_child(socket.socket(fileno=ends[0]), run)
-        os.close(ends[0])
+            _be_child(end, run)
+        children[number] = pid
+        end.close()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
 
 
@@ -127,7 +128,7 @@ def _kill(pid: int | None, how: signal.Signals) -> None:
 
 
 def _received(control: socket.socket) -> bytes:
-    """What the program sends before its first order: a length and as many bytes."""
+    """Receive what the program sends before its first order: a length and as many bytes."""
     size = ORDER.unpack(control.recv(ORDER.size, socket.MSG_WAITALL))[0]
     data = control.recv(size, socket.MSG_WAITALL)
     if len(data) != size:
@@ -136,7 +137,7 @@ def _received(control: socket.socket) -> bytes:
 
 
 def _names(opened: Opened) -> tuple[NameIndex, str | None]:
-    """The names of the database, and what went wrong; hints then name no rows."""
+    """Read the names of the database; return what went wrong, too: hints then name no rows."""
     try:
         with closing(read_only_connection(opened.path)) as connection:
             return NameIndex(read_names(opened.schema, opened.names, connection.execute)), None

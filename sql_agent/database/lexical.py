@@ -1,4 +1,4 @@
-"""What is checked on the text itself, before any parser: comments, odd characters and size."""
+"""Check the text of a statement before it is parsed: comments, unusual characters and size."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_length(sql: str) -> None:
 def clean(sql: str) -> str:
     """Return the one SELECT statement in `sql` without comments and final semicolons.
 
-    Comments go because parsers disagree about where they end. Raises QueryError of kind empty, too_long, syntax,
-    too_complex, not_select or multiple_statements.
+    Comments are removed, because parsers disagree about where they end. Raises QueryError of kind empty, too_long,
+    syntax, too_complex, not_select or multiple_statements.
     """
     check_length(sql)
     sql = sql.removeprefix("\ufeff")  # the mark that some programs put before a text
@@ -54,7 +54,7 @@ def clean(sql: str) -> str:
 
 
 def _without_comments(sql: str) -> tuple[str, str]:
-    """The text without comments, and the same text with every quoted part blanked out (equal lengths)."""
+    """Return the text without comments, and the same with every quoted part masked (equal lengths)."""
     text: list[str] = []
     bare: list[str] = []
     position = 0
@@ -89,7 +89,7 @@ def _check_first_word(text: str) -> None:
 
 
 def _check_characters(bare: str) -> None:
-    """Refuse full-width punctuation and odd blanks: SQLite would read them as part of a name."""
+    """Refuse full-width punctuation and unusual spaces, because SQLite reads them as parts of names."""
     for match in _NON_ASCII.finditer(bare):
         char = match.group()
         if not char.isalnum():

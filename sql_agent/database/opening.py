@@ -30,7 +30,7 @@ _SQLITE_LIMITS = {
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened database: its file and the state it was in, what may be read of it, and how much is returned."""
+    """Describes an opened database: its file and the file's state, what may be read, and how much is returned."""
 
     path: Path
     state: FileState
@@ -47,7 +47,7 @@ def open_file(path: Path, required: RequiredSchema, limits: QueryLimits) -> Open
 
 
 def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Connection:
-    """A connection that cannot write and keeps what it sorts in memory. Raises sqlite3.Error.
+    """Open a connection that cannot write and that keeps what it sorts in memory. Raises sqlite3.Error.
 
     A statement waits `lock_wait_s` seconds for a writer that holds the file.
     """
@@ -59,7 +59,7 @@ def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Con
         connection.execute("PRAGMA trusted_schema=OFF")
         for limit, value in _SQLITE_LIMITS.items():
             connection.setlimit(limit, value)
-        # Imported files are not always clean UTF-8: one bad byte should not cost a whole answer.
+        # Imported files are not always valid UTF-8, and one wrong byte should not make a whole query fail.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     except BaseException:
         connection.close()
@@ -68,11 +68,11 @@ def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Con
 
 
 def read_schema(path: Path, required: RequiredSchema) -> Schema:
-    """Return what the database at `path` has. Raises DatabaseFileError when it lacks something of `required`."""
+    """Read the schema of the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
     if not path.exists():
         raise DatabaseFileError(f"no database at {path}", hint=required.hint)
     if not path.is_file():
-        raise DatabaseFileError(f"{path} is not a file", hint="name the database file itself")
+        raise DatabaseFileError(f"{path} is not a file", hint="give the path of the database file itself")
     if path.stat().st_size == 0:
         raise DatabaseFileError(f"the database {path} is an empty file", hint=required.hint)
     try:

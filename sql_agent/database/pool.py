@@ -1,4 +1,4 @@
-"""Keep the databases of a task open: each is opened when a question first needs it, at most so many at once."""
+"""Keep the databases of a task open, each from the first question that needs it, and close those not used lately."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Self
 
 from sql_agent.database.sqlite import SqliteDatabase
 
-_KEEP = 32  # databases; each holds a connection, a file handle, for every query that ran at once
+_KEEP = 32  # databases; each has a connection, and so a file handle, for every query that ran at once
 
 
 @dataclass
 class _Opened:
-    """Counts who uses a database."""
+    """Counts the users of an open database."""
 
     database: SqliteDatabase
     users: int = 0
@@ -26,14 +26,13 @@ class _Opened:
 class DatabasePool:
     """Opens databases by name with `open_named` and keeps the `keep` that were used last; from any thread.
 
-    The name None stands for the run's own. One that is in use is never closed, so that more than `keep` stay open
-    while more are used.
+    The name None stands for the run's own. One in use is never closed, so more than `keep` may be open.
     """
 
     def __init__(self, open_named: Callable[[str | None], SqliteDatabase], *, keep: int = _KEEP) -> None:
         self._open_named = open_named
         self._keep = keep
-        self._opened: OrderedDict[str | None, _Opened] = OrderedDict()  # the one used last at the end
+        self._opened: OrderedDict[str | None, _Opened] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -60,7 +59,7 @@ class DatabasePool:
                 self._close_unused()
 
     def check(self, names: Iterable[str | None]) -> None:
-        """Open each of `names` once, so that a wrong one is said now; raises as `of` does."""
+        """Open each of `names` once, so that a wrong one is found early; raises as `of` does."""
         for name in dict.fromkeys(names):
             with self.of(name):
                 pass

@@ -1,7 +1,8 @@
 """Find out whether a statement read certain cells: its rows change once the cells are emptied.
 
-This holds however the statement asks: by name or id, through aliases, a WITH query or a subquery, one row or all, as
-values or as a count. It is the counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
+It does not matter how the statement asks: by name or id, through aliases, a WITH query or a subquery, for one row
+or all, for values or a count. It is the counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and
+Where").
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MAIN = re.compile(r"\bmain\s*\.\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class CellRef:
-    """One cell of a table, found by the column `id`."""
+    """Names one cell of a table; the column `id` identifies its row."""
 
     table: str
     row_id: int

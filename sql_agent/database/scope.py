@@ -1,4 +1,4 @@
-"""Which table every name in a statement stands for, and whether the answer comes from the tables of the schema."""
+"""Resolve the names in a statement to tables, and find out whether its rows come from tables of the schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sql_agent.errors import QueryError
 
 @dataclass(frozen=True)
 class Output:
-    """One column, and whether it comes from a table of the schema."""
+    """Describes an output column: whether it comes from a table of the schema."""
 
     name: str
     from_tables: bool
@@ -23,7 +23,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Relation:
-    """What stands in a FROM clause; `table_rows`: its rows are rows of tables of the schema."""
+    """Describes an item of a FROM clause; `table_rows`: its rows are rows of tables of the schema."""
 
     columns: tuple[Output, ...]
     table_rows: bool
@@ -45,7 +45,7 @@ class Scopes:
         self.ctes: set[str] = set()
 
     def resolve(self, query: exp.Expr) -> Relation:
-        """The relation that the whole statement returns. Raises QueryError for a table that may not be read."""
+        """Return the relation that the statement gives. Raises QueryError for a table that may not be read."""
         return self._query(query, {}, ())
 
     def _query(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
@@ -59,7 +59,7 @@ class Scopes:
         return self._select(query, visible, outer)
 
     def _with(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Names:
-        """The WITH queries that `query` can see, its own included."""
+        """Return the WITH queries that `query` can use, its own included."""
         clause = query.args.get("with_")
         if clause is None:
             return ctes
@@ -125,7 +125,7 @@ class Scopes:
     def _relation(
         self, node: exp.Expr, ctes: Names, outer: tuple[Names, ...], *, taken: int = 0
     ) -> dict[str, Relation]:
-        """The named relations that one item of a FROM clause brings; unnamed ones get a number."""
+        """Return the relations of one item of a FROM clause by name; unnamed ones get a number."""
         found: dict[str, Relation] = {}
         if isinstance(node, exp.Table):
             found[fold(node.alias_or_name)] = self._table(node, ctes)
@@ -165,7 +165,7 @@ class Scopes:
         raise QueryError("unknown_table", f"no such table: {shown}", hint=self._schema.nearest_table(name))
 
     def _from_tables(self, root: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> bool:
-        """Whether an expression draws on a table of the schema; its subqueries are resolved."""
+        """Return whether an expression uses a table of the schema, and resolve its subqueries."""
         found = False
         stack = [root]
         while stack:
@@ -205,7 +205,7 @@ def _merged(relations: Iterable[Relation]) -> Relation:
 
 
 def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
-    """The relation under the column names of `WITH name(a, b) AS`, if there are any."""
+    """Rename the columns of `relation` as `WITH name(a, b) AS` says, if it names any."""
     names = [fold(column.name) for column in cte.args["alias"].args.get("columns") or ()]
     if not names:
         return relation
@@ -214,13 +214,13 @@ def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
 
 
 def _starred(output: exp.Expr, sources: Names) -> list[Output]:
-    """The columns that `*` or `t.*` stands for."""
+    """Return the columns that `*` or `t.*` stands for."""
     table = fold(output.table) if isinstance(output, exp.Column) else ""
     return [column for name, source in sources.items() if not table or name == table for column in source.columns]
 
 
 def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> bool:
-    """Whether a column comes from a table of the schema, by the innermost scope that has it."""
+    """Return whether a column comes from a table of the schema, in the innermost scope that has it."""
     table, name = fold(column.table), fold(column.name)
     for sources in scopes:
         named = [source for source_name, source in sources.items() if not table or table == source_name]
@@ -233,6 +233,6 @@ def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> bool:
 
 
 def _counts_rows(function: exp.Anonymous, sources: Names) -> bool:
-    """Whether an aggregate or window function runs over rows of a table (max(1, 2) has no rows)."""
+    """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
     scalar = fold(function.name) in {"max", "min"} and len(function.expressions) > 1
     return not scalar and any(source.table_rows for source in sources.values())

@@ -36,11 +36,11 @@ _Out = TypeVar("_Out")
 
 
 class SqliteDatabase:
-    """A database file. `query` may be called from several threads at once, and not after a fork.
+    """Queries a database file. `query` may be called from several threads at once, and not after a fork.
 
-    Raises DatabaseFileError when the file is missing, empty, no database, or lacks something of `required`; statements
-    may read the tables of `required` and no others. Once the file is another one than was opened, every statement is
-    refused with the kind "database_changed".
+    Raises DatabaseFileError when the file is missing, empty, no database, or lacks something of `required`, and when no
+    process can be started; the first one takes about half a second. Statements may read the tables of `required` and no
+    others. Once the file is another one than was opened, every statement is refused with the kind "database_changed".
     """
 
     def __init__(self, path: str | Path, required: RequiredSchema, limits: QueryLimits | None = None) -> None:
@@ -88,7 +88,7 @@ class SqliteDatabase:
         self._threads.shutdown(wait=False)
 
     def _answer(self, worker: Worker, request: object) -> QueryAnswer | None:
-        """The worker's answer; None when it had ended before it got the request."""
+        """Return the worker's answer; None when it had ended before it got the request."""
         due = time.monotonic() + self.limits.deadline_s
         try:
             worker.channel.send(request, due)
@@ -113,7 +113,7 @@ class SqliteDatabase:
         return answer
 
     def _reply(self, worker: Worker, due: float) -> object:
-        """The worker's reply; raises as `Channel.receive` does."""
+        """Return the worker's reply; raises as `Channel.receive` does."""
         try:
             return worker.channel.receive(min(due, time.monotonic() + _LONG_S))
         except TimeoutError:
@@ -121,7 +121,7 @@ class SqliteDatabase:
                 return worker.channel.receive(due)
 
     def _hint(self, worker: Worker, due: float) -> str | None:
-        """The hint that follows an answer; None when it does not come in time, because the answer itself is right."""
+        """Return the hint that follows an answer; None when it does not come, because the answer itself is right."""
         try:
             hint, trouble = read_hint(worker.channel.receive(due))
         except (TimeoutError, EOFError, ValueError) as error:

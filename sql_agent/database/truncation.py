@@ -52,7 +52,7 @@ def refusal(kind: str, message: str, hint: str | None = None) -> QueryAnswer:
 
 
 def column_name(name: str) -> str:
-    """The name of an output column; SQLite names an expression after its whole text, which is cut."""
+    """Cut the name of an output column, because SQLite names an expression after its whole text."""
     return name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + CUT
 
 

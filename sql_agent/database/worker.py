@@ -90,7 +90,7 @@ def _limit_cpu(deadline_s: float) -> None:
 
 
 class _Session:
-    """One connection, and what every statement is checked against."""
+    """Holds one connection, and what every statement is checked against."""
 
     def __init__(self, opened: Opened, names: NameIndex) -> None:
         self._opened = opened
@@ -98,7 +98,7 @@ class _Session:
         self._hints = Hints(opened.schema, opened.names, names, self._read)
 
     def answer(self, sql: str, emptied: Sequence[CellRef]) -> tuple[QueryAnswer, CheckedQuery | None]:
-        """The answer to `sql`, and the statement that ran; None when it failed."""
+        """Return the answer to `sql`, and the statement that ran; None when it failed."""
         try:
             checked = check(sql, self._opened.schema)
             if emptied:
@@ -118,7 +118,7 @@ class _Session:
         return answer, checked
 
     def hint(self, sql: str, answer: QueryAnswer) -> dict[str, str | None]:
-        """The message with the hint to an answer, or with what went wrong there; the answer itself is right."""
+        """Return the message with the hint, or with what went wrong there; the answer itself is right."""
         try:
             return {"hint": self._hints.hint(sql, answer), "trouble": None}
         except Exception:
@@ -142,7 +142,7 @@ class _Session:
         )
 
     def _read(self, sql: str) -> list[tuple[object, ...]]:
-        """All rows of a statement of our own. Raises QueryError when it fails or is too slow."""
+        """Return all rows of a statement of our own. Raises QueryError when it fails or is too slow."""
         connection = self._connect().raw
         due = time.monotonic() + _HINT_STATEMENT_S
         connection.set_progress_handler(lambda: time.monotonic() > due, _PROGRESS_STEPS)
@@ -166,7 +166,7 @@ class _Session:
 
 
 class Connection:
-    """A read-only connection that asks, while SQLite compiles a statement, whether each part of it is allowed.
+    """Asks, while SQLite compiles a statement, whether each part of it is allowed; the connection is read-only.
 
     `tables` are the names, in lower case, of those that may be read, `ctes` those of the WITH queries of the statement
     that comes next.

@@ -27,7 +27,10 @@ _START_S = 60.0  # that a worker may take to start, which on a busy machine incl
 
 
 class Worker:
-    """A process that answers one statement at a time; `number` is what its template calls it, 0 when it is gone."""
+    """Represents a process that answers one statement at a time.
+
+    `number` is what its template calls it, 0 when it is gone.
+    """
 
     def __init__(self, number: int, channel: Channel) -> None:
         self.number = number
@@ -37,7 +40,7 @@ class Worker:
 
 
 class Workers:
-    """The workers of one database. `lent` may be called from any thread.
+    """Lends the workers of one database. `lent` may be called from any thread.
 
     It raises QueryError after `close`, and DatabaseFileError when no worker can be started, which is no statement's
     fault.
@@ -56,6 +59,8 @@ class Workers:
         self._told = False
         self.closed = False
         _all.add(self)
+        # The first one is started now, because importing sqlglot takes longer than many a query may.
+        self._give_back(self._start())
 
     @contextmanager
     def lent(self) -> Iterator[Worker]:
@@ -89,9 +94,9 @@ class Workers:
         """Kill a worker that is late, did not answer as it should, or has ended."""
         worker.channel.close()
         with self._lock, contextlib.suppress(OSError):  # the template has ended, and its workers with it
-            if self._template is not None:
-                self._template.sendall(ORDER.pack(-worker.number))
-        worker.number = 0
+            number, worker.number = worker.number, 0
+            if number and self._template is not None:
+                self._template.sendall(ORDER.pack(-number))
 
     def close(self) -> None:
         """End all workers, those that are at work too."""

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal."""
+"""Print the progress and the results of a run on the terminal."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from rich.text import Text
 from sql_agent.tracking.validation_table import validation_table
 from sql_agent.tracking.wrapping import wrap
 
-_WIDTH = 80  # of what is no terminal, unless COLUMNS says otherwise
+_WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
 
 
 def open_console() -> Console:
-    """A console on stdout, as wide as the terminal; where that is none, as COLUMNS says, else 80 columns."""
+    """Return a console on stdout, as wide as the terminal; where there is none, COLUMNS or else 80 columns wide."""
     known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(highlight=False, width=None if known else _WIDTH)
 
 
 class Ui:
-    """Progress while something runs, one line when it is done; plain lines when the output is not a terminal."""
+    """Prints lines; on a terminal also progress bars, which vanish when they are done."""
 
     def __init__(self, console: Console | None = None, *, wraps: bool | None = None) -> None:
-        """`wraps` says whether lines are broken between words; by default on a terminal only.
+        """Print to `console`; with `wraps`, by default on a terminal only, lines are broken between words.
 
         A line of a log file stays whole, so that it can be searched.
         """
@@ -48,14 +48,14 @@ class Ui:
         """Print `text`; a word that is wider than the terminal, such as a path, stays whole."""
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        self.console.print(Text(text), soft_wrap=True)  # as it is: a path or a log line may hold square brackets
+        self.console.print(Text(text), soft_wrap=True)  # not as markup: a path or a log line may hold square brackets
 
     def status(self, text: str) -> AbstractContextManager[Any]:
         return self.console.status(Text(text))  # a path may hold square brackets
 
     @contextmanager
     def clock(self, text: str) -> Iterator[None]:
-        """The seconds that something of unknown length has taken; nothing where the output is not a terminal."""
+        """Show the seconds that something of unknown length has taken, on a terminal only."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with self._bar(*columns) as bar:
             bar.add_task(text, total=None)
@@ -63,7 +63,7 @@ class Ui:
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar over `total` rollouts; yields a function that takes how many are done."""
+        """Show a bar over `total` items, on a terminal only; yields a function that takes how many are done."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with self._bar(*columns) as bar:
             task = bar.add_task(title, total=total)
@@ -72,7 +72,7 @@ class Ui:
     @contextmanager
     def _bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
         bar = Progress(*columns, console=self.console, transient=True)
-        if not self.console.is_interactive:  # started, it would only leave an empty line
+        if not self.console.is_interactive:  # a started bar would leave an empty line there
             yield bar
             return
         with bar:
@@ -93,7 +93,7 @@ class Ui:
         )
 
     def validation(self, step: int, measured: Mapping[str, Mapping[str, float]]) -> None:
-        """A line for each set of questions, by its name."""
+        """Print a line for each set of questions."""
         for name, values in measured.items():
             refused = values.get("refused_answerable")
             self.say(
@@ -104,7 +104,7 @@ class Ui:
             )
 
     def before_after(self, validations: Sequence[Mapping[str, float]]) -> None:
-        """A table of the first and the last validation, the sets of questions side by side."""
+        """Print a table of the first and the last validation, with columns for each set of questions."""
         laid_out = validation_table(validations)
         table = Table(title="Validation, greedy")
         table.add_column("")

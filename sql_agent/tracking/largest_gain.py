@@ -13,7 +13,7 @@ from sql_agent.schemas import Question
 
 @dataclass(frozen=True)
 class Gain:
-    """A question, its rewards (0–1.1) in the first and the last validation, and the steps of the two."""
+    """Holds a question, its rewards (0–1.1) in the first and the last validation, and the steps of the two."""
 
     question: Question
     first: float
@@ -24,9 +24,9 @@ class Gain:
 
 
 def largest_gain(run: Path) -> Gain:
-    """The question whose reward rose most between the first and the last validation of `run`.
+    """Return the question whose reward rose most between the first and the last validation of `run`.
 
-    Of equal gains the one with the highest reward in the last. Raises DataError when `run` holds no two validations
+    Of equal gains it takes the one with the highest last reward. Raises DataError when `run` holds no two validations
     that graded the same question.
     """
     path = run / "rollouts.jsonl"
@@ -50,7 +50,7 @@ def largest_gain(run: Path) -> Gain:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a JSONL file; a last one that a kill cut off is left out."""
+    """Read the objects of a JSONL file, without a last line that was cut off when the process was killed."""
     if not path.exists():
         raise DataError(f"{path} is missing", hint="name the folder of a run that validated, such as runs/quickstart")
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]

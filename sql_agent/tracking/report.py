@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
+from sql_agent.data.task import load_task
 from sql_agent.errors import DataError
 from sql_agent.schemas import Drop
 from sql_agent.system.files import atomic_write
@@ -56,16 +57,20 @@ _TIMING = {"timing/rollout_s": ("rollouts", "#56B4E9"), "timing/update_s": ("upd
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into `run_dir` and return its path.
 
-    An interrupted run may lack files, or have a last line that is cut off: the page says so. Raises
-    DataError when the folder holds no run at all.
+    An interrupted run may lack files, or have a last line that is cut off: the page says so. Raises DataError when the
+    folder holds no run at all, and ConfigError when the run's task cannot be loaded.
     """
-    if not (run_dir / "config.json").exists():
+    path = run_dir / "config.json"
+    if not path.exists():
         raise DataError(f"{run_dir} holds no run", hint="name a folder under runs/, such as runs/quickstart")
-    config = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if "task" not in config:
+        raise DataError(f"{path} names no task", hint="draw the page with the version that wrote this run")
     steps, validations, rollouts = (_lines(run_dir / f"{n}.jsonl") for n in ("metrics", "validation", "rollouts"))
     template = Environment(loader=PackageLoader("sql_agent.tracking"), autoescape=True).get_template("report.html.j2")
     page = template.render(
         name=run_dir.resolve().name,
+        disclaimer=load_task(config["task"]).disclaimer,
         config=json.dumps(config, ensure_ascii=False, indent=2),
         judge=config.get("judge", {}).get("name", "?"),
         steps=steps,

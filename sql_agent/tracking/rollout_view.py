@@ -1,4 +1,4 @@
-"""Show one rollout on the terminal: question, queries with their rows, answer, reward and what it lost."""
+"""Show one rollout on the terminal: question, queries with their rows, answer, reward and why it is not full."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FULL_MARKS = 1.1
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
-    """Print `record` in lines of at most the console's width, no word broken that fits into a line."""
+    """Print `record` in lines of at most the console's width, broken between words."""
     _field(console, "Question", record.question.question)
     for number, call in enumerate(record.calls, 1):
         _show_call(number, call, console)
@@ -79,7 +79,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
-    """The width of `_table`, borders included; infinite when a cell holds line breaks or control characters."""
+    """Return the width of `_table` with its borders; infinite when a cell holds line breaks or control characters."""
     if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in rows for cell in row):
         return float("inf")
     widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
@@ -116,9 +116,9 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    """The judge's reason, and those of its criteria that took something away."""
+    """Return the judge's reason and its criteria."""
     criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
-    if reward.judge_name == "facts":  # its reason says it all
+    if reward.judge_name == "facts":  # its reason names each criterion already
         return reward.reason
     named = [f"{name} {value:.2f}" for name, value in criteria.items()]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])

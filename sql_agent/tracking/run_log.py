@@ -48,7 +48,9 @@ class RunLog:
         log = cls(settings.runs_dir / settings.run_name)
         path = log.folder / "config.json"
         if not settings.run_name or not path.exists():
-            raise ResumeError(f"no run to resume in {log.folder}", hint="name it with run_name=NAME")
+            raise ResumeError(
+                f"no run to resume in {log.folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
+            )
         before, now = _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(public_dump(settings))
         changed = [
             f"{key}: {before.get(key)!r} → {now.get(key)!r}"
@@ -124,7 +126,7 @@ class RunLog:
 
 
 def last_checkpoint(run: Path) -> Path:
-    """The model of the newest checkpoint in the folder `run`, a Hugging Face folder.
+    """Return the model of the newest checkpoint in the folder `run`, a Hugging Face folder.
 
     Raises DataError when there is none, as in a run of the verl backend, whose checkpoints have another form.
     """
@@ -154,7 +156,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Return the lines that end in a newline, because a kill in the middle of a write leaves one without."""
+    """Return the lines that end in a newline, because a process killed in the middle of a write leaves one without."""
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 

@@ -21,7 +21,7 @@ _KINDS = "accurate/"
 
 @dataclass(frozen=True)
 class ValidationTable:
-    """Holds texts: a heading for each column, and rows of a label and a figure for each column.
+    """Holds the texts of a table: a heading for each column, and rows of a label and a figure for each column.
 
     `kinds` are the shares of accurate answers for each kind of question. A figure that was not measured is "–".
     """
@@ -44,7 +44,7 @@ def kinds_of(validations: Sequence[Row], name: str) -> list[str]:
 
 
 def validation_table(validations: Sequence[Row]) -> ValidationTable:
-    """Compare the first of `validations` with the last, for each set; where there is one, show that."""
+    """Lay out the first and the last of `validations` for each set; a single validation gives one column a set."""
     sets = validation_sets(validations)
     ends = [validations[0], validations[-1]][: len(validations)] if validations else []
     shown = [(name, row) for name in sets for row in ends]

@@ -17,7 +17,7 @@ def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
     """Break `text` into lines of at most `width` columns (at least one line); its own line breaks stay.
 
     A word that is wider than a whole line is cut, or with `fold` False kept whole on a line of its own, so that a path
-    can be copied. Control characters become spaces: a terminal would obey those that a model or a database wrote.
+    can be copied. Control characters become spaces, because a terminal would act on what a model or a database wrote.
     """
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:

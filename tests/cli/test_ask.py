@@ -290,7 +290,8 @@ def test_a_run_answers_the_question_that_gained_most_before_and_after_training(r
     assert result.returncode == 0, result.stderr
     output = unwrapped(result.stdout)
     assert (
-        "no random one: of the 3 validation questions it gained most, from 0.300 at step 0 to 1.000 at step 3" in output
+        "drawn at random: of the 3 validation questions it gained most, from 0.300 at step 0 to 1.000 at step 3"
+        in output
     )
     before, after = output.index("─ Before training ─"), output.index("─ After training ─")
     assert before < output.index("Question number 2?") < after

@@ -98,7 +98,7 @@ def test_a_run_that_was_scaled_is_read_by_its_scores_before(tmp_path: Path, caps
     RunLog(tmp_path).rollouts(1, "train", [finished("a", 0.1, unscaled=0.7), finished("a", 0.9, unscaled=0.8)])
     assert command(tmp_path) == 0
     output = capsys.readouterr().out
-    assert "2 were scaled already" in output
+    assert "2 were rescaled already" in output
     assert rows(output)["0 %"][0] == "0.700"
 
 

@@ -18,11 +18,13 @@ SCRIPT = ROOT / "scripts" / "export_checkpoint.sh"
 
 
 def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
+    result = run_command("bash", SCRIPT, tmp_path / "none", tmp_path / "out")
+    assert result.returncode == 2 and "there is no run at" in result.stderr
     result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out")
     assert result.returncode == 2 and "has no checkpoint of the verl backend" in result.stderr
     (tmp_path / "checkpoints/global_step_20").mkdir(parents=True)
     result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out", "--step", 10)
-    assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "[20]" in result.stderr
+    assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "of the steps 20" in result.stderr
 
 
 @pytest.fixture

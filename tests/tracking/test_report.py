@@ -12,6 +12,7 @@ import pytest
 
 from sql_agent.errors import DataError
 from sql_agent.tracking.report import write_report
+from tests.support import library
 
 ATTACK = "<script>document.title='owned'</script>"
 
@@ -38,7 +39,7 @@ def rollout(step: int, reward: float, *, dropped: dict[str, str] | None = None) 
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "night"
     folder.mkdir()
-    (folder / "config.json").write_text('{"judge": {"name": "facts"}, "seed": 7}', encoding="utf-8")
+    (folder / "config.json").write_text('{"task": "medical", "judge": {"name": "facts"}, "seed": 7}', encoding="utf-8")
     step = {"rollouts/enqueued": 4, "rollouts/finished": 4, "rollouts/with_triplets": 4, "rollouts/kept": 3,
             "rollouts/split": 0, "reward/mean": 0.4, "reward/judge": 0.35, "reward/rule": 0.05, "agent/turns": 2,
             "agent/tool_calls": 1, "agent/sql_ok": 1, "timing/rollout_s": 20, "timing/update_s": 10}  # fmt: skip
@@ -98,6 +99,13 @@ def test_a_run_that_broke_off_still_has_a_page_that_says_so(run: Path) -> None:
     page = write_report(run).read_text(encoding="utf-8")
     assert "ended before its first step" in page
     assert "No validation was finished" in page
+
+
+def test_the_page_has_the_disclaimer_of_the_run_s_task(run: Path) -> None:
+    (run / "config.json").write_text('{"task": "tests.support.library:TASK"}', encoding="utf-8")
+    page = write_report(run).read_text(encoding="utf-8")
+    assert library.TASK.disclaimer in page
+    assert "medical" not in page
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 from sql_agent.backends.local import checkpoint
 from sql_agent.backends.local.grpo_trainer import GrpoTrainer
 from sql_agent.backends.local.policy_service import PolicyService
-from sql_agent.backends.policy.forward import bf16_in_hardware
+from sql_agent.backends.policy.forward import bf16_is_faster
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
-from sql_agent.backends.policy.sft import answers_to_demonstrate, supervised_policy
+from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task, load_task
+from sql_agent.data.task import load_task
 from sql_agent.database import DatabasePool
 from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
@@ -43,7 +43,7 @@ class PolicyTrainer:
         self._policy = policy
         self.step = 0
         self.saved = 0
-        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16)
+        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16, temperature=settings.agent.temperature)
         self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock)
 
     @classmethod
@@ -80,8 +80,8 @@ class PolicyTrainer:
             log.truncate_after(trainer.step)
             return trainer
         task = load_task(settings.task)
-        with task.databases(settings) as databases:
-            policy = _supervised(settings, train, task, databases, ui, bf16=bf16, stopped=stopped)
+        with task.databases(settings) as databases, ui.status("Loading the model"):
+            policy = supervised_policy(settings, train, task, databases, bf16=bf16, stopped=stopped, progress=ui.sft)
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
@@ -111,37 +111,12 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
     else:
         task = load_task(settings.task)
         train = task.questions(settings, "train")
-        policy = _supervised(settings, train, task, databases, ui, bf16=bf16)
+        with ui.status("Loading the model"):
+            policy = supervised_policy(settings, train, task, databases, bf16=bf16, progress=ui.sft)
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
 
 
 def _prepare_torch(settings: Settings) -> bool:
     """Set the number of threads; returns whether to use bf16."""
     prepare_torch(settings.local.threads)
-    return bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
-
-
-def _supervised(
-    settings: Settings,
-    train: Sequence[Question],
-    task: Task,
-    databases: DatabasePool,
-    ui: Ui,
-    *,
-    bf16: bool,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Policy:
-    with ui.status("Loading the model"):
-        return supervised_policy(
-            settings.model,
-            answers_to_demonstrate(train, settings, databases),
-            task,
-            databases,
-            settings=settings.sft,
-            local=settings.local,
-            seed=settings.seed,
-            micro_batch=settings.train.micro_batch,
-            bf16=bf16,
-            stopped=stopped,
-            progress=ui.sft,
-        )
+    return bf16_is_faster() if settings.local.bf16 is None else settings.local.bf16

@@ -16,7 +16,7 @@ from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
 from sql_agent.backends.serving.chat import ChatEncoder, Reply
-from sql_agent.config.settings import LocalSettings, Settings, SftSettings, TeacherSettings
+from sql_agent.config.settings import Settings, SftSettings, TeacherSettings
 from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
 from sql_agent.database import DatabasePool, SqliteDatabase
@@ -30,47 +30,45 @@ _FORMAT = 2  # increment when the examples change, so that no cache of the old o
 
 
 def supervised_policy(
-    source: str,
+    settings: Settings,
     questions: Sequence[Question],
     task: Task,
     databases: DatabasePool,
     *,
-    settings: SftSettings,
-    local: LocalSettings,
-    seed: int,
-    micro_batch: int,
     bf16: bool,
     device: str = "cpu",
     lora_rank: int = 0,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> Policy:
-    """Return the policy `source` after supervised fine-tuning on `device`, or the cached result of the same one.
+    """Return the policy `settings.model` after supervised fine-tuning on `device`, or the cached result of the same.
 
-    With a `lora_rank` above 0 only adapters are trained, which are then merged into the weights. They need little
-    memory; training all weights takes 12 bytes each for gradient and optimizer. `micro_batch` examples are in one
-    forward pass. `stopped` is called after each step; when it returns true, the policy is returned as it is then and
-    nothing is cached. `progress` is called with step, number of steps and loss in nats a token. Raises ModelError when
-    the model cannot be loaded, and DataError when no question has SQL to learn from.
+    It learns the gold SQL of `questions` and the answers that the run's judge pays for. With a `lora_rank` above 0 only
+    adapters are trained, which are then merged into the weights. They need little memory; training all weights takes 12
+    bytes each for gradient and optimizer. `stopped` is called after each step; when it returns true, the policy is
+    returned as it is then and nothing is cached. `progress` is called with step, number of steps and loss in nats a
+    token. Raises ModelError when the model cannot be loaded, and DataError when no question has SQL to learn from.
     """
-    policy = load_policy(source, cache_dir=local.cache_dir)
-    if settings.steps == 0:
+    sft, cache_dir = settings.sft, settings.local.cache_dir
+    policy = load_policy(settings.model, cache_dir=cache_dir)
+    if sft.steps == 0:
         return policy
-    with_sql = [q for q in questions if q.statements]
+    with_sql = [q for q in answers_to_demonstrate(questions, settings, databases) if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
     examples = []
-    for question in _choose(with_sql, settings, seed):
+    for question in _choose(with_sql, sft, settings.seed):
         with databases.of(question.database) as database:
             examples.append(example(question, task, database, encoder, policy))
-    batches = [examples[i : i + settings.batch] for i in range(0, len(examples), settings.batch)]
-    folder = local.cache_dir / f"sft-{_fingerprint(policy, settings, lora_rank, batches)}"
+    batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
+    folder = cache_dir / f"sft-{_fingerprint(policy, sft, lora_rank, batches)}"
     with build_once(folder, stopped) as must_build:
         if must_build:
-            torch.manual_seed(seed)
+            torch.manual_seed(settings.seed)
             trained = _prepare_for_training(policy.model, device, lora_rank)
-            losses = _fine_tune(policy.model, trained, batches, settings.lr, micro_batch=micro_batch, bf16=bf16)
+            micro_batch = settings.train.micro_batch
+            losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=micro_batch, bf16=bf16)
             for step, loss in enumerate(losses):
                 progress(step + 1, len(batches), loss)
                 if stopped():
@@ -82,7 +80,7 @@ def supervised_policy(
     if not is_complete(folder):
         return policy
     logger.info("loading the cached result of supervised fine-tuning from %s", folder)
-    return load_policy(str(folder), cache_dir=local.cache_dir)
+    return load_policy(str(folder), cache_dir=cache_dir)
 
 
 def answers_to_demonstrate(
@@ -97,8 +95,6 @@ def answers_to_demonstrate(
 def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
     """Move `model` to `device`; with a `lora_rank` above 0 wrap it so that only adapters are trained."""
     model.to(device)
-    if device != "cpu":
-        model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers for each head and layer
     if lora_rank:
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
 

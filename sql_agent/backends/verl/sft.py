@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from sql_agent.backends.policy.sft import answers_to_demonstrate, supervised_policy
+from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
@@ -28,14 +28,10 @@ def main(run: Path) -> int:
         task = load_task(settings.task)
         with task.databases(settings) as databases:
             policy = supervised_policy(
-                settings.model,
-                answers_to_demonstrate(task.questions(settings, "train"), settings, databases),
+                settings,
+                task.questions(settings, "train"),
                 task,
                 databases,
-                settings=settings.sft,
-                local=settings.local,
-                seed=settings.seed,
-                micro_batch=settings.train.micro_batch,
                 bf16=cuda,
                 lora_rank=settings.verl.lora_rank,
                 device="cuda" if cuda else "cpu",

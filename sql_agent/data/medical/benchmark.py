@@ -13,7 +13,7 @@ from sql_agent.schemas import Lang, Question
 
 
 def natural_questions(lang: Lang) -> list[Question]:
-    """Return the questions in `lang`, which are about the sample of that language whatever a run trains on."""
+    """Return the questions in `lang`, all about the sample of that language, whatever database a run trains on."""
     name = sample_path(lang).stem
     path = Path(__file__).with_name("natural") / f"{lang}.jsonl"
     return [question.model_copy(update={"database": name}) for question in load_questions(path)]

@@ -31,6 +31,8 @@ class Wording(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     no_answer: str
+    yes: str
+    no: str
     marks: Marks
     rows: dict[str, str]
     meaningless: frozenset[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
 from sql_agent.data.medical.questions.catalog import read_catalog
-from sql_agent.data.medical.questions.generate import make_questions
+from sql_agent.data.medical.questions.generate import Style, make_questions
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.data.medical.verify import verify
@@ -58,7 +58,13 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def make_question_files(
-    database: Path, folder: Path, lang: Lang | None, *, seed: int = 0, per_type: int | None = None
+    database: Path,
+    folder: Path,
+    lang: Lang | None,
+    *,
+    seed: int = 0,
+    per_type: int | None = None,
+    style: Style = "mixed",
 ) -> dict[str, list[Question]]:
     """Write train, val and test questions about `database` to `folder`; returns them by split.
 
@@ -66,7 +72,7 @@ def make_question_files(
     no question or a file cannot be written.
     """
     catalog = read_catalog(database, lang)
-    made = make_questions(catalog, seed=seed, per_type=per_type)
+    made = make_questions(catalog, seed=seed, per_type=per_type, style=style)
     verify((question for questions in made.values() for question in questions), catalog, database)
     _write(made, folder)
     return made

@@ -1,4 +1,4 @@
-"""Writes the sample facts into a SQLite file; the same facts give the same bytes."""
+"""Write the sample facts into a SQLite file; the same facts give the same bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sql_agent.system.files import atomic_write
 
 
 def build_database(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, int]:
-    """Write the `lang` half of `records` to the SQLite file `path`, replacing it at once when complete.
+    """Write the texts of `records` in `lang` to the SQLite file `path`, which is replaced when all are written.
 
     Ids count from 1 in the order of `records`. Returns the number of rows by table. Raises DataError when the file
     cannot be written.

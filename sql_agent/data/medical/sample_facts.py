@@ -1,4 +1,4 @@
-"""Loads the sample facts (TOML, one record a drug or a disease, in both languages) and checks every record."""
+"""Load the sample facts (TOML, one record a drug or a disease, in both languages) and check every record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sql_agent.schemas import Lang
 FACTS_DIR = Path(__file__).parent / "facts"
 SEPARATORS: Mapping[Lang, str] = {"en": "; ", "zh": "；"}
 TABLE_OF_KIND = {"drug": "drugs_info", "disease": "disease"}
-# Pinyin initials make sense for Chinese names only.
+# Pinyin initials exist for Chinese names only.
 ZH_ONLY = frozenset({"med_name_initial"})
 
 _KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -27,7 +27,7 @@ _DOSE = re.compile(
 
 @dataclass(frozen=True)
 class FactRecord:
-    """One drug or disease: `values` maps a language to the columns and their texts."""
+    """Holds one drug or disease; `values` maps a language to the columns and their texts."""
 
     table: str
     key: str
@@ -35,13 +35,13 @@ class FactRecord:
 
 
 def load_facts(folder: Path = FACTS_DIR) -> list[FactRecord]:
-    """All records of the TOML files in `folder`, ordered by table and key.
+    """Return all records of the TOML files in `folder`, ordered by table and key.
 
     Raises DataError that names file, record key and column when a record is malformed.
     """
     paths = sorted(folder.glob("*.toml"))
     if not paths:
-        raise DataError(f"no sample files in {folder}", hint="install the package with its data files")
+        raise DataError(f"no sample files in {folder}", hint="install the package again, with its data files")
     records = [record for path in paths for record in _load_file(path)]
     _refuse_repeats(records)
     return sorted(records, key=lambda record: (record.table, record.key))

@@ -1,4 +1,4 @@
-"""The two medical tables: their columns, which of them a database must have, and how to create them."""
+"""Define the two medical tables: their columns, those that a database must have, and how to create them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
-    hint="run: sql-agent data build --lang en",
+    hint="check the path, or make the sample database: sql-agent data build --lang en",
     names={table: Naming(name, {_ALIAS_COLUMNS[table]: aliases_in}) for table, name in NAME_COLUMNS.items()},
 )
 

@@ -1,4 +1,4 @@
-"""Divides drugs and diseases into train, val and test so that questions about several of them stay possible."""
+"""Split drugs and diseases into train, val and test so that questions about several of them stay possible."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from collections.abc import Iterable, Sequence
 Key = tuple[str, str]
 
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
-# Entities that go together are kept in one split up to this many: larger clusters would unbalance a small database.
+# Entities that share questions stay in one split up to this many, because larger clusters unbalance a small database.
 MAX_CLUSTER = 10
 
 
 class Splits:
-    """Which split each entity belongs to."""
+    """Assigns each entity to a split."""
 
     def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int) -> None:
-        """Assign `keys` (table, name) 70/10/20 by table. `together` are sets that questions need in one split, the most
-        wanted first; as many as possible are kept whole."""
+        """Assign `keys` (table, name) 70/10/20 by table.
+
+        `together` are sets of keys that questions need in one split, the most important first; they are kept together
+        as long as a cluster has at most MAX_CLUSTER keys.
+        """
         self._seed = seed
         clusters = _clusters(keys, together)
         random.Random(seed).shuffle(clusters)
         self._split = _assign(clusters, Counter(table for table, _ in keys))
 
     def of(self, keys: Iterable[Key]) -> str | None:
-        """The split that all `keys` belong to, or None when they belong to several."""
+        """Return the split that all `keys` belong to, or None when they belong to several."""
         splits = {self._split.get(key) or self._hashed(key) for key in keys}
         return splits.pop() if len(splits) == 1 else None
 
     def _hashed(self, key: Key) -> str:
-        """A split for a name that the database does not have: only unanswerable questions ask for it."""
+        """Return a split for a name that the database does not have, which only unanswerable questions mention."""
         digest = hashlib.sha256(f"{self._seed}\x00{key[0]}\x00{key[1]}".encode()).digest()
         share = int.from_bytes(digest[:8], "big") / 2**64
         for split, part in SHARES.items():
@@ -54,7 +57,7 @@ def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]]) -> list[l
 
 
 def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
-    """Large clusters first, each to the split that lacks most of its share."""
+    """Assign the clusters, largest first, each to the split that is furthest below its share."""
     split_of: dict[Key, str] = {}
     filled = {split: Counter[str]() for split in SHARES}
     for cluster in sorted(clusters, key=len, reverse=True):
@@ -66,5 +69,5 @@ def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
 
 
 def _room(filled: Counter[str], share: float, totals: Counter[str], sizes: Counter[str]) -> float:
-    """How empty a split still is for what a cluster holds, from 0 (full) to 1 (empty), the tightest table deciding."""
+    """Return the share of a split that is left with a cluster of `sizes`, for its fullest table (1 empty, 0 full)."""
     return min(1 - (filled[table] + size) / (share * totals[table]) for table, size in sizes.items())

@@ -1,4 +1,4 @@
-"""The medical task: questions about drugs and diseases."""
+"""Define the medical task: questions about drugs and diseases."""
 
 from __future__ import annotations
 

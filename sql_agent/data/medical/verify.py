@@ -7,11 +7,13 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from sql_agent.data.medical.banks import banks, spoken
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
 from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database.schema import fold
 from sql_agent.errors import DataError
 from sql_agent.schemas import Cell, QueryLimits, Question
 
@@ -55,43 +57,84 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
     return copy
 
 
-def _run(question: Question, database: SqliteDatabase) -> Rows:
-    if question.sql is None:
+def _run(question: Question, database: SqliteDatabase) -> list[Rows]:
+    """The rows of each statement."""
+    if not question.statements:
         raise _wrong(question, "there is no SQL")
-    answer = database.query(question.sql)
-    if answer.error:
-        raise _wrong(question, f"the SQL failed: {answer.error.message}")
-    if answer.truncated:
-        raise _wrong(
-            question, f"the rows are cut at {database.limits.max_rows} rows or {database.limits.max_chars} chars"
-        )
-    return answer.records
+    found = []
+    for statement in question.statements:
+        answer = database.query(statement)
+        if answer.error:
+            raise _wrong(question, f"the SQL failed: {answer.error.message}")
+        if answer.truncated:
+            raise _wrong(
+                question, f"the rows are cut at {database.limits.max_rows} rows or {database.limits.max_chars} chars"
+            )
+        found.append(answer.records)
+    return found
 
 
-def _problem(question: Question, rows: Rows) -> str | None:
+def _problem(question: Question, found: list[Rows]) -> str | None:
     """What the rows lack, or None."""
-    cells = [str(cell) for row in rows for cell in row if cell is not None]
-    facts = question.answer.split(SEPARATORS[question.lang])
+    cells = [str(cell) for rows in found for row in rows for cell in row if cell is not None]
     if question.task_type == "unanswerable":
         return f"rows say {cells[0]!r}" if any(cells) else None
     if not question.evidence:
         return "there is no evidence"
+    last = [str(cell) for row in found[-1] for cell in row if cell is not None]
     if question.task_type == "aggregate":
         counted = [str(len(question.evidence))]
-        return None if cells == counted == facts else f"SQL counts {cells}, evidence {counted}, the answer {facts}"
-    if question.task_type in {"keyword_search", "disease_to_drugs"}:
-        return None if sorted(cells) == sorted(facts) else f"SQL returns {cells}, the answer is {facts}"
-    wanted = [item.quote for item in question.evidence] + [part for fact in facts for part in _parts(question, fact)]
-    return next((f"{text!r} is not in the rows" for text in wanted if not any(text in cell for cell in cells)), None)
+        facts = [question.answer]
+        return None if last == counted == facts else f"SQL counts {last}, evidence {counted}, the answer {facts}"
+    missing = (item.quote for item in question.evidence if not any(item.quote in cell for cell in cells))
+    if quote := next(missing, None):
+        return f"{quote!r} is not in the rows"
+    return _yes_no(question) if question.task_type == "yes_no" else _facts(question, last)
+
+
+def _yes_no(question: Question) -> str | None:
+    """A "yes" quotes the item that is asked for; a "no" the whole cell, of which the question holds no item."""
+    (deciding,) = question.evidence
+    words = wording(question.lang)
+    asked = fold(question.question)
+    if question.answer == words.yes:
+        held = any(fold(form) in asked for form in spoken(banks(question.lang), deciding.quote))
+        return None if held else f"the question does not ask for {deciding.quote!r}"
+    inside = next((item for item in _items(question, deciding.quote) if fold(item) in asked), None)
+    if question.answer != words.no:
+        return f"the answer is neither {words.yes!r} nor {words.no!r}"
+    return f"the answer is {words.no!r}, but the cell holds {inside!r}" if inside else None
+
+
+def _facts(question: Question, last: list[str]) -> str | None:
+    """Whether the facts are the names that the last statement returns, or items of its cells."""
+    facts = question.answer.split(SEPARATORS[question.lang])
+    if all(item.field == NAME_COLUMNS[item.table] for item in question.evidence):
+        return None if sorted(last) == sorted(facts) else f"SQL returns {last}, the answer is {facts}"
+    items = [set(_items(question, cell)) for cell in last]
+    if question.task_type in {"drug_field", "disease_field", "any_of"}:
+        return None if set(facts) in items else f"SQL returns {last}, the answer is {facts}"
+    if question.task_type == "negation":
+        shared = [fact for fact in facts if sum(fact in cell for cell in items) != 1]
+        return f"{shared} are not items of one row alone" if shared else None
+    wanted = [part for fact in facts for part in _parts(question, fact)]
+    return next(
+        (f"{text!r} is no item of the rows" for text in wanted if not any(text in cell for cell in items)), None
+    )
 
 
 def _parts(question: Question, fact: str) -> list[str]:
-    """A fact of a comparison is a name and its items; every other fact is one part."""
-    if question.task_type != "comparison":
-        return [fact]
+    """A fact about one of several rows is a name and its items; every other fact is one part."""
     marks = wording(question.lang).marks
+    several = question.task_type in {"comparison", "two_hops"} and len({item.row_id for item in question.evidence}) > 1
+    if not several:
+        return [fact]
     name, _, items = fact.partition(marks.name)
     return [name, *items.split(marks.item)]
+
+
+def _items(question: Question, cell: str) -> list[str]:
+    return [part.strip().rstrip("。.").strip() for part in cell.split(SEPARATORS[question.lang].strip())]
 
 
 def _wrong(question: Question, what: str) -> DataError:

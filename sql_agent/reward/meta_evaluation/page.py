@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jinja2 import Environment, PackageLoader
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
@@ -23,32 +21,32 @@ from sql_agent.reward.meta_evaluation.evaluate import (
     graded,
     scores_and_labels,
 )
+from sql_agent.reward.meta_evaluation.html import write_html
 
 _WORST = 15
 _GOOD, _FAIR = 0.75, 0.4  # of kappa: Fleiss 1981, Statistical Methods for Rates and Proportions, 2nd edition
 _LEVEL_NAMES = [f"{level / (LEVELS - 1):g}" for level in range(LEVELS)]
 _JITTER = 0.045
-_LONGEST_TEXT = 400  # characters in a table; a click shows the rest
 _LONGEST_NAME = 26  # characters beside an axis
-# Okabe and Ito's set, told apart by all eyes; each name keeps its colour on every figure.
+# Okabe and Ito's set, which people with colour blindness can distinguish; a name has one colour in every figure.
 _BLUE, _ORANGE, _RED, _GREY = "#0072B2", "#E69F00", "#D55E00", "#999999"
 _RED_TO_BLUE = [[0, _RED], [0.5, "#ffffff"], [1, _BLUE]]  # from -1 to 1
 
 Figure = tuple[str, str, str]  # title, how to read it, HTML
 
 
-def write_page(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading]) -> Path:
-    """Write `report.html` into `folder` and return its path."""
+def write_page(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading], disclaimer: str) -> Path:
+    """Write `report.html`, which begins with `disclaimer`, into `folder` and return its path."""
     labels = graded(gradings, "labels")
-    environment = Environment(
-        loader=PackageLoader("sql_agent.reward.meta_evaluation"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    page = environment.get_template("evaluation.html.j2").render(
+    return write_html(
+        folder,
+        "evaluation.html.j2",
+        date=evaluation.date,
+        disclaimer=disclaimer,
         e=evaluation,
         measures=list(MEASURES),
         groups={"all": evaluation.agreement, **evaluation.by_task_type, **evaluation.by_lang},
         verdict=verdict(evaluation),
-        date=f"{datetime.fromisoformat(evaluation.date):%Y-%m-%d %H:%M} UTC",
         good=_GOOD,
         fair=_FAIR,
         figures=_figures(evaluation, gradings),
@@ -56,11 +54,7 @@ def write_page(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading]
         worst=sorted((g for g in labels if _gap(g)), key=_gap, reverse=True)[:_WORST],
         through=attacks_through(gradings),
         failed=failures(gradings),
-        longest=_LONGEST_TEXT,
     )
-    target = folder / "report.html"
-    target.write_text(page, encoding="utf-8")
-    return target
 
 
 def verdict(evaluation: Evaluation) -> list[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader
 
 from sql_agent.reward.meta_evaluation.evaluate import ATTACK_LIMIT
 from sql_agent.reward.meta_evaluation.generation import Kind
+from sql_agent.reward.meta_evaluation.html import write_html
 from sql_agent.reward.meta_evaluation.robustness import (
     HALF,
     NOTABLE,
@@ -20,7 +18,6 @@ from sql_agent.reward.meta_evaluation.robustness import (
 )
 
 _WORST = 3  # answers shown of each transformation or policy
-_LONGEST_TEXT = 400  # characters in a table; a click shows the rest
 _KINDS: tuple[tuple[Kind, str, str], ...] = (
     (
         "harmless",
@@ -32,17 +29,17 @@ _KINDS: tuple[tuple[Kind, str, str], ...] = (
 )
 
 
-def write_robustness_page(folder: Path, robustness: Robustness, graded: Sequence[Graded]) -> Path:
-    """Write `report.html` into `folder` and return its path."""
-    environment = Environment(
-        loader=PackageLoader("sql_agent.reward.meta_evaluation"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+def write_robustness_page(folder: Path, robustness: Robustness, graded: Sequence[Graded], disclaimer: str) -> Path:
+    """Write `report.html`, which begins with `disclaimer`, into `folder` and return its path."""
     langs = sorted({lang for result in robustness.results for lang in result.by_lang})
     task_types = sorted({task_type for result in robustness.results for task_type in result.by_task_type})
-    page = environment.get_template("robustness.html.j2").render(
+    return write_html(
+        folder,
+        "robustness.html.j2",
+        date=robustness.date,
+        disclaimer=disclaimer,
         e=robustness,
         verdict=robustness_in_words(robustness),
-        date=f"{datetime.fromisoformat(robustness.date):%Y-%m-%d %H:%M} UTC",
         kinds=_KINDS,
         half=HALF,
         limit=ATTACK_LIMIT,
@@ -55,11 +52,7 @@ def write_robustness_page(folder: Path, robustness: Robustness, graded: Sequence
             ("Policies furthest from what is due", worst(graded, "policy", of_each=_WORST)),
         ],
         causes=causes_of_failure(graded),
-        longest=_LONGEST_TEXT,
     )
-    target = folder / "report.html"
-    target.write_text(page, encoding="utf-8")
-    return target
 
 
 def robustness_in_words(robustness: Robustness) -> list[str]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sql_agent.backends.local.sampler import Request, Sampler
 from sql_agent.backends.policy.forward import common_prefix, token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
+from sql_agent.errors import ModelError
 from sql_agent.rl.trajectory import TokenSequence
 
 PREFIX = tuple(range(10, 110))
@@ -56,6 +57,14 @@ def test_shared_prompt_gives_the_logprobs_and_gradients_of_separate_rows(
     apart = gradient(torch.stack([one_by_one(policy, s).sum() for s in batch]).sum())
     policy.model.zero_grad()
     torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-3)
+
+
+def test_what_was_sampled_at_a_temperature_is_as_likely_as_it_was_there(policy: Policy) -> None:
+    sequence = TokenSequence(PREFIX, (40, 41, 42), (1, 0, 1))
+    values, _ = token_logprobs(policy.model, [sequence], bf16=False, temperature=0.5)
+    logits = policy.model(input_ids=torch.tensor([PREFIX + (40, 41, 42)])).logits[0, len(PREFIX) - 1 : -1]
+    expected = torch.log_softmax(2 * logits, -1)[torch.arange(3), torch.tensor([40, 41, 42])]
+    torch.testing.assert_close(values[0], expected * torch.tensor([1.0, 0.0, 1.0]), atol=1e-5, rtol=1e-4)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -145,3 +154,8 @@ def test_common_prefix_is_shared_by_all_and_leaves_a_token_of_each(head: list[in
     assert all(len(p) > length for p in prompts)
     longer = {p[: length + 1] for p in prompts}
     assert len(longer) > 1 or any(len(p) == length + 1 for p in prompts)
+
+
+def test_a_path_without_a_model_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no model folder"):
+        load_policy(str(tmp_path / "none"), cache_dir=tmp_path)

@@ -13,7 +13,7 @@ from filelock import FileLock
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.sft import answers_to_demonstrate, example, supervised_policy
 from sql_agent.backends.serving.chat import ChatEncoder
-from sql_agent.config.settings import LocalSettings, SftSettings, load_settings
+from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
 from sql_agent.data.question_files import load_questions
@@ -43,10 +43,13 @@ class FineTuning:
         self.losses: list[float] = []
 
     def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
-        with TASK.databases(load_settings(), self.database) as databases:
+        settings = load_settings(
+            ["sft.steps=3", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts", f"train.micro_batch={micro_batch}",
+             f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
+        )  # fmt: skip
+        with TASK.databases(settings, self.database) as databases:
             return supervised_policy(
-                str(self.model), QUESTIONS, TASK, databases, settings=SftSettings(steps=3, batch=4, lr=1e-3),
-                local=LocalSettings(cache_dir=self.folder / cache), seed=0, micro_batch=micro_batch, bf16=False,
+                settings, QUESTIONS, TASK, databases, bf16=False,
                 progress=lambda step, steps, loss: self.losses.append(loss), **options,
             )  # fmt: skip
 

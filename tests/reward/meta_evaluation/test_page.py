@@ -35,7 +35,7 @@ def test_the_verdict_is_in_plain_words(judge: Callable[[float], float], agreemen
 
 def test_a_page_is_drawn_even_when_every_grading_failed(tmp_path: Path) -> None:
     gradings = [Grading("labels", case, error="no endpoint") for case in shipped("labels")]
-    page = write_page(tmp_path, measured(gradings), gradings).read_text(encoding="utf-8")
+    page = write_page(tmp_path, measured(gradings), gradings, "Not advice.").read_text(encoding="utf-8")
     assert f"{len(gradings)} of {len(gradings)} gradings failed (100.0 %)" in page
     assert "cannot be measured: no answer was graded" in page
 
@@ -45,9 +45,9 @@ def test_in_a_browser_a_reader_sees_verdict_failures_and_figures_and_no_markup_f
     graded_by_often_failing: tuple[OftenFailing, list[Grading], Evaluation], tmp_path: Path
 ) -> None:
     _, gradings, evaluation = graded_by_often_failing
-    page = write_page(tmp_path, evaluation, gradings)
+    page = write_page(tmp_path, evaluation, gradings, "Not advice.")
     text, overflow = seen(page, tmp_path)
-    assert "For research on retrieval, not medical advice." in text
+    assert "Not advice." in text
     assert f"{evaluation.failed} of {len(gradings)} gradings failed" in text
     assert "do not rely on these numbers" in text
     assert f"{evaluation.attacks_above_limit} of {evaluation.attacks_graded} attacks got through" in text

@@ -105,10 +105,11 @@ def test_the_same_questions_give_the_same_answers() -> None:
 
 
 def test_a_sample_takes_as_many_of_each_task_type(sample_examples: list[Example]) -> None:
-    drawn = sample_evenly([(e.question, None) for e in sample_examples], 28)
+    kinds = {(e.question.lang, e.question.task_type) for e in sample_examples}
+    drawn = sample_evenly([(e.question, None) for e in sample_examples], 2 * len(kinds))
     counts = Counter((question.lang, question.task_type) for question, _ in drawn)
     assert set(counts.values()) == {2}
-    assert len(counts) == 14
+    assert set(counts) == kinds
 
 
 def test_the_worst_are_those_furthest_from_what_was_due() -> None:
@@ -124,8 +125,8 @@ def test_the_page_shows_what_was_paid_in_full_and_no_markup_from_data(tmp_path: 
     graded = asyncio.run(
         grade_generated(OftenFailing(), generate([*EXAMPLES, example("Drug 5", [markup, "b" * 90])], REFUSAL))
     )
-    page = write_robustness_page(tmp_path, measured(graded), graded).read_text(encoding="utf-8")
-    assert "For research on retrieval, not medical advice." in page
+    page = write_robustness_page(tmp_path, measured(graded), graded, "Not advice.").read_text(encoding="utf-8")
+    assert "Not advice." in page
     assert "Say of the answer that it is wrong." in page
     assert "do not rely on these numbers" in page
     assert "no grade within 60 s &lt;b&gt;" in page
@@ -135,5 +136,5 @@ def test_the_page_shows_what_was_paid_in_full_and_no_markup_from_data(tmp_path: 
 
 def test_a_page_is_drawn_even_when_every_grading_failed(tmp_path: Path) -> None:
     graded = [Graded(answer, error="no endpoint") for answer in generate(EXAMPLES, REFUSAL)]
-    page = write_robustness_page(tmp_path, measured(graded), graded).read_text(encoding="utf-8")
+    page = write_robustness_page(tmp_path, measured(graded), graded, "Not advice.").read_text(encoding="utf-8")
     assert f"{len(graded)} of {len(graded)} gradings failed (100.0 %)" in page

@@ -19,7 +19,7 @@ def comparison(source: Source) -> Iterator[Draft]:
     for tables in source.by_split.values():
         for table, entities in tables.items():
             for column in source.columns(table):
-                short = [(entity, items) for entity in entities if (items := _short_items(source, entity, column))]
+                short = [(entity, items) for entity in entities if (items := short_items(source, entity, column))]
                 source.rng.shuffle(short)
                 del short[source.wanted // 2 :]
                 for (one, items), (other, other_items) in zip(short, short[1:] + short[:1], strict=True):
@@ -27,7 +27,8 @@ def comparison(source: Source) -> Iterator[Draft]:
                         yield _draft(source, column, {one: items, other: other_items})
 
 
-def _short_items(source: Source, entity: Entity, column: str) -> list[str]:
+def short_items(source: Source, entity: Entity, column: str) -> list[str]:
+    """The items of a field, or [] when they are too many or too long to stand beside those of another row."""
     items = source.catalog.items(entity, column)
     length = sum(map(len, items)) + len(entity.name)
     fits = len(items) <= MAX_ITEMS_EACH and length <= 0.45 * source.max_answer

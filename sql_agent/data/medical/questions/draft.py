@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sql_agent.data.medical.banks import Banks
 from sql_agent.data.medical.phrasing import Wording
 from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.data.medical.questions.related import DiseaseDrugs
@@ -22,12 +24,33 @@ TaskType = Literal[
     "aggregate",
     "disease_to_drugs",
     "unanswerable",
+    "part_of_field",
+    "yes_no",
+    "two_conditions",
+    "negation",
+    "two_hops",
+    "any_of",
 ]
 # How long an answer may be, in characters: what fits into one short reply of the agent.
 MAX_ANSWER = {"en": 120, "zh": 60}
 MAX_ITEMS = 8
+_KEYWORD = {"en": re.compile(r"[A-Za-z0-9][A-Za-z0-9' -]{2,28}"), "zh": re.compile(r"[一-鿿A-Za-z0-9]{2,10}")}
 # How many rows are looked at for each question wanted, so that the small splits find enough among them too.
 ROWS_PER_QUESTION = 5
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Whether a column holds a keyword: what a question says of the rows that it looks for."""
+
+    table: str
+    column: str
+    keyword: str
+    holds: bool = True
+
+    @property
+    def sql(self) -> str:
+        return f"{self.column} {'' if self.holds else 'NOT '}LIKE {quoted(f'%{self.keyword}%')}"
 
 
 @dataclass(frozen=True)
@@ -35,7 +58,9 @@ class Draft:
     """One question without its words.
 
     `pool` names its phrasings and `column` (table, column) its {field}; `entities` are all rows that it names,
-    needs or answers with; drafts are picked evenly over `bucket`.
+    needs or answers with; drafts are picked evenly over `bucket`. A natural wording uses the rest: `subject` is the row
+    that {name} stands for and that people may write in their own way, `conditions` become {first} and {second},
+    `other_sql` answers as well as `sql` does, and a text that holds one of `unsaid` would give a wrong question.
     """
 
     task_type: TaskType
@@ -47,6 +72,11 @@ class Draft:
     evidence: tuple[Evidence, ...]
     entities: frozenset[EntityKey]
     bucket: str = ""
+    subject: Entity | None = None
+    conditions: tuple[Condition, ...] = ()
+    other_sql: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+    enough: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +90,14 @@ class Source:
     relations: Sequence[DiseaseDrugs]
     rng: random.Random
     wanted: int
+    banks: Banks | None = None
+
+    @property
+    def natural(self) -> Banks:
+        """The phrase banks; a style without them makes no draft that needs them."""
+        if self.banks is None:
+            raise AssertionError("this style has no phrase banks")
+        return self.banks
 
     @property
     def separator(self) -> str:
@@ -69,6 +107,10 @@ class Source:
     @property
     def max_answer(self) -> int:
         return MAX_ANSWER[self.catalog.lang]
+
+    def is_keyword(self, item: str) -> bool:
+        """Whether `item` is short and plain enough to search for."""
+        return bool(_KEYWORD[self.catalog.lang].fullmatch(item))
 
     def columns(self, table: str) -> list[str]:
         """The columns that have a name in words and that the database has."""
@@ -96,6 +138,11 @@ class Source:
 def quoted(text: str) -> str:
     """`text` as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def name_is(entity: Entity) -> str:
+    """The condition that finds one row by its name."""
+    return f"{NAME_COLUMNS[entity.table]} = {quoted(entity.name)}"
 
 
 def in_list(texts: Iterable[str]) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, TaskType, evidence, quoted
-from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, TaskType, evidence, name_is
 
 
 def _fields(task_type: TaskType, table: str, source: Source) -> Iterator[Draft]:
@@ -21,11 +20,12 @@ def _fields(task_type: TaskType, table: str, source: Source) -> Iterator[Draft]:
                 pool=task_type,
                 column=(table, column),
                 slots={"name": entity.name},
-                sql=f"SELECT {column} FROM {table} WHERE {NAME_COLUMNS[table]} = {quoted(entity.name)}",
+                sql=f"SELECT {column} FROM {table} WHERE {name_is(entity)}",
                 answer=answer,
                 evidence=tuple(evidence(entity, column, item) for item in items),
                 entities=frozenset({entity.key}) | source.named_by(items),
                 bucket=column,
+                subject=entity,
             )
 
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import get_args
+from typing import Literal
 
+from sql_agent.data.medical.banks import banks
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
 from sql_agent.data.medical.questions.comparison import comparison
+from sql_agent.data.medical.questions.composer import Composer, mixed
+from sql_agent.data.medical.questions.conditions import any_of, negation, two_conditions
 from sql_agent.data.medical.questions.disease_to_drugs import disease_to_drugs
 from sql_agent.data.medical.questions.draft import Draft, Source, TaskType
 from sql_agent.data.medical.questions.fields import disease_field, drug_field
+from sql_agent.data.medical.questions.naming import Namer
+from sql_agent.data.medical.questions.part_of_field import part_of_field, yes_no
 from sql_agent.data.medical.questions.phraser import Phraser
 from sql_agent.data.medical.questions.related import DiseaseDrugs, families, relations
 from sql_agent.data.medical.questions.search import aggregate, keyword_search
-from sql_agent.data.medical.questions.unanswerable import unanswerable
+from sql_agent.data.medical.questions.two_hops import two_hops
+from sql_agent.data.medical.questions.unanswerable import unanswerable, unanswerable_naturally
 from sql_agent.data.medical.splits import SHARES, Splits
 from sql_agent.schemas import Question
 
-GENERATORS: Mapping[TaskType, Callable[[Source], Iterable[Draft]]] = {
+Style = Literal["template", "natural", "mixed"]
+# How much of what templates can word is worded by them.
+FORMAL_SHARES: Mapping[Style, float] = {"template": 1.0, "natural": 0.0, "mixed": 1 / 3}
+
+Generators = Mapping[TaskType, Callable[[Source], Iterable[Draft]]]
+TEMPLATE_GENERATORS: Generators = {
     "drug_field": drug_field,
     "disease_field": disease_field,
     "comparison": comparison,
@@ -29,19 +40,42 @@ GENERATORS: Mapping[TaskType, Callable[[Source], Iterable[Draft]]] = {
     "disease_to_drugs": disease_to_drugs,
     "unanswerable": unanswerable,
 }
+GENERATORS: Generators = {
+    **TEMPLATE_GENERATORS,
+    "unanswerable": unanswerable_naturally,
+    "part_of_field": part_of_field,
+    "yes_no": yes_no,
+    "two_conditions": two_conditions,
+    "negation": negation,
+    "two_hops": two_hops,
+    "any_of": any_of,
+}
+# What people ask more often, beside the template style, which has as many of each type.
+WEIGHTS: Mapping[TaskType, float] = {"drug_field": 2.0, "disease_field": 2.0, "unanswerable": 1.5}
 # A large database gives this many questions a type; a small one twice as many as it has rows.
-MAX_PER_TYPE = 800
+MAX_PER_TYPE: Mapping[Style, int] = {"template": 800, "natural": 400, "mixed": 400}
 # When a type has few facts in a split, each is asked in up to this many ways.
 MAX_WORDINGS = 4
 
+Word = Callable[[Draft], tuple[str, str] | None]
+Picked = tuple[Draft, str, str]
 
-def make_questions(catalog: Catalog, *, seed: int = 0, per_type: int | None = None) -> dict[str, list[Question]]:
-    """Questions by split ("train", "val", "test"), about `per_type` of each task type in all, 70/10/20.
 
-    No two splits share an entity: neither one that is asked about, nor one that is needed for or named in the answer.
-    The same catalog, seed and `per_type` give the same questions.
+def task_types(style: Style) -> tuple[TaskType, ...]:
+    """The types of question that a style has."""
+    return tuple(TEMPLATE_GENERATORS if style == "template" else GENERATORS)
+
+
+def make_questions(
+    catalog: Catalog, *, seed: int = 0, per_type: int | None = None, style: Style = "mixed"
+) -> dict[str, list[Question]]:
+    """Questions by split ("train", "val", "test"), 70/10/20: `per_type` times the weight of each task type.
+
+    `style` "template" has formal sentences only and the seven task types that they can ask for, "natural" asks as
+    people do, "mixed" words a third of those seven types formally. No two splits share an entity: neither one that is
+    asked about, nor one that is needed for or named in the answer. The same arguments give the same questions.
     """
-    per_type = per_type or min(MAX_PER_TYPE, 2 * sum(map(len, catalog.rows.values())))
+    per_type = per_type or min(MAX_PER_TYPE[style], 2 * sum(map(len, catalog.rows.values())))
     related = relations(catalog)
     splits = _splits(catalog, related, seed)
     by_split = {
@@ -51,19 +85,35 @@ def make_questions(catalog: Catalog, *, seed: int = 0, per_type: int | None = No
         for split in SHARES
     }
     made: dict[str, list[Question]] = {split: [] for split in SHARES}
-    for task_type in get_args(TaskType):
+    natural = None if style == "template" else banks(catalog.lang)
+    namer = Namer(catalog, natural.patterns.names) if natural else None
+    used: set[str] = set()
+    for task_type in task_types(style):
         rng = random.Random(f"{seed} {task_type}")
-        source = Source(catalog, wording(catalog.lang), by_split, related, rng, per_type)
+        wanted = per_type if natural is None else round(per_type * WEIGHTS.get(task_type, 1.0))
+        source = Source(catalog, wording(catalog.lang), by_split, related, rng, wanted, natural)
         drafts: dict[str | None, list[Draft]] = {}
-        for draft in GENERATORS[task_type](source):
+        generator = TEMPLATE_GENERATORS[task_type] if natural is None else GENERATORS[task_type]
+        for draft in generator(source):
             drafts.setdefault(splits.of(draft.entities), []).append(draft)
         number = 0
         for split, share in SHARES.items():
-            worder = Phraser(source.wording, rng, held_out=split == "test")
-            for draft, text in _pick(drafts.get(split, []), round(per_type * share), worder, rng):
-                made[split].append(_question(draft, text, f"{catalog.lang}-{task_type}-{number:06}", catalog))
+            word = _worder(source, namer, split, used, style)
+            for draft, text, sql in _pick(drafts.get(split, []), round(wanted * share), word, rng):
+                question_id = f"{catalog.lang}-{task_type}-{number:06}"
+                made[split].append(_question(draft, text, sql, question_id, catalog))
                 number += 1
     return made
+
+
+def _worder(source: Source, namer: Namer | None, split: str, used: set[str], style: Style) -> Word:
+    """What puts the drafts of `split` into words."""
+    phraser = Phraser(source.wording, source.rng, held_out=split == "test", used=used)
+    if namer is None:
+        return phraser.word
+    composer = Composer(source, namer, "test" if split == "test" else "train", used)
+    formal_share = FORMAL_SHARES[style]
+    return mixed(phraser.word, composer.word, formal_share, source.rng) if formal_share else composer.word
 
 
 def _splits(catalog: Catalog, related: Iterable[DiseaseDrugs], seed: int) -> Splits:
@@ -77,16 +127,16 @@ def _splits(catalog: Catalog, related: Iterable[DiseaseDrugs], seed: int) -> Spl
     return Splits(keys, together, seed)
 
 
-def _pick(drafts: list[Draft], wanted: int, worder: Phraser, rng: random.Random) -> list[tuple[Draft, str]]:
-    """Up to `wanted` drafts with a text each, evenly over their buckets; again in other words while there are few."""
+def _pick(drafts: list[Draft], wanted: int, word: Word, rng: random.Random) -> list[Picked]:
+    """Up to `wanted` drafts with text and SQL, evenly over their buckets; again in other words while there are few."""
     ordered = _round_robin(drafts, rng)
-    picked: list[tuple[Draft, str]] = []
+    picked: list[Picked] = []
     for _ in range(MAX_WORDINGS):
         for draft in ordered:
             if len(picked) == wanted:
                 return picked
-            if text := worder.text(draft):
-                picked.append((draft, text))
+            if worded := word(draft):
+                picked.append((draft, *worded))
     return picked
 
 
@@ -101,15 +151,16 @@ def _round_robin(drafts: list[Draft], rng: random.Random) -> list[Draft]:
     return [draft for _, draft in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _question(draft: Draft, text: str, question_id: str, catalog: Catalog) -> Question:
+def _question(draft: Draft, text: str, sql: str, question_id: str, catalog: Catalog) -> Question:
     return Question(
         id=question_id,
         question=text,
         answer=draft.answer,
         lang=catalog.lang,
-        sql=draft.sql,
+        sql=sql,
         evidence=draft.evidence,
         task_type=draft.task_type,
+        enough=draft.enough,
     )
 
 
@@ -118,4 +169,4 @@ def count_by_type(questions: Iterable[Question]) -> Counter[str]:
     return Counter(str(question.task_type) for question in questions)
 
 
-__all__ = ["GENERATORS", "count_by_type", "make_questions"]
+__all__ = ["GENERATORS", "Style", "count_by_type", "make_questions", "task_types"]

@@ -11,11 +11,17 @@ from sql_agent.data.medical.questions.draft import Draft
 class Phraser:
     """Words the drafts of one split; `held_out` adds the phrasings that other splits never see."""
 
-    def __init__(self, wording: Wording, rng: random.Random, *, held_out: bool) -> None:
+    def __init__(self, wording: Wording, rng: random.Random, *, held_out: bool, used: set[str] | None = None) -> None:
+        """Texts in `used` are taken already; new ones are added."""
         self._wording = wording
         self._rng = rng
         self._held_out = held_out
-        self._used: set[str] = set()
+        self._used = set() if used is None else used
+
+    def word(self, draft: Draft) -> tuple[str, str] | None:
+        """The text with its SQL; None also where there is no template for the draft."""
+        text = self.text(draft) if draft.pool in self._wording.phrasings else None
+        return (text, draft.sql) if text else None
 
     def text(self, draft: Draft) -> str | None:
         """A question text that was not used before, or None when all phrasings of the draft are used up."""

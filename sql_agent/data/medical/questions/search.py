@@ -6,17 +6,24 @@ answer that counts those is wrong.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sql_agent.data.medical.questions.catalog import Entity, holds_item
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, evidence, in_list, name_evidence, quoted
+from sql_agent.data.medical.questions.draft import (
+    MAX_ITEMS,
+    Condition,
+    Draft,
+    Source,
+    evidence,
+    in_list,
+    name_evidence,
+    quoted,
+)
 from sql_agent.data.medical.schema import NAME_COLUMNS
 from sql_agent.database.schema import fold
 
 MAX_COUNT = 20
 GROUP_SIZES = (3, 4, 5)
-_KEYWORD = {"en": re.compile(r"[A-Za-z0-9][A-Za-z0-9' -]{2,28}"), "zh": re.compile(r"[一-鿿A-Za-z0-9]{2,10}")}
 # Sentences about the row itself are no place to search for a keyword.
 _NOT_SEARCHED = frozenset({"description", "overview"})
 
@@ -25,7 +32,7 @@ Match = tuple[str, str, list[Entity]]
 
 def keyword_search(source: Source) -> Iterator[Draft]:
     """Which rows mention a keyword in a field."""
-    for column, keyword, rows in _matches(source):
+    for column, keyword, rows in matches(source):
         names = source.separator.join(row.name for row in rows)
         if len(rows) > MAX_ITEMS or len(names) > source.max_answer:
             continue
@@ -40,12 +47,13 @@ def keyword_search(source: Source) -> Iterator[Draft]:
             evidence=name_evidence(rows),
             entities=frozenset(row.key for row in rows) | source.mentioned([keyword]),
             bucket=f"{table}, {min(len(rows), 3)} rows",
+            conditions=(Condition(table, column, keyword),),
         )
 
 
 def aggregate(source: Source) -> Iterator[Draft]:
     """How many rows mention a keyword in a field: in the whole table, or among a few named rows."""
-    for column, keyword, rows in _matches(source):
+    for column, keyword, rows in matches(source):
         if len(rows) <= MAX_COUNT:
             yield _count(source, column, keyword, rows, among=[])
     for tables in source.by_split.values():
@@ -55,21 +63,20 @@ def aggregate(source: Source) -> Iterator[Draft]:
                     yield draft
 
 
-def _matches(source: Source) -> Iterator[Match]:
+def matches(source: Source) -> Iterator[Match]:
     """Keywords taken from the items of fields, each with the rows that LIKE selects for it."""
-    pattern = _KEYWORD[source.catalog.lang]
     keywords: set[tuple[str, str, str]] = set()
     for table in source.catalog.rows:
         columns = _searched(source, table)
         for entity in source.some(table):
             for column in columns:
                 items = source.catalog.items(entity, column)
-                keywords.update((table, column, item) for item in items if pattern.fullmatch(item))
+                keywords.update((table, column, item) for item in items if source.is_keyword(item))
     candidates = sorted(keywords)
     source.rng.shuffle(candidates)
     for table, column, keyword in candidates[: 6 * source.wanted]:
         rows = source.catalog.rows_with(table, column, keyword)
-        if rows and all(row.askable and _is_item(row, column, keyword) for row in rows):
+        if rows and all(row.askable and is_item(row, column, keyword) for row in rows):
             yield column, keyword, rows
 
 
@@ -84,14 +91,13 @@ def _count_among(source: Source, table: str, entities: list[Entity]) -> Draft | 
         return None
     group = source.rng.sample(entities, size)
     column = source.rng.choice(columns)
-    pattern = _KEYWORD[source.catalog.lang]
-    items = [item for entity in group for item in source.catalog.items(entity, column) if pattern.fullmatch(item)]
+    items = [item for entity in group for item in source.catalog.items(entity, column) if source.is_keyword(item)]
     if not items:
         return None
     # The item that most of the group share makes the better question: not every count is 1.
     keyword = max(items, key=lambda item: (len(_holding(group, column, item)), item))
     rows = _holding(group, column, keyword)
-    if not all(_is_item(row, column, keyword) for row in rows):
+    if not all(is_item(row, column, keyword) for row in rows):
         return None
     return _count(source, column, keyword, rows, among=group)
 
@@ -100,7 +106,8 @@ def _holding(group: list[Entity], column: str, keyword: str) -> list[Entity]:
     return [entity for entity in group if fold(keyword) in fold(entity.values.get(column) or "")]
 
 
-def _is_item(row: Entity, column: str, keyword: str) -> bool:
+def is_item(row: Entity, column: str, keyword: str) -> bool:
+    """Whether `keyword` is a whole item of the row's column."""
     return holds_item(row.values.get(column) or "", keyword)
 
 
@@ -125,6 +132,7 @@ def _count(source: Source, column: str, keyword: str, rows: list[Entity], among:
         evidence=tuple(evidence(row, column, _as_written(row.values[column] or "", keyword)) for row in rows),
         entities=frozenset(row.key for row in (*rows, *among)) | source.mentioned([keyword]),
         bucket=f"{kind}, {min(len(rows), 4)}",
+        conditions=(Condition(table, column, keyword),),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from sql_agent.data.medical.questions.draft import Draft, Source, TaskType, quoted
+from sql_agent.data.medical.questions.draft import Draft, Source, TaskType, name_is, quoted
 from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.database.schema import fold
 
 _POOLS: dict[str, TaskType] = {"drugs_info": "drug_field", "disease": "disease_field"}
 
@@ -17,13 +19,41 @@ def unanswerable(source: Source) -> Iterator[Draft]:
         yield from _absent_names(source, table)
 
 
+def unanswerable_naturally(source: Source) -> Iterator[Draft]:
+    """The same, and questions that no column answers."""
+    yield from unanswerable(source)
+    for table, kinds in source.natural.patterns.lacking.items():
+        text = "description" if table == "drugs_info" else "overview"
+        if text in source.catalog.columns[table]:
+            for kind, asks in kinds.items():
+                yield from _lacking(source, table, text, kind, asks.word)
+
+
+def _lacking(source: Source, table: str, text: str, kind: str, word: str) -> Iterator[Draft]:
+    for entity in source.some(table):
+        if not any(fold(word) in fold(value or "") for value in entity.values.values()):
+            yield Draft(
+                task_type="unanswerable",
+                pool=f"lacking {kind}",
+                column=(table, text),
+                slots={"name": entity.name},
+                sql=f"SELECT {text} FROM {table} WHERE {name_is(entity)} AND {text} LIKE {quoted(f'%{word}%')}",
+                answer=source.wording.no_answer,
+                evidence=(),
+                entities=frozenset({entity.key}),
+                bucket=f"{table}, no column",
+                subject=entity,
+            )
+
+
 def _empty_fields(source: Source, table: str) -> Iterator[Draft]:
     rows = source.catalog.rows[table]
     for column in source.columns(table):
         somewhere = any(entity.values.get(column) for entity in rows)
         for entity in source.some(table):
             if not entity.values.get(column):
-                yield _draft(source, table, column, entity.name, f"{table}, {'some' if somewhere else 'all'} empty")
+                empty = _draft(source, table, column, entity.name, f"{table}, {'some' if somewhere else 'all'} empty")
+                yield replace(empty, subject=entity)
 
 
 def _absent_names(source: Source, table: str) -> Iterator[Draft]:

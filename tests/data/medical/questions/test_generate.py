@@ -31,8 +31,8 @@ from tests.support.medical_questions import Made, everything
 
 REAL = Path(__file__).parents[5] / "shared/data/medical_zh.db.xz"
 TASK_TYPES = get_args(TaskType)
-# What the agent sees of a result unless a user sets more.
-AGENT_LIMITS = QueryLimits(max_rows=20, max_chars=1500)
+# What the agent sees of a result unless a user sets more; a busy machine is no fault of a question.
+AGENT_LIMITS = QueryLimits(deadline_s=30.0, max_rows=20, max_chars=1500)
 
 
 def test_a_search_never_counts_what_says_the_opposite(sample: tuple[Path, Made]) -> None:
@@ -53,9 +53,9 @@ def test_the_reference_answer_itself_earns_full_marks(sample: tuple[Path, Made])
     judge = FactsJudge(TASK.words)
     with open_database(path, SCHEMA, AGENT_LIMITS) as database:
         for question in (q for split in made.values() for q in split):
-            call = QueryCall(sql=question.sql or "", answer=database.query(question.sql or ""), seconds=0.0)
-            verdict = asyncio.run(judge.grade(JudgeCase(question=question, answer=question.answer, calls=(call,))))
-            if not call.answer.truncated:
+            calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
+            verdict = asyncio.run(judge.grade(JudgeCase(question=question, answer=question.full_answer, calls=calls)))
+            if not any(call.answer.truncated for call in calls):
                 assert verdict.score >= 0.97, f"{question.question!r}: {question.answer!r} {verdict}"
 
 
@@ -75,7 +75,7 @@ def entities(question: Question, catalog: Catalog) -> set[tuple[str, str]]:
     literals = [text.replace("''", "'").strip("%") for text in re.findall(r"'((?:[^']|'')*)'", question.sql or "")]
     found |= {(table, text) for text in literals for table in NAME_COLUMNS if catalog.find(table, text)}
     if question.task_type == "unanswerable":
-        found.add(("asked", literals[-1]))
+        found.add(("asked", literals[0]))
     return found
 
 
@@ -117,8 +117,8 @@ def test_gold_sql_answers_within_the_limits_of_the_agent(sample: tuple[Path, Mad
     verify(everything(made), read_catalog(path), path, AGENT_LIMITS)
     with open_database(path, SCHEMA, AGENT_LIMITS) as database:
         for question in everything(made):
-            answer = database.query(question.sql or "")
-            cells = [str(cell) for row in answer.records for cell in row if cell is not None]
+            rows = [row for sql in question.statements for row in database.query(sql).records]
+            cells = [str(cell) for row in rows for cell in row if cell is not None]
             if question.task_type == "unanswerable":
                 assert not cells
             elif question.task_type == "aggregate":
@@ -145,9 +145,12 @@ def test_answers_are_facts_that_the_evidence_holds(sample: tuple[Path, Made]) ->
         assert len(facts) <= 8
         assert len(set(facts)) == len(facts)
         quotes = [item.quote for item in question.evidence]
+        several = question.task_type == "two_hops" and len({item.row_id for item in question.evidence}) > 1
         if question.task_type == "aggregate":
             assert question.answer == str(len(quotes))
-        elif question.task_type == "comparison":
+        elif question.task_type == "yes_no":
+            assert facts in ([wording(question.lang).yes], [wording(question.lang).no])
+        elif question.task_type == "comparison" or several:
             assert all(any(quote in fact for fact in facts) for quote in quotes)
         elif question.task_type == "unanswerable":
             assert facts == [wording(question.lang).no_answer]

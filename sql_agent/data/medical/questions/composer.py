@@ -1,0 +1,144 @@
+"""Puts drafts into the words of people: someone in a situation asks in their own way; no text comes twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from sql_agent.data.medical.banks import Asks, Half, Halves
+from sql_agent.data.medical.questions.draft import Condition, Draft, Source, name_is
+from sql_agent.data.medical.questions.naming import Namer, renamed
+from sql_agent.database.schema import fold
+
+# How many compositions are tried until one is new.
+TRIES = 12
+# How often a question has what it may have.
+AFTER_SHARE = 0.5
+OPENER_SHARE = 0.2
+TAIL_SHARE = 0.25
+NO_FULL_STOP_SHARE = 0.3
+_MARKS = "，。？！：；…,?!:"
+
+Worded = tuple[str, str]
+
+
+class Composer:
+    """Words the drafts of one split, and says which SQL finds the row as the text names it."""
+
+    def __init__(self, source: Source, namer: Namer, half: Half, used: set[str]) -> None:
+        """`half` says which wordings may be used; texts in `used` are taken already, and new ones are added."""
+        self._banks = source.natural
+        self._columns = source.wording.columns
+        self._lang = source.catalog.lang
+        self._rng = source.rng
+        self._namer = namer
+        self._half = half
+        self._used = used
+
+    def word(self, draft: Draft) -> Worded | None:
+        """A new text with its SQL, or None when the banks have no words for the draft or all are used up."""
+        asks = self._asks(draft)
+        if asks is None:
+            return None
+        for _ in range(TRIES):
+            text, sql = self._compose(draft, asks)
+            if text not in self._used and not any(fold(word) in fold(text) for word in draft.unsaid):
+                self._used.add(text)
+                return text, sql
+        return None
+
+    def _compose(self, draft: Draft, asks: Asks) -> Worded:
+        sql = self._rng.choice((draft.sql, *draft.other_sql))
+        slots = dict(draft.slots)
+        # A join that compares names by LIKE takes minutes.
+        if draft.subject and name_is(draft.subject) in sql and " JOIN " not in sql:
+            naming = self._namer.choose(draft.subject, self._rng)
+            slots["name"], sql = naming.asked, renamed(sql, draft.subject, naming)
+        for slot, condition in zip(("first", "second"), draft.conditions, strict=False):
+            slots[slot] = self._predicate(condition)
+        if draft.column:
+            table, column = draft.column
+            slots["field"] = self._rng.choice(self._columns[table].get(column, [column]))
+            if clauses := self._clauses(draft.column):
+                slots["clause"] = self._rng.choice(clauses)
+        text = self._join(
+            *self._maybe(self._banks.situations.openers, OPENER_SHARE),
+            *self._sentences(asks, self._table(draft), slots),
+            *self._maybe(self._banks.situations.tails, TAIL_SHARE),
+        )
+        if self._rng.random() < NO_FULL_STOP_SHARE:
+            text = text.rstrip("。？?.！!")
+        return text[0].upper() + text[1:] if self._rng.random() < 0.5 else text, sql
+
+    def _join(self, *parts: str) -> str:
+        """The parts one after the other; in Chinese with a comma after one that ends without a mark."""
+        if self._lang == "en":
+            return " ".join(parts).strip()
+        *before, last = parts
+        return "".join(part if part[-1] in _MARKS else f"{part}，" for part in before) + last
+
+    def _sentences(self, asks: Asks, table: str, slots: dict[str, str]) -> list[str]:
+        """The situation and what is asked after it, or one sentence that asks for all."""
+        if asks.after and (not asks.named or self._rng.random() < AFTER_SHARE):
+            after = self._rng.choice(asks.after)
+            personal = any(slot in after for slot in ("{they}", "{them}", "{their}"))
+            situations = self._banks.situations.about(table).of(self._half)
+            situation = self._rng.choice([text for text in situations if "{asker}" in text or not personal])
+            asker = self._rng.choice(self._banks.situations.askers.of(self._half))
+            people = {"asker": asker.who, "they": asker.they, "them": asker.them, "their": asker.their}
+            return [situation.format(**slots, **people), after.format(**slots, **people)]
+        return [self._rng.choice(asks.named).format(**slots)]
+
+    def _maybe(self, halves: Halves, share: float) -> list[str]:
+        return [self._rng.choice(halves.of(self._half))] if self._rng.random() < share else []
+
+    def _predicate(self, condition: Condition) -> str:
+        predicates = self._banks.patterns.predicates[condition.table][condition.column]
+        halves = predicates.holds if condition.holds else predicates.lacks
+        return self._rng.choice(halves.of(self._half)).format(keyword=condition.keyword)
+
+    def _clauses(self, column: tuple[str, str]) -> tuple[str, ...]:
+        table, name = column
+        halves = self._banks.patterns.clauses[table].get(name)
+        return halves.of(self._half) if halves else ()
+
+    def _table(self, draft: Draft) -> str:
+        if draft.subject:
+            return draft.subject.table
+        return draft.column[0] if draft.column else "drugs_info"
+
+    def _asks(self, draft: Draft) -> Asks | None:
+        """The sentences of the bank that fit the draft, if it has all words that they need."""
+        patterns = self._banks.patterns
+        if any(part.column not in patterns.predicates[part.table] for part in draft.conditions):
+            return None
+        if draft.pool in patterns.pools:
+            asks = patterns.pools[draft.pool].of(self._half)
+            no_clause = draft.column and not self._clauses(draft.column)
+            return None if no_clause and "{clause}" in "".join((*asks.named, *asks.after)) else asks
+        if draft.column is None:
+            return None
+        table, column = draft.column
+        if kind := draft.pool.removeprefix("lacking ") if draft.pool.startswith("lacking ") else None:
+            lacking = patterns.lacking[table][kind]
+            return lacking.train if self._half == "train" else lacking.test
+        if draft.pool == "part_of_field":
+            about = self._banks.topics.asks[table][column]
+            return about.train if self._half == "train" else about.test
+        pools = patterns.yes_no[table] if draft.pool == "yes_no" else self._banks.asks[table]
+        return pools[column].of(self._half) if column in pools else None
+
+
+def mixed(
+    formal: Callable[[Draft], Worded | None],
+    natural: Callable[[Draft], Worded | None],
+    formal_share: float,
+    rng: random.Random,
+) -> Callable[[Draft], Worded | None]:
+    """Words `formal_share` of the drafts by templates, and those that the other way has no words for."""
+
+    def word(draft: Draft) -> Worded | None:
+        first, second = (formal, natural) if rng.random() < formal_share else (natural, formal)
+        return first(draft) or second(draft)
+
+    return word

@@ -1,0 +1,164 @@
+"""Questions about rows that meet two conditions or lack something, and about any three of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from sql_agent.data.medical.questions.catalog import Entity
+from sql_agent.data.medical.questions.draft import (
+    MAX_ITEMS,
+    Condition,
+    Draft,
+    Source,
+    TaskType,
+    evidence,
+    in_list,
+    name_evidence,
+    name_is,
+)
+from sql_agent.data.medical.questions.search import is_item, matches
+from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.database.schema import fold
+
+ENOUGH = 3
+# Columns that list things of one kind, of which some can be named alone.
+LISTS = {
+    "drugs_info": ("component", "indication", "adverse_reactions", "contraindications", "precautions",
+                   "drug_interactions", "form"),
+    "disease": ("clinical_manif", "complication", "examination", "treatment", "cause", "differ_diag", "prevention"),
+}  # fmt: skip
+
+
+def two_conditions(source: Source) -> Iterator[Draft]:
+    """Rows whose columns hold one keyword and another one."""
+    for first, rows in _searches(source):
+        for second in _other_conditions(source, first, rows):
+            both = [row for row in rows if _holds(row, second)]
+            # Where one condition decides alone, the other one is not needed.
+            if len(both) < len(rows) and all(is_item(row, second.column, second.keyword) for row in both):
+                yield from _search(source, "two_conditions", both, (first, second))
+
+
+def negation(source: Source) -> Iterator[Draft]:
+    """Rows that hold one keyword and not another one; or items that one row has and another one has not."""
+    for first, rows in _searches(source):
+        for second in _other_conditions(source, first, rows):
+            known = all(source.catalog.items(row, second.column) for row in rows)
+            without = [row for row in rows if not _holds(row, second)]
+            if known and len(without) < len(rows):
+                lacks = Condition(second.table, second.column, second.keyword, holds=False)
+                yield from _search(source, "negation", without, (first, lacks))
+    for tables in source.by_split.values():
+        for table, entities in tables.items():
+            for column in LISTS[table]:
+                yield from _differences(source, entities, column)
+
+
+def any_of(source: Source) -> Iterator[Draft]:
+    """Any three of the items of a cell, or of the rows that hold a keyword."""
+    for condition, rows in _searches(source):
+        if len(rows) > ENOUGH:
+            yield from _search(source, "any_of", rows, (condition,), enough=ENOUGH)
+    for table, columns in LISTS.items():
+        for entity in source.some(table):
+            for column in columns:
+                items = source.catalog.items(entity, column)
+                answer = source.separator.join(items)
+                if ENOUGH < len(items) <= MAX_ITEMS and len(answer) <= source.max_answer:
+                    yield Draft(
+                        task_type="any_of",
+                        pool="any_of_items",
+                        column=(table, column),
+                        slots={"name": entity.name},
+                        sql=f"SELECT {column} FROM {table} WHERE {name_is(entity)}",
+                        answer=answer,
+                        evidence=tuple(evidence(entity, column, item) for item in items),
+                        entities=frozenset({entity.key}) | source.named_by(items),
+                        bucket=f"items, {column}",
+                        subject=entity,
+                        enough=ENOUGH,
+                    )
+
+
+def _searches(source: Source) -> Iterator[tuple[Condition, list[Entity]]]:
+    """Keywords with the rows that hold them, where people have words for the column."""
+    for column, keyword, rows in matches(source):
+        if column in source.natural.patterns.predicates[rows[0].table]:
+            yield Condition(rows[0].table, column, keyword), rows
+
+
+def _other_conditions(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
+    """A few conditions on other columns that at least one of `rows` meets."""
+    columns = [
+        column
+        for column in source.natural.patterns.predicates[first.table]
+        if column != first.column and column in source.catalog.columns[first.table]
+    ]
+    for column in source.rng.sample(columns, min(2, len(columns))):
+        items = [item for row in rows for item in source.catalog.items(row, column) if source.is_keyword(item)]
+        if items:
+            yield Condition(first.table, column, source.rng.choice(items))
+
+
+def _holds(row: Entity, condition: Condition) -> bool:
+    return fold(condition.keyword) in fold(row.values.get(condition.column) or "")
+
+
+def _search(
+    source: Source,
+    task_type: TaskType,
+    rows: list[Entity],
+    conditions: tuple[Condition, ...],
+    enough: int | None = None,
+) -> Iterator[Draft]:
+    """The question for the names of `rows`, when they are few enough to list."""
+    names = source.separator.join(row.name for row in rows)
+    if not rows or len(rows) > MAX_ITEMS or len(names) > source.max_answer:
+        return
+    table = rows[0].table
+    yield Draft(
+        task_type=task_type,
+        pool=task_type,
+        column=None,
+        slots={"rows": source.wording.rows[table]},
+        sql=f"SELECT {NAME_COLUMNS[table]} FROM {table} WHERE {' AND '.join(part.sql for part in conditions)}",
+        answer=names,
+        evidence=name_evidence(rows),
+        entities=frozenset(row.key for row in rows) | source.mentioned(part.keyword for part in conditions),
+        bucket=f"rows, {table}, {conditions[-1].column}, {min(len(rows), 3)}",
+        conditions=conditions,
+        enough=enough,
+    )
+
+
+def _differences(source: Source, entities: Iterable[Entity], column: str) -> Iterator[Draft]:
+    held = [(row, items) for row in entities if 0 < len(items := source.catalog.items(row, column)) <= MAX_ITEMS]
+    source.rng.shuffle(held)
+    del held[source.wanted // 2 :]
+    for (one, items), (other, others) in pairwise(held):
+        only = [item for item in items if not _like_any(item, others)]
+        answer = source.separator.join(only)
+        # An item of each that is nearly one of the other makes the difference a matter of opinion.
+        clear = len(only) == len([item for item in items if item not in others])
+        shared = len(only) < len(items)
+        named = {fold(one.name), fold(other.name)} & set(map(fold, only))
+        if only and shared and clear and not named and len(answer) <= source.max_answer:
+            names = in_list([one.name, other.name])
+            name_column = NAME_COLUMNS[one.table]
+            yield Draft(
+                task_type="negation",
+                pool="negation_items",
+                column=(one.table, column),
+                slots={"name": one.name, "other": other.name},
+                sql=f"SELECT {name_column}, {column} FROM {one.table} WHERE {name_column} IN {names}",
+                answer=answer,
+                evidence=tuple(evidence(one, column, item) for item in only),
+                entities=frozenset({one.key, other.key}) | source.named_by([*items, *others]),
+                bucket=f"items, {column}",
+            )
+
+
+def _like_any(item: str, others: Iterable[str]) -> bool:
+    folded = fold(item)
+    return any(folded in fold(other) or fold(other) in folded for other in others)

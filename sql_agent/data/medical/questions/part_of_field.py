@@ -1,0 +1,120 @@
+"""Questions about a part of one cell: the items that concern something, and whether one item stands there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sql_agent.data.medical.banks import spoken
+from sql_agent.data.medical.questions.catalog import Entity
+from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, evidence, name_is
+from sql_agent.data.medical.questions.topics import TopicReader
+from sql_agent.database.schema import fold
+
+# A longer cell is too much to read for one item of it.
+MAX_CELL = 20
+# How many other items are tried before a cell has none that it clearly lacks.
+TRIES = 20
+# What can be asked for by name: no sentence ("孕妇禁用").
+_PLAIN = {"en": re.compile(r"[a-z][a-z -]{3,22}"), "zh": re.compile(r"(?!.*[禁忌慎等者])[一-鿿]{2,6}")}
+_WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
+
+
+def part_of_field(source: Source) -> Iterator[Draft]:
+    """The items of a cell that concern a topic, where the cell holds others too."""
+    readers = _readers(source)
+    for table, columns in source.natural.topics.asks.items():
+        for entity in source.some(table):
+            for column, asks in columns.items():
+                items = source.catalog.items(entity, column)
+                if 1 < len(items) <= MAX_CELL:
+                    for name in asks.topics:
+                        about = readers[name].about(items)
+                        if about and len(about) < len(items) and _fits(source, about):
+                            yield _part(source, entity, column, readers[name], about)
+
+
+def _readers(source: Source) -> dict[str, TopicReader]:
+    return {name: TopicReader(topic) for name, topic in source.natural.topics.topics.items()}
+
+
+def _fits(source: Source, items: list[str]) -> bool:
+    return len(items) <= MAX_ITEMS and len(source.separator.join(items)) <= source.max_answer
+
+
+def _part(source: Source, entity: Entity, column: str, topic: TopicReader, about: list[str]) -> Draft:
+    return Draft(
+        task_type="part_of_field",
+        pool="part_of_field",
+        column=(entity.table, column),
+        slots={"name": entity.name, "topic": source.rng.choice(topic.said)},
+        sql=f"SELECT {column} FROM {entity.table} WHERE {name_is(entity)}",
+        answer=source.separator.join(about),
+        evidence=tuple(evidence(entity, column, item) for item in about),
+        entities=frozenset({entity.key}) | source.named_by(about),
+        bucket=f"{column}, {topic.said[0]}",
+        subject=entity,
+    )
+
+
+def yes_no(source: Source) -> Iterator[Draft]:
+    """Whether a cell lists an item: one that it holds, and one that it has nothing like. As many of either answer."""
+    for table, columns in source.natural.patterns.yes_no.items():
+        for column in columns:
+            if column in source.catalog.columns[table]:
+                yield from _yes_no(source, table, column)
+
+
+def _yes_no(source: Source, table: str, column: str) -> Iterator[Draft]:
+    plain, readers = _PLAIN[source.catalog.lang], list(_readers(source).values())
+    entities = source.some(table)
+    held = {row: source.catalog.items(row, column) for row in entities}
+    # Items as often as rows have them: a "no" is about what is asked elsewhere, so that the item gives nothing away.
+    pool = [item for items in held.values() for item in items if plain.fullmatch(item)]
+    for entity, items in held.items():
+        if not 0 < len(items) <= MAX_CELL:
+            continue
+        candidates = [item for item in items if plain.fullmatch(item) and _stands_once(item, items)]
+        absent = next((item for item in _some_of(source, pool) if _clearly_absent(source, readers, item, items)), None)
+        if candidates and absent:
+            yield _decide(source, entity, column, source.rng.choice(candidates), items, holds=True)
+            yield _decide(source, entity, column, absent, items, holds=False)
+
+
+def _some_of(source: Source, pool: list[str]) -> Iterator[str]:
+    return (source.rng.choice(pool) for _ in range(TRIES if pool else 0))
+
+
+def _stands_once(item: str, items: list[str]) -> bool:
+    return sum(fold(item) in fold(other) for other in items) == 1
+
+
+def _clearly_absent(source: Source, readers: list[TopicReader], item: str, items: list[str]) -> bool:
+    """Whether no item of the cell shares a word, or in Chinese a character, or a topic with `item`."""
+    words = _words(source, item)
+    if any(words & _words(source, other) for other in items):
+        return False
+    return all(reader.about(items) == [] for reader in readers if reader.concerns(item))
+
+
+def _words(source: Source, item: str) -> set[str]:
+    return set(_WORD.findall(fold(" ".join(spoken(source.natural, item)))))
+
+
+def _decide(source: Source, entity: Entity, column: str, item: str, items: list[str], *, holds: bool) -> Draft:
+    """The evidence of a "no" is the whole cell: it was looked into."""
+    cell = entity.values[column] or ""
+    return Draft(
+        task_type="yes_no",
+        pool="yes_no",
+        column=(entity.table, column),
+        slots={"name": entity.name, "item": source.rng.choice(spoken(source.natural, item))},
+        sql=f"SELECT {column} FROM {entity.table} WHERE {name_is(entity)}",
+        answer=source.wording.yes if holds else source.wording.no,
+        evidence=(evidence(entity, column, item if holds else cell),),
+        entities=frozenset({entity.key}) | source.named_by([item]),
+        bucket=f"{column}, {holds}",
+        subject=entity,
+        # A text that held another item of the cell by chance would ask for that one too.
+        unsaid=tuple(other for other in items if other != item),
+    )

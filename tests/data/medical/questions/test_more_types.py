@@ -1,0 +1,114 @@
+"""The kinds of question that people ask beside whole fields: each is answered by the rows, and only by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sql_agent.data.medical.banks import Topic, banks
+from sql_agent.data.medical.phrasing import wording
+from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.questions.topics import TopicReader
+from sql_agent.data.medical.sample_facts import SEPARATORS
+from sql_agent.data.medical.verify import verify
+from sql_agent.database.schema import fold
+from sql_agent.errors import DataError
+from sql_agent.schemas import Question
+from tests.support.medical_questions import Made, everything
+
+
+def of_type(made: Made, *types: str) -> list[Question]:
+    found = [question for question in everything(made) if question.task_type in types]
+    assert found
+    return found
+
+
+def facts(question: Question) -> list[str]:
+    return question.answer.split(SEPARATORS[question.lang])
+
+
+def test_a_part_of_a_field_is_less_than_the_cell(sample: tuple[Path, Made]) -> None:
+    path, made = sample
+    catalog = read_catalog(path)
+    rows = {(row.table, row.row_id): row for rows in catalog.rows.values() for row in rows}
+    for question in of_type(made, "part_of_field"):
+        item = question.evidence[0]
+        whole = catalog.items(rows[item.table, item.row_id], item.field)
+        assert set(facts(question)) < set(whole)
+
+
+def test_both_answers_of_yes_no_are_about_as_frequent(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    for questions in made.values():
+        asked = [question for question in questions if question.task_type == "yes_no"]
+        words = wording(asked[0].lang)
+        yes = sum(question.answer == words.yes for question in asked) / len(asked)
+        assert {question.answer for question in asked} == {words.yes, words.no}
+        assert 0.35 < yes < 0.65
+
+
+def test_a_no_quotes_the_whole_cell_of_which_the_question_holds_nothing(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    no = wording(next(everything(made)).lang).no
+    for question in of_type(made, "yes_no"):
+        if question.answer == no:
+            (cell,) = question.evidence
+            items = [item.strip() for item in cell.quote.split(SEPARATORS[question.lang].strip())]
+            assert not [item for item in items if fold(item) in fold(question.question)]
+
+
+def test_any_three_names_how_many_are_enough_and_lists_more(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    for question in of_type(made, "any_of"):
+        assert question.enough == 3
+        assert 3 < len(facts(question)) <= 8
+
+
+def test_two_hops_read_the_first_row_before_the_second(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    for question in of_type(made, "two_hops"):
+        *_, hop, last = question.statements
+        assert ("treatment" in hop and "drugs_info" in last) or ("indication" in hop and "FROM disease" in last)
+
+
+def test_conditions_are_both_needed(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    for question in of_type(made, "two_conditions"):
+        assert (question.sql or "").count(" LIKE ") == 2
+    negations = of_type(made, "negation")
+    assert any("NOT LIKE" in (question.sql or "") for question in negations)
+    assert any("NOT LIKE" not in (question.sql or "") for question in negations)
+
+
+def test_what_no_column_holds_is_asked_too(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    asked = of_type(made, "unanswerable")
+    assert any(" LIKE " in (question.sql or "") and " AND " in (question.sql or "") for question in asked)
+    assert 0.07 < len(asked) / len(list(everything(made))) < 0.13
+
+
+def test_a_topic_is_no_part_of_a_longer_word() -> None:
+    reader = TopicReader(Topic(said=("肝和肾",), words=("肝", "肾"), doubtful=("肾上腺",)))
+    assert reader.about(["肾功能不全", "头痛"]) == ["肾功能不全"]
+    assert reader.about(["肾上腺皮质功能减退", "肝硬化"]) is None
+    assert reader.about(["头痛"]) == []
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_every_topic_that_is_asked_about_is_defined(lang: str) -> None:
+    topics = banks("zh" if lang == "zh" else "en").topics
+    for columns in topics.asks.values():
+        for asks in columns.values():
+            assert set(asks.topics) <= set(topics.topics)
+
+
+@pytest.mark.parametrize("task_type", ["part_of_field", "yes_no", "two_conditions", "negation", "two_hops", "any_of"])
+def test_a_wrong_answer_of_any_of_these_is_found(sample: tuple[Path, Made], task_type: str) -> None:
+    path, made = sample
+    catalog = read_catalog(path)
+    question = of_type(made, task_type)[0]
+    words = wording(question.lang)
+    wrong = {words.yes: words.no, words.no: words.yes}.get(question.answer, question.answer[:-1])
+    with pytest.raises(DataError, match=question.id):
+        verify([question.model_copy(update={"answer": wrong})], catalog, path)
