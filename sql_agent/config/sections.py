@@ -48,8 +48,8 @@ class DatabaseSettings(Section):
     )
     deadline_s: PositiveNumber = Field(2.0, description="seconds that one query may run")
     max_rows: Positive = Field(20, description="rows of one query's result that the model sees")
-    max_chars: Annotated[int, Field(ge=100)] = Field(
-        1500, description="characters of one query's result that the model sees, all cells together"
+    max_chars: Annotated[int, Field(ge=200)] = Field(
+        1500, description="characters of JSON of one query's result that the model sees, hint not counted"
     )
 
 
