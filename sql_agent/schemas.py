@@ -79,11 +79,11 @@ class Question(Record):
 
 
 class QueryLimits(Record):
-    """Caps on one query: seconds it may run, records returned, and characters of all their cells together."""
+    """Caps on one query: seconds it may run, records returned, and characters of the answer's JSON without its hint."""
 
     deadline_s: float = Field(default=2.0, gt=0)
     max_rows: int = Field(default=50, ge=1)
-    max_chars: int = Field(default=4000, ge=100)
+    max_chars: int = Field(default=4000, ge=200)
 
 
 class QueryFailure(Record):

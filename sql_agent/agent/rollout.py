@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from openai import DefaultAsyncHttpxClient, OpenAIError
 
 from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
@@ -46,7 +44,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
         if judge is None:
             return _record(question, run)
         if question.evidence:
-            read = await asyncio.to_thread(evidence_read, database, run.calls, question.evidence)
+            read = await database.in_thread(evidence_read, database, run.calls, question.evidence)
         case = JudgeCase(question=question, answer=run.answer, calls=run.calls, evidence_read=read)
         reward, usage = await score(case, judge, task.rule)
     except JudgeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 import agents
 
 from sql_agent.database import SqliteDatabase
-from sql_agent.schemas import QueryAnswer, QueryCall, QueryFailure
+from sql_agent.database.truncation import refusal
+from sql_agent.schemas import QueryAnswer, QueryCall
 
 TOOL_NAME = "query_database_by_sql"
+_MAX_KEPT_CHARS = 10_000  # of a statement in the record of a call; none that runs has more than 8,000
 
 _PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -32,18 +33,18 @@ class QueryTool:
     async def __call__(self, sql: str) -> str:
         """Run one statement and return the JSON that the model reads; never raises for a bad statement."""
         start = time.perf_counter()
-        answer = await asyncio.to_thread(self._database.query, sql)
+        answer = await self._database.in_thread(self._database.query, sql)
         return self._record(sql, answer, time.perf_counter() - start)
 
     def refuse(self, arguments: str, message: str) -> str:
         """Record a call whose arguments could not be read, and return the JSON that tells the model why."""
-        failure = QueryFailure(
-            kind="malformed_call", message=message, hint='call it with {"sql": "SELECT ..."}: one text, nothing else'
-        )
-        return self._record(arguments, QueryAnswer(status="error", error=failure), 0.0)
+        hint = 'call it with {"sql": "SELECT ..."}: one text, nothing else'
+        return self._record(arguments, refusal("malformed_call", message, hint), 0.0)
 
     def _record(self, sql: str, answer: QueryAnswer, seconds: float) -> str:
-        self.calls.append(QueryCall(sql=sql, answer=answer, seconds=seconds))
+        # A lone surrogate cannot be written to any file, and a text that is far too long was not run.
+        kept = sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
+        self.calls.append(QueryCall(sql=kept, answer=answer, seconds=seconds))
         return answer_json(answer)
 
 

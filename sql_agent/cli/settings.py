@@ -165,6 +165,8 @@ def _type(schema: dict[str, Any]) -> str:
         return " | ".join(schema["enum"])
     if "prefixItems" in schema:
         return ",".join(_type(item) for item in schema["prefixItems"])
+    if schema["type"] == "array":
+        return f"{_type(schema['items'])},…"
     if schema["type"] == "null":
         return "none"
     kind = "path" if schema.get("format") == "path" else _TYPES[schema["type"]]

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_environment
+from sql_agent.backends import local
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
@@ -31,6 +32,7 @@ from sql_agent.tracking.report import write_report
 from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
 _CI_STEPS = 20
+_LAPTOP = Path(local.__file__).with_name("laptop.toml")
 
 
 _DESCRIPTION = """\
@@ -78,7 +80,12 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("run")
     length = run.add_mutually_exclusive_group()
-    length.add_argument("--ci", action="store_true", help=f"a run of {_CI_STEPS} steps")
+    length.add_argument(
+        "--ci",
+        action="store_true",
+        help=f"a run of {_CI_STEPS} steps; on a CPU, with the embedded model "
+        "and the sample, by the recipe of docs/results.md",
+    )
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
     run.add_argument("--backend", choices=("auto", "local", "verl"),
                      help="local trains on a CPU, verl on GPUs; auto (default) takes verl where it is installed and a "
@@ -122,14 +129,23 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci else None},
     }
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
-    if chosen_backend(settings) == "local":
-        if not arguments.ci_fast:
-            return settings
+    if chosen_backend(settings) == "verl":
+        verl = load_settings(
+            arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
+        )
+        return verl.model_copy(update={"backend": "verl"})
+    recipe = _LAPTOP if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else None
+    if arguments.ci_fast:
         flags["data"]["natural_questions"] = 0  # on a CPU they would take longer than the step itself
-        return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
-    return load_settings(
-        arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
-    ).model_copy(update={"backend": "verl"})
+        if recipe:
+            flags["train"]["questions_per_step"] = 2  # shows the step in a quarter of its time
+    return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=recipe)
+
+
+def _asks_the_sample(settings: Settings) -> bool:
+    """Whether the embedded model is trained on the sample's own questions, for which laptop.toml was made."""
+    given = (settings.model, settings.database.path, settings.data.train_file, settings.data.val_file)
+    return settings.task == "medical" and not any(given)
 
 
 def with_judge(settings: Settings) -> tuple[Settings, str]:

@@ -35,7 +35,8 @@ class Section(BaseModel):
         if NoneType in get_args(annotation) and value.strip().lower() in {"", "none"}:
             return None
         if get_origin(annotation) is tuple:
-            return value.strip("[] ").split(",")
+            items = value.strip("[] ")
+            return items.split(",") if items else ()
         return value
 
 
@@ -47,8 +48,8 @@ class DatabaseSettings(Section):
     )
     deadline_s: PositiveNumber = Field(2.0, description="seconds that one query may run")
     max_rows: Positive = Field(20, description="rows of one query's result that the model sees")
-    max_chars: Annotated[int, Field(ge=100)] = Field(
-        1500, description="characters of one query's result that the model sees, all cells together"
+    max_chars: Annotated[int, Field(ge=200)] = Field(
+        1500, description="characters of JSON of one query's result that the model sees, hint not counted"
     )
 
 
@@ -64,6 +65,9 @@ class DataSettings(Section):
     mapping: Path | None = Field(
         None,
         description="TOML file that names the columns of these two files; none reads those of docs/questions.md",
+    )
+    task_types: tuple[str, ...] = Field(
+        (), description="types of the files' questions to train and to validate on, joined by commas; empty takes all"
     )
     val_questions: Positive = Field(24, description="template questions in one validation, evenly spaced over the file")
     natural_questions: NotNegative = Field(
@@ -204,7 +208,7 @@ class LocalSettings(Section):
     cache_dir: Path = Field(VAR / "cache", description="folder of converted and of fine-tuned models, also of verl's")
     threads: NotNegative = Field(0, description="torch threads; 0 takes all cores")
     bf16: bool | None = Field(
-        None, description="bf16 in training and sampling; none uses it where the CPU has it in hardware"
+        None, description="bf16 in training and sampling; none uses it where the CPU multiplies it faster than fp32"
     )
     max_batch: Positive = Field(16, description="requests that are generated together")
     batch_window_s: PositiveNumber = Field(

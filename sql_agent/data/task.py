@@ -124,14 +124,16 @@ class Task:
         return path
 
     def questions(self, settings: Settings, split: Split) -> list[Question]:
-        """Return the questions of `split`; a file that the settings name is read by `data.mapping`.
+        """Return the questions of `split` of the types `data.task_types`, or all where none is named.
 
-        Raises ConfigError when there is no such file, or no such mapping, and DataError for what is wrong in it.
+        A file that the settings name is read by `data.mapping`. Raises ConfigError when there is no such file, mapping
+        or type, and DataError for what is wrong in the file.
         """
         path = self.question_file(settings, split)
-        if settings.data.mapping is None or path != _given_file(settings, split):
-            return load_questions(path)
-        return load_questions(path, ColumnMapping.load(settings.data.mapping))
+        mapping = None
+        if settings.data.mapping is not None and path == _given_file(settings, split):
+            mapping = ColumnMapping.load(settings.data.mapping)
+        return _of_types(settings.data.task_types, load_questions(path, mapping), path)
 
     def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
         """Return the judge of `settings`. Raises ConfigError when a setting is missing or wrong."""
@@ -145,6 +147,16 @@ class Task:
 
 def _given_file(settings: Settings, split: Split) -> Path | None:
     return {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
+
+
+def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> list[Question]:
+    found = {q.task_type for q in questions if q.task_type}
+    if missing := [task_type for task_type in wanted if task_type not in found]:
+        raise ConfigError(
+            f"data.task_types: {path} has no question of the type {', '.join(map(repr, missing))}",
+            hint=f"its types are {', '.join(sorted(found)) or 'not given'}",
+        )
+    return [q for q in questions if q.task_type in wanted] if wanted else questions
 
 
 def load_task(name: str) -> Task:

@@ -1,61 +1,76 @@
-"""List the functions and the kinds of syntax that a statement may contain."""
+"""List the functions that a statement may call, and what to write in place of others."""
 
 from __future__ import annotations
 
-from sqlglot import exp
-
-AGGREGATES = frozenset({"avg", "count", "group_concat", "max", "min", "string_agg", "sum", "total"})
+AGGREGATES = frozenset(
+    {
+        *("avg", "count", "group_concat", "json_group_array", "json_group_object", "max", "min", "string_agg", "sum"),
+        "total",
+    }
+)
 WINDOW_FUNCTIONS = frozenset(
     {
         *("cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"),
         *("percent_rank", "rank", "row_number"),
     }
 )
-# Left out on purpose: whatever loads code, reads files or versions, makes large values from small ones (printf,
-# zeroblob, hex, char, json_*), or differs from run to run (random).
+# Left out on purpose: whatever loads code, reads files or versions, or differs from run to run (random), because a
+# statement is run again to find out which cells it read.
 SCALARS = frozenset(
     {
-        *("coalesce", "glob", "ifnull", "iif", "instr", "length", "like", "likelihood", "likely", "lower", "ltrim"),
-        *("nullif", "replace", "rtrim", "substr", "substring", "trim", "typeof", "unicode", "unlikely", "upper"),
-        *("abs", "ceil", "ceiling", "floor", "mod", "power", "round", "sign", "sqrt", "trunc"),
-        *("date", "datetime", "julianday", "strftime", "time", "unixepoch"),
+        *("coalesce", "glob", "ifnull", "iif", "if", "instr", "length", "like", "likelihood", "likely", "lower"),
+        *("ltrim", "nullif", "replace", "rtrim", "substr", "substring", "trim", "typeof", "unicode", "unlikely"),
+        *("upper", "char", "concat", "concat_ws", "format", "hex", "octet_length", "printf", "quote", "soundex"),
+        *("unhex", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "cos"),
+        *("cosh", "degrees", "exp", "floor", "ln", "log", "log10", "log2", "mod", "pi", "pow", "power", "radians"),
+        *("round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "date", "datetime", "julianday"),
+        *("strftime", "time", "timediff", "unixepoch", "->", "->>", "json", "json_array", "json_array_length"),
+        *("json_extract", "json_insert", "json_object", "json_patch", "json_quote", "json_remove", "json_replace"),
+        *("json_set", "json_type", "json_valid"),
     }
 )
 FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | SCALARS
 # SQLite calls these itself for CURRENT_DATE and its like.
 IMPLICIT_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp"})
 
+_JOIN_TEXTS = "join texts with ||"
+_DATE_PART = "use strftime('%Y', x), '%m' for the month, '%d' for the day"
+_POSITION = "use instr(text, part)"
+_MATCH = "use LIKE '%word%'"
 FUNCTION_HINTS = {
-    "concat": "join texts with ||",
-    "format": "join texts with ||, round numbers with round()",
+    **dict.fromkeys(("concat", "concat_ws"), _JOIN_TEXTS),
+    **dict.fromkeys(("year", "month", "day", "date_part", "date_format", "to_char", "extract", "datepart"), _DATE_PART),
+    **dict.fromkeys(("charindex", "locate", "position", "strpos", "find_in_set"), _POSITION),
+    **dict.fromkeys(("regexp", "regexp_like", "rlike", "contains", "match", "similarity", "regexp_matches"), _MATCH),
+    **dict.fromkeys(("now", "getdate", "curdate", "sysdate", "today"), "use date('now')"),
+    **dict.fromkeys(("len", "char_length", "character_length", "octet_length"), "use length()"),
+    **dict.fromkeys(("array_agg", "string_agg", "listagg", "json_agg", "collect_list"), "use group_concat(x, ', ')"),
+    **dict.fromkeys(("nvl", "isnull"), "use ifnull(x, y)"),
+    **dict.fromkeys(("datediff", "date_diff", "age"), "use julianday(a) - julianday(b)"),
+    **dict.fromkeys(("dateadd", "date_add", "date_sub", "adddate"), "use date(x, '+1 day')"),
+    **dict.fromkeys(("random", "rand", "randomblob"), "leave the order out, or order by a column"),
+    **dict.fromkeys(("stddev", "variance", "median", "percentile_cont"), "use avg(), min() and max()"),
+    **dict.fromkeys(("convert", "to_number", "to_date", "str", "try_cast"), "use CAST(x AS TEXT), INTEGER or REAL"),
+    "left": "use substr(x, 1, 3)",
+    "right": "use substr(x, -3)",
     "if": "use iif() or CASE",
     "ilike": "LIKE already ignores case",
-    "json_group_array": "use group_concat()",
-    "now": "use date('now')",
-    "printf": "join texts with ||, round numbers with round()",
-    "random": "leave the order out, or order by a column",
-    "regexp": "use LIKE '%word%'",
+    "greatest": "use max(a, b)",
+    "least": "use min(a, b)",
+    "initcap": "use upper(substr(x, 1, 1)) || substr(x, 2)",
+    "format": "join texts with ||, round numbers with round()",
+    "unhex": "compare with hex()",
+    "split_part": "use substr() and instr()",
+    "substring_index": "use substr() and instr()",
+    "reverse": "leave the order of letters as it is",
+    "repeat": "write the text out",
+    "lpad": "use printf('%05d', x)",
+    "rpad": "use printf('%-5s', x)",
+    "ucase": "use upper()",
+    "lcase": "use lower()",
 }
 
-NODES: frozenset[type[exp.Expr]] = frozenset(
-    {
-        # Queries and their clauses
-        *(exp.Select, exp.Union, exp.Intersect, exp.Except, exp.Subquery, exp.With, exp.CTE, exp.TableAlias),
-        *(exp.From, exp.Join, exp.Table, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit),
-        *(exp.Offset, exp.Distinct, exp.Window, exp.WindowSpec, exp.Filter),
-        # Names and values
-        *(exp.Alias, exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.Null, exp.Boolean, exp.Var, exp.Tuple),
-        *(exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp),
-        # Expressions
-        *(exp.Paren, exp.Anonymous, exp.Case, exp.If, exp.Cast, exp.DataType, exp.Collate, exp.Exists, exp.In),
-        *(exp.Between, exp.Like, exp.Glob, exp.Escape, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.EQ, exp.NEQ),
-        *(exp.GT, exp.GTE, exp.LT, exp.LTE, exp.And, exp.Or, exp.Not, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div),
-        *(exp.Mod, exp.DPipe, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseNot, exp.BitwiseLeftShift),
-        exp.BitwiseRightShift,
-    }
-)
 
-STATEMENTS: tuple[type[exp.Expr], ...] = (
-    *(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Alter, exp.Command, exp.Pragma),
-    *(exp.Attach, exp.Detach, exp.Transaction, exp.Commit, exp.Rollback, exp.Analyze, exp.Describe, exp.Into),
-)
+def function_hint(name: str) -> str:
+    """Return what to write in place of the function `name`, in lower case."""
+    return FUNCTION_HINTS.get(name) or "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"

@@ -7,19 +7,46 @@ import re
 from sqlglot import exp
 
 from sql_agent.database import allowed
+from sql_agent.database.dialects import hint_for
 from sql_agent.database.guard import is_value_position, parse
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
-from sql_agent.schemas import QueryLimits
 
 # The first pattern found in SQLite's message decides; {table}, {column} and {function} are filled in below.
 _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
     (re.compile(r"^interrupted$"), "timeout", "read fewer rows: add WHERE and LIMIT, join fewer tables"),
+    (
+        re.compile(r"malformed|not a database|disk I/O|short read"),
+        "database_changed",
+        "the file is damaged: restore it",
+    ),
+    (re.compile(r"locked|busy"), "failed", "another program writes to the database: try again"),
     (re.compile(r"no such column: (?P<column>.+)"), "unknown_column", "{column}"),
     (re.compile(r"no such table: (?P<table>.+)"), "unknown_table", "{table}"),
     (re.compile(r"(?:no such|use) function: (?P<function>.+)"), "forbidden_function", "{function}"),
     (re.compile(r"prohibited|not authorized"), "forbidden_table", "{tables}"),
-    (re.compile(r"^ambiguous column name"), "failed", "write the table's name or alias before the column"),
+    *(
+        (re.compile(pattern), "failed", hint)
+        for pattern, hint in (
+            (r"^ambiguous column name", "write the table's name or alias before the column"),
+            (r"HAVING clause|before HAVING", "write WHERE in place of HAVING, or add GROUP BY"),
+            (r"misuse of aggregate", "write the condition in HAVING after GROUP BY, or compare with (SELECT ...)"),
+            (r"misuse of window|may not be used as a window", "put the window function into a subquery"),
+            (r"wrong number of arguments", "give the function as many values as it takes"),
+            (r"same number of result columns", "give every SELECT of the UNION as many columns"),
+            (
+                r"ORDER BY term|clause should come (?:before|after)",
+                "order once, at the end, by a column of the first SELECT",
+            ),
+            (r"term out of range", "order and group by a column's name"),
+            (r"sub-select returns|row value misused|values for", "compare as many values as the subquery has columns"),
+            (r"no such collation", "write COLLATE NOCASE, or leave it out"),
+            (r"no tables specified", "add FROM and a table"),
+            (r"circular reference|duplicate WITH", "give every WITH query a name of its own"),
+            (r"datatype mismatch", "write a whole number after LIMIT and OFFSET"),
+            (r"cannot join using|no such index", "write JOIN ... ON a.x = b.y"),
+        )
+    ),
     (
         re.compile(r"too big|too complex|too many|too large|out of memory|stack overflow|too deep"),
         "too_complex",
@@ -28,22 +55,20 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
     (
         re.compile(r"syntax error|incomplete input|unrecognized token"),
         "syntax",
-        "write one SELECT statement in SQLite's dialect",
+        "{dialect}",
     ),
 )
 
 
-def from_sqlite(error: BaseException, sql: str, schema: Schema, limits: QueryLimits) -> QueryError:
+def from_sqlite(error: BaseException, sql: str, schema: Schema) -> QueryError:
     """The QueryError for an exception of sqlite3 on the checked statement `sql`; SQLite's message is kept."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     for pattern, kind, hint in _RULES:
         match = pattern.search(message)
         if match is None:
             continue
-        if kind == "timeout":
-            message = f"interrupted after {limits.deadline_s:g} seconds"
         return QueryError(kind, message, hint=_filled(hint, match.groupdict(), sql, schema))
-    return QueryError("failed", message)
+    return QueryError("failed", message, hint=hint_for(sql))
 
 
 def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -> str | None:
@@ -52,8 +77,8 @@ def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -
     if "table" in found:
         return schema.nearest_table(found["table"])
     if "function" in found:
-        return allowed.FUNCTION_HINTS.get(fold(found["function"]))
-    return hint.format(tables=schema.only_these) if hint else None
+        return allowed.function_hint(fold(found["function"]))
+    return hint.format(tables=schema.only_these, dialect=hint_for(sql)) if hint else None
 
 
 def _about_column(name: str, sql: str, schema: Schema) -> str:
@@ -62,4 +87,10 @@ def _about_column(name: str, sql: str, schema: Schema) -> str:
     for column in tree.find_all(exp.Column):
         if column.name == name and is_value_position(column):
             return f"write a text in quotes: '{name}'"
+        if column.name == name and f"`{name}`" in sql:  # the guard's form of what stood in double quotes
+            return f"{_nearest(name, tree, schema)}; write a text in single quotes: '{name}'"
+    return _nearest(name, tree, schema)
+
+
+def _nearest(name: str, tree: exp.Expr, schema: Schema) -> str:
     return schema.nearest_column(name, {fold(table.name) for table in tree.find_all(exp.Table)})

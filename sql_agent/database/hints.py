@@ -5,20 +5,16 @@ A hint holds names of rows, tables and columns and what the statement itself say
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
 from sql_agent.database.conditions import Condition, SearchedText, conditions, only_table, where_of
 from sql_agent.database.guard import parse
-from sql_agent.database.name_index import Found, Name, NameIndex, comparable, quoted, read_names
+from sql_agent.database.name_index import Found, Name, NameIndex, comparable, quoted
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer
-
-logger = logging.getLogger(__name__)
 
 # These bound the work, by counts and not by time, so that a statement gets the same hint on a busy machine.
 MAX_CONDITIONS = 4
@@ -36,41 +32,26 @@ Row = tuple[object, ...]
 
 
 class Hints:
-    """Writes hints for one database; the index of names is built when it is first needed.
-
-    `read_all` runs a SELECT that reads all names, `read` one that must be quick; both raise QueryError.
-    """
+    """Writes hints for one database; `read` runs a SELECT that must be quick, and raises QueryError."""
 
     def __init__(
         self,
         schema: Schema,
         namings: Mapping[str, Naming],
-        *,
+        names: NameIndex,
         read: Callable[[str], Sequence[Row]],
-        read_all: Callable[[str], Sequence[Row]],
     ) -> None:
         self._schema = schema
         self._namings = {fold(table): naming for table, naming in namings.items()}
+        self._names = names
         self._read = read
-        self._read_all = read_all
-        self._index: NameIndex | None = None
-        self._building = threading.Lock()
 
     def hint(self, sql: str, answer: QueryAnswer) -> str | None:
-        """Return what helps after the checked statement `sql` gave `answer`, in at most `MAX_HINT_CHARS`; else None.
-
-        Never raises: what goes wrong here is logged, because the answer itself is right.
-        """
-        try:
-            if not answer.records or _may_count_nothing(answer):
-                tree = parse(sql)
-                if not answer.records or not _shows_a_column(tree):
-                    return _fitted(self._after_nothing(tree))
-            if 0 < len(answer.records) <= _FEW_ROWS and _empty_places(answer):
-                return _fitted(self._after_empty_cells(parse(sql), answer))
-        except Exception:
-            logger.exception("no hint for the statement %s", sql)
-        return None
+        """Return what helps after the checked statement `sql` gave `answer`, in at most `MAX_HINT_CHARS`; else None."""
+        tree = parse(sql)
+        if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
+            return _fitted(self._after_nothing(tree))
+        return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
         """Parts of a hint, the most helpful first."""
@@ -97,7 +78,7 @@ class Hints:
 
     def _about(self, searched: SearchedText) -> Iterable[str]:
         """What there is for a text that was not found where it was looked for."""
-        found = self._names().find(searched.text)
+        found = self._names.find(searched.text)
         named = self._about_names(searched, found)
         yield from named
         # A text that has a near name was meant as a name; one that is only a part of names may be anything.
@@ -169,18 +150,10 @@ class Hints:
         yield f"empty here: {', '.join(empty)}"
         yield f"filled: {', '.join(full[:_FILLED_SHOWN])}" if full else "so are the other columns"
 
-    def _names(self) -> NameIndex:
-        with self._building:
-            if self._index is None:
-                self._index = self._built()
-            return self._index
 
-    def _built(self) -> NameIndex:
-        try:
-            return NameIndex(read_names(self._schema, self._namings, self._read_all))
-        except QueryError as error:  # kept empty, because trying again would make each query as slow as this one
-            logger.warning("hints will name no rows, because the names could not be read: %s", error.message)
-            return NameIndex(())
+def is_wanted(answer: QueryAnswer) -> bool:
+    """Whether an answer may need a hint: it has no rows, or few of them with nothing in a column."""
+    return not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
 
 
 def _may_count_nothing(answer: QueryAnswer) -> bool:
@@ -191,6 +164,10 @@ def _may_count_nothing(answer: QueryAnswer) -> bool:
 def _shows_a_column(tree: exp.Query) -> bool:
     """Whether a SELECT returns columns as they are, so that its one record is a row."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
+
+
+def _has_empty_places(answer: QueryAnswer) -> bool:
+    return 0 < len(answer.records) <= _FEW_ROWS and bool(_empty_places(answer))
 
 
 def _empty_places(answer: QueryAnswer) -> list[int]:

@@ -1,4 +1,4 @@
-"""Check the text of a statement before it is parsed: comments, unusual characters, size and nesting."""
+"""Check the text of a statement before it is parsed: comments, unusual characters and size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000
-MAX_NESTING = 24
 
 # SQLite's own rules: quotes double to escape (brackets cannot), comments do not nest, an open one runs to the end.
 _QUOTED_OR_COMMENT = re.compile(
@@ -18,9 +17,15 @@ _QUOTED_OR_COMMENT = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
-_BRACKET = re.compile(r"[()]")
 _FIRST_WORD = re.compile(r"\s*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
+
+
+def check_length(sql: str) -> None:
+    """Raise QueryError of kind too_long."""
+    if len(sql) > MAX_SQL_CHARS:
+        message = f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed"
+        raise QueryError("too_long", message, hint="write a shorter statement")
 
 
 def clean(sql: str) -> str:
@@ -29,11 +34,12 @@ def clean(sql: str) -> str:
     Comments are removed, because parsers disagree about where they end. Raises QueryError of kind empty, too_long,
     syntax, too_complex, not_select or multiple_statements.
     """
-    if len(sql) > MAX_SQL_CHARS:
-        raise QueryError("too_long", f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed")
+    check_length(sql)
+    sql = sql.removeprefix("\ufeff")  # the mark that some programs put before a text
     control = _CONTROL.search(sql)
     if control:
-        raise QueryError("syntax", f"the statement contains the character U+{ord(control.group()):04X}")
+        message = f"the statement contains the character U+{ord(control.group()):04X}"
+        raise QueryError("syntax", message, hint="leave this character out")
     if sql.lstrip().startswith("```"):
         raise QueryError("syntax", "the statement is wrapped in ``` marks", hint="send the SQL text alone")
     text, bare = _without_comments(sql)
@@ -44,7 +50,6 @@ def clean(sql: str) -> str:
     if ";" in bare:
         raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
     _check_characters(bare)
-    _check_nesting(bare)
     return text
 
 
@@ -91,12 +96,3 @@ def _check_characters(bare: str) -> None:
             plain = _ASCII_FORM.get(char)
             hint = f"write {plain!r} instead" if plain else "outside quotes use plain ASCII characters"
             raise QueryError("syntax", f"the character {char!r} (U+{ord(char):04X}) stands outside quotes", hint=hint)
-
-
-def _check_nesting(bare: str) -> None:
-    depth = 0
-    for bracket in _BRACKET.findall(bare):
-        depth += 1 if bracket == "(" else -1
-        if depth > MAX_NESTING:
-            message = f"parentheses are nested deeper than {MAX_NESTING}"
-            raise QueryError("too_complex", message, hint="simplify the statement")

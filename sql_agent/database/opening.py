@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from sql_agent.database.schema import RequiredSchema, Schema, fold
+from sql_agent.database.file_state import FileState
+from sql_agent.database.schema import Naming, RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError
+from sql_agent.schemas import QueryLimits
 
-# One call of a function cannot be interrupted, so values are bounded: a call takes 0.02 s at this size.
-MAX_VALUE_BYTES = 100_000
+MAX_VALUE_BYTES = 10_000_000  # so that a text of many rows can be searched and a few of them fit into memory
 
 _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_COLUMN: 200,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 300,
-    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
-    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 200,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 100,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
     sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
@@ -25,12 +28,34 @@ _SQLITE_LIMITS = {
 }
 
 
-def read_only_connection(path: Path) -> sqlite3.Connection:
-    """Open a connection that cannot write, for use from any thread, one at a time. Raises sqlite3.Error."""
+@dataclass(frozen=True)
+class Opened:
+    """Describes an opened database: its file and the file's state, what may be read, and how much is returned."""
+
+    path: Path
+    state: FileState
+    schema: Schema
+    names: Mapping[str, Naming]
+    limits: QueryLimits
+
+
+def open_file(path: Path, required: RequiredSchema, limits: QueryLimits) -> Opened:
+    """Check the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
+    schema = read_schema(path, required)
+    names = {table: Naming(naming.column, dict(naming.aliases)) for table, naming in required.names.items()}
+    return Opened(path, FileState.of(path), schema, names, limits)
+
+
+def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Connection:
+    """Open a connection that cannot write and that keeps what it sorts in memory. Raises sqlite3.Error.
+
+    A statement waits `lock_wait_s` seconds for a writer that holds the file.
+    """
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=lock_wait_s)
     try:
         connection.execute("PRAGMA query_only=ON")
+        connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA trusted_schema=OFF")
         for limit, value in _SQLITE_LIMITS.items():
             connection.setlimit(limit, value)

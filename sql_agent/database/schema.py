@@ -65,6 +65,12 @@ class Schema:
         """A hint for a table that may not be read."""
         return f"only {_listed(self.columns)} may be read"
 
+    @property
+    def listing(self) -> str:
+        """A hint for who asks which tables and columns there are."""
+        room = MAX_HINT_CHARS // len(self.tables) - 2
+        return "; ".join(_shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
+
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
         """A hint for a column that is not there: where it is, the nearest names, or all of them.
 
@@ -88,11 +94,11 @@ class Schema:
         return f"did you mean {near[0]}?" if near else f"the database has {_listed(self.columns)}"
 
 
-def _shortened(listing: str) -> str:
-    """Cut a listing that is longer than `MAX_HINT_CHARS` after one of its commas."""
-    if len(listing) <= MAX_HINT_CHARS:
+def _shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:
+    """Cut a listing that is longer than `room` after one of its commas."""
+    if len(listing) <= room:
         return listing
-    return listing[: MAX_HINT_CHARS - 2].rpartition(",")[0] + ", …"
+    return listing[: room - 2].rpartition(",")[0] + ", …"
 
 
 def _column_names(tables: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:

@@ -12,54 +12,36 @@ from sql_agent.database.allowed import AGGREGATES, WINDOW_FUNCTIONS
 from sql_agent.database.schema import ROWID_NAMES, Schema, fold
 from sql_agent.errors import QueryError
 
-# Before SQLite can be interrupted, it copies a WITH query or subquery, and likewise a column's expression, into every
-# place that uses it, and a few doublings take gigabytes. These bound the statement after copying.
-MAX_PARTS = 40
-MAX_SIZE = 4_000
-MAX_COLUMNS = 200
-
 
 @dataclass(frozen=True)
 class Output:
-    """Describes an output column: whether it comes from a table of the schema, and how many terms it has."""
+    """Describes an output column: whether it comes from a table of the schema."""
 
     name: str
     from_tables: bool
-    size: int = 1
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Describes an item of a FROM clause; `parts` counts its tables and SELECTs, copies included."""
+    """Describes an item of a FROM clause; `table_rows`: its rows are rows of tables of the schema."""
 
     columns: tuple[Output, ...]
     table_rows: bool
-    parts: int
 
     @property
     def from_tables(self) -> bool:
         return any(column.from_tables for column in self.columns)
 
 
-@dataclass
-class Use:
-    """Sums up over an expression's terms what they use."""
-
-    from_tables: bool = False
-    size: int = 0
-    parts: int = 0
-
-
 Names = Mapping[str, Relation]
 
 
 class Scopes:
-    """Resolves one parsed statement against a schema; `tables_seen` counts the table names it has resolved."""
+    """Resolves one parsed statement against a schema; `ctes` are then the names of its WITH queries."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._schema_tables = _schema_tables(schema)
-        self.tables_seen = 0
         self.ctes: set[str] = set()
 
     def resolve(self, query: exp.Expr) -> Relation:
@@ -69,6 +51,8 @@ class Scopes:
     def _query(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
         if isinstance(query, exp.Subquery):
             return _merged(self._relation(query, ctes, outer).values())
+        if isinstance(query, exp.Values):
+            return self._values(query, ctes, outer)
         visible = self._with(query, ctes, outer)
         if isinstance(query, exp.SetOperation):
             return self._set_operation(query, visible, outer)
@@ -96,13 +80,12 @@ class Scopes:
     def _set_operation(self, query: exp.SetOperation, ctes: Names, outer: tuple[Names, ...]) -> Relation:
         left = self._query(query.this, ctes, outer)
         right = self._query(query.expression, ctes, outer)
-        total = Use(parts=left.parts + right.parts)
-        self._clauses(query, ctes, ({}, *outer), total)
+        self._clauses(query, ctes, ({}, *outer))
         columns = tuple(
-            Output(ours.name, ours.from_tables or theirs.from_tables, ours.size + theirs.size)
+            Output(ours.name, ours.from_tables or theirs.from_tables)
             for ours, theirs in zip(left.columns, right.columns, strict=False)
         )
-        return _bounded(columns, total, table_rows=left.table_rows or right.table_rows)
+        return Relation(columns, left.table_rows or right.table_rows)
 
     def _select(self, select: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
         sources: dict[str, Relation] = {}
@@ -112,32 +95,32 @@ class Scopes:
         for relation in relations:
             sources |= self._relation(relation, ctes, outer, taken=len(sources))
         scopes = (sources, *outer)
-        total = Use(parts=1 + sum(source.parts for source in sources.values()))
         columns: list[Output] = []
         for output in select.expressions:
             if output.is_star:
                 columns += _starred(output, sources)
             else:
-                use = self._expression(output, ctes, scopes)
-                columns.append(Output(fold(output.alias_or_name), use.from_tables, use.size))
-                total.parts += use.parts
-            if len(columns) > MAX_COLUMNS:
-                raise _too_complex(f"the statement has more than {MAX_COLUMNS} columns", "name the columns you need")
-        self._clauses(select, ctes, scopes, total)
-        rows = any(source.table_rows for source in sources.values())
-        return _bounded(tuple(columns), total, table_rows=rows)
+                columns.append(Output(fold(output.alias_or_name), self._from_tables(output, ctes, scopes)))
+        self._clauses(select, ctes, scopes)
+        return Relation(tuple(columns), any(source.table_rows for source in sources.values()))
 
-    def _clauses(self, query: exp.Expr, ctes: Names, scopes: tuple[Names, ...], total: Use) -> None:
-        """Resolve the clauses other than the output columns, and add them to `total`."""
+    def _values(self, values: exp.Values, ctes: Names, outer: tuple[Names, ...]) -> Relation:
+        rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
+        columns = []
+        for number, cells in enumerate(zip(*rows, strict=False), 1):
+            found = [self._from_tables(cell, ctes, outer) for cell in cells]
+            columns.append(Output(f"column{number}", any(found)))
+        return Relation(tuple(columns), table_rows=False)
+
+    def _clauses(self, query: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> None:
+        """Resolve the tables of what stands outside the output columns."""
         for key, value in query.args.items():
             if key in {"with_", "from_", "this", "expression", "expressions"}:
                 continue
             for node in value if isinstance(value, list) else (value,):
                 condition = node.args.get("on") if isinstance(node, exp.Join) else node
                 if isinstance(condition, exp.Expr):
-                    use = self._expression(condition, ctes, scopes)
-                    total.size += use.size
-                    total.parts += use.parts
+                    self._from_tables(condition, ctes, scopes)
 
     def _relation(
         self, node: exp.Expr, ctes: Names, outer: tuple[Names, ...], *, taken: int = 0
@@ -146,6 +129,8 @@ class Scopes:
         found: dict[str, Relation] = {}
         if isinstance(node, exp.Table):
             found[fold(node.alias_or_name)] = self._table(node, ctes)
+        elif isinstance(node, exp.Values):
+            found[fold(node.alias) or f"#{taken}"] = self._values(node, ctes, outer)
         elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
             found.update(self._relation(node.this, ctes, outer, taken=taken))
             if node.alias:
@@ -157,12 +142,10 @@ class Scopes:
         for join in node.args.get("joins") or ():
             found.update(self._relation(join.this, ctes, outer, taken=taken + len(found)))
             if join.args.get("on"):
-                use = self._expression(join.args["on"], ctes, (found, *outer))
-                found[f"#on{taken}{len(found)}"] = Relation((), table_rows=False, parts=use.parts)
+                self._from_tables(join.args["on"], ctes, (found, *outer))
         return found
 
     def _table(self, node: exp.Table, ctes: Names) -> Relation:
-        self.tables_seen += 1
         if not isinstance(node.this, exp.Identifier):
             raise QueryError(
                 "forbidden_table", "a function cannot stand in place of a table", hint=self._schema.only_these
@@ -171,70 +154,54 @@ class Scopes:
         if name in ctes and not database:
             if ctes[name] is _BEING_DEFINED:
                 raise _recursion_refused()
-            return replace(ctes[name], parts=ctes[name].parts + 1)
+            return ctes[name]
         if name in self._schema_tables and database in {"", "main"} and not node.catalog:
             return self._schema_tables[name]
         shown = f"{database}.{name}" if database else name
-        if database or name in self._schema.other_tables or name.startswith(("sqlite_", "pragma_")):
+        if name.startswith(("sqlite_", "pragma_")) or database == "information_schema":
+            raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.listing)
+        if database or name in self._schema.other_tables:
             raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.only_these)
         raise QueryError("unknown_table", f"no such table: {shown}", hint=self._schema.nearest_table(name))
 
-    def _expression(self, root: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> Use:
-        use = Use()
+    def _from_tables(self, root: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> bool:
+        """Return whether an expression uses a table of the schema, and resolve its subqueries."""
+        found = False
         stack = [root]
         while stack:
             node = stack.pop()
-            use.size += 1
-            if isinstance(node, exp.Query):
+            if isinstance(node, exp.Query | exp.Values):
                 relation = self._query(node, ctes, scopes)
-                in_exists = isinstance(node.parent, exp.Exists)
-                use.from_tables |= relation.from_tables or (in_exists and relation.table_rows)
-                use.size += sum(column.size for column in relation.columns)
-                use.parts += relation.parts
+                found |= relation.from_tables or (isinstance(node.parent, exp.Exists) and relation.table_rows)
             elif isinstance(node, exp.Column):
-                from_tables, size = _look_up(node, scopes)
-                use.from_tables |= from_tables
-                use.size += size
+                found |= _look_up(node, scopes)
             else:
                 if isinstance(node, exp.Anonymous) and fold(node.name) in _ROW_FUNCTIONS:
-                    use.from_tables |= _counts_rows(node, scopes[0])
+                    found |= bool(scopes) and _counts_rows(node, scopes[0])
                 stack.extend(node.iter_expressions())
-        return use
+        return found
 
 
-_BEING_DEFINED = Relation((), table_rows=False, parts=0)
+_BEING_DEFINED = Relation((), table_rows=False)
 _ROW_FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS
 
 
 @lru_cache(maxsize=8)
 def _schema_tables(schema: Schema) -> Names:
     return {
-        fold(table): Relation(tuple(Output(fold(name), True) for name in columns), table_rows=True, parts=1)
+        fold(table): Relation(tuple(Output(fold(name), True) for name in columns), table_rows=True)
         for table, columns in schema.tables
     }
 
 
 def _recursion_refused() -> QueryError:
-    return _too_complex("recursive WITH queries are not allowed", "use a plain SELECT")
-
-
-def _too_complex(message: str, hint: str) -> QueryError:
-    return QueryError("too_complex", message, hint=hint)
-
-
-def _bounded(columns: tuple[Output, ...], total: Use, *, table_rows: bool) -> Relation:
-    if total.parts > MAX_PARTS:
-        message = f"the statement reads more than {MAX_PARTS} tables and subqueries, counting each use of a WITH query"
-        raise _too_complex(message, "join fewer tables")
-    if total.size + sum(column.size for column in columns) > MAX_SIZE:
-        raise _too_complex(f"the statement's expressions have more than {MAX_SIZE} terms", "use shorter expressions")
-    return Relation(columns, table_rows, total.parts)
+    return QueryError("too_complex", "recursive WITH queries are not allowed", hint="use a plain SELECT")
 
 
 def _merged(relations: Iterable[Relation]) -> Relation:
     parts = tuple(relations)
     columns = tuple(column for part in parts for column in part.columns)
-    return Relation(columns, any(part.table_rows for part in parts), sum(part.parts for part in parts))
+    return Relation(columns, any(part.table_rows for part in parts))
 
 
 def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
@@ -252,17 +219,17 @@ def _starred(output: exp.Expr, sources: Names) -> list[Output]:
     return [column for name, source in sources.items() if not table or name == table for column in source.columns]
 
 
-def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> tuple[bool, int]:
-    """Return whether a column comes from a table, and its number of terms, in the innermost scope that has it."""
+def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> bool:
+    """Return whether a column comes from a table of the schema, in the innermost scope that has it."""
     table, name = fold(column.table), fold(column.name)
     for sources in scopes:
         named = [source for source_name, source in sources.items() if not table or table == source_name]
         found = [output for source in named for output in source.columns if output.name == name]
         if found:
-            return any(output.from_tables for output in found), max(output.size for output in found)
+            return any(output.from_tables for output in found)
         if name in ROWID_NAMES and any(source.table_rows for source in named):
-            return True, 1
-    return False, 1
+            return True
+    return False
 
 
 def _counts_rows(function: exp.Anonymous, sources: Names) -> bool:

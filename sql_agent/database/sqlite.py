@@ -1,46 +1,58 @@
-"""Runs checked statements on a SQLite file: read-only, with a deadline that interrupts, and capped answers."""
+"""Query a SQLite file: each statement runs in a worker process that is killed when its time is up."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import asyncio
+import functools
+import logging
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ParamSpec, Self, TypeVar
 
-from sql_agent.database import allowed
-from sql_agent.database.failures import from_sqlite
-from sql_agent.database.guard import CheckedQuery, check
-from sql_agent.database.hints import Hints
-from sql_agent.database.opening import read_only_connection, read_schema
-from sql_agent.database.provenance import CellRef, with_cells_emptied
-from sql_agent.database.schema import RequiredSchema, Schema, fold
-from sql_agent.database.truncation import column_name, fit
-from sql_agent.database.watchdog import Watchdog
+from sql_agent.database.lexical import check_length
+from sql_agent.database.opening import open_file
+from sql_agent.database.provenance import CellRef
+from sql_agent.database.reply import read_hint, read_reply
+from sql_agent.database.schema import RequiredSchema, Schema
+from sql_agent.database.truncation import MAX_REFUSAL_CHARS, refusal
+from sql_agent.database.workers import MAX_WORKERS, Worker, Workers
 from sql_agent.errors import QueryError
-from sql_agent.schemas import QueryAnswer, QueryFailure, QueryLimits
+from sql_agent.schemas import QueryAnswer, QueryLimits
 
-# Each of the few statements behind a hint may take this long; on the databases seen they take a tenth of it.
-HINT_DEADLINE_S = 0.25
+logger = logging.getLogger(__name__)
+
+# A character takes up to 12 bytes in the JSON of a reply; what is beside the cells is far below the rest.
+_BYTES_PER_CHAR = 12
+_BYTES_BESIDE = 64 * 1024
+
+_LONG_S = 0.02  # after which a query is no quick one; most take a hundredth of it
+
+_In = ParamSpec("_In")
+_Out = TypeVar("_Out")
 
 
 class SqliteDatabase:
-    """A database file. `query` may be called from several threads at once, and after a fork.
+    """Queries a database file. `query` may be called from several threads at once, and not after a fork.
 
-    Raises DatabaseFileError when the file is missing, empty, no database, or lacks something of `required`; statements
-    may read the tables of `required` and no others.
+    Raises DatabaseFileError when the file is missing, empty, no database, or lacks something of `required`, and when no
+    process can be started; the first one takes about half a second. Statements may read the tables of `required` and no
+    others. Once the file is another one than was opened, every statement is refused with the kind "database_changed".
     """
 
     def __init__(self, path: str | Path, required: RequiredSchema, limits: QueryLimits | None = None) -> None:
         self.path = Path(path)
         self.limits = limits or QueryLimits()
-        self.schema: Schema = read_schema(self.path, required)
-        self._names = required.names
-        self._closed = False
-        self._start()
+        opened = open_file(self.path, required, self.limits)
+        self.schema: Schema = opened.schema
+        max_bytes = _BYTES_PER_CHAR * (self.limits.max_chars + MAX_REFUSAL_CHARS) + _BYTES_BESIDE
+        self._workers = Workers(opened, max_reply_bytes=max_bytes)
+        weakref.finalize(self, self._workers.close)  # for who forgets to close it
+        # Their own, because slow statements in the threads that the program shares would hold up everything else.
+        self._threads = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="query")
 
     def __enter__(self) -> Self:
         return self
@@ -55,111 +67,80 @@ class SqliteDatabase:
 
         The cells `emptied` read as NULL, which shows whether the statement needs them; there is no `hint` then.
         """
+        request = {"sql": sql, "emptied": [(cell.table, cell.row_id, cell.column) for cell in emptied]}
         try:
-            checked = check(sql, self.schema)
-            if emptied:
-                tables = frozenset(fold(cell.table) for cell in emptied)
-                plain = with_cells_emptied(checked.sql, self.schema, emptied)
-                checked = replace(checked, sql=plain, ctes=checked.ctes | tables)
-            with self._connection() as connection, self._watchdog.watching(connection.raw):
-                answer = self._answer(connection, checked)
-            return answer if emptied else answer.model_copy(update={"hint": self._hints.hint(checked.sql, answer)})
+            check_length(sql)
+            while True:
+                with self._workers.lent() as worker:
+                    if (answer := self._answer(worker, request)) is not None:
+                        return answer
         except QueryError as error:
-            failure = QueryFailure(kind=error.kind, message=error.message, hint=error.hint)
-            return QueryAnswer(status="error", error=failure)
+            return refusal(error.kind, error.message, error.hint)
+
+    async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:
+        """Return what `function`, which queries this database, returns; the event loop goes on meanwhile."""
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        """Close the connections; a query that is still running closes its own when it ends."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().raw.close()
+        """End the processes of this database; a statement that is running is answered with an error."""
+        self._workers.close()
+        self._threads.shutdown(wait=False)
 
-    def _answer(self, connection: _Connection, checked: CheckedQuery) -> QueryAnswer:
-        connection.ctes = checked.ctes
+    def _answer(self, worker: Worker, request: object) -> QueryAnswer | None:
+        """Return the worker's answer; None when it had ended before it got the request."""
+        due = time.monotonic() + self.limits.deadline_s
         try:
-            cursor = connection.raw.execute(checked.sql)
-            columns = tuple(column_name(item[0]) for item in cursor.description)
-            records, truncated = fit(cursor, self.limits)
-            cursor.close()
-        except (sqlite3.Error, MemoryError, OverflowError) as error:
-            raise from_sqlite(error, checked.sql, self.schema, self.limits) from error
-        return QueryAnswer(
-            status="ok",
-            columns=columns,
-            records=records,
-            count=len(records),
-            truncated=truncated,
-            from_tables=checked.from_tables,
-        )
-
-    def _read(self, sql: str, watchdog: Watchdog) -> list[tuple[object, ...]]:
-        """All rows of a statement of our own. Raises QueryError when it fails or is too slow."""
-        with self._connection() as connection, watchdog.watching(connection.raw):
-            try:
-                return connection.raw.execute(sql).fetchall()
-            except (sqlite3.Error, MemoryError, OverflowError) as error:
-                raise from_sqlite(error, sql, self.schema, self.limits) from error
-
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._idle: list[_Connection] = []
-        self._watchdog = Watchdog(self.limits.deadline_s)
-        brief = Watchdog(min(HINT_DEADLINE_S, self.limits.deadline_s))
-        self._hints = Hints(
-            self.schema,
-            self._names,
-            read=lambda sql: self._read(sql, brief),
-            read_all=lambda sql: self._read(sql, self._watchdog),
-        )
-
-    def _connect(self) -> _Connection:
-        return _Connection(self.path, frozenset(self.schema.columns))
-
-    @contextmanager
-    def _connection(self) -> Iterator[_Connection]:
-        """An idle connection or a new one: each query has its own, so that none waits for another."""
-        if self._closed:
-            raise QueryError("failed", f"the database {self.path} is closed", hint="open it again")
-        if self._process != os.getpid():
-            # Neither SQLite's connections nor threads survive a fork; the parent keeps its own.
-            self._start()
+            worker.channel.send(request, due)
+        except ConnectionError:
+            self._workers.discard(worker)
+            return None
+        except TimeoutError:
+            return self._ended(worker, self._too_slow())
         try:
-            connection = self._idle.pop() if self._idle else self._connect()
-        except IndexError:  # another thread took the last one
-            connection = self._connect()
-        except sqlite3.Error as error:
-            raise QueryError("failed", f"the database {self.path} cannot be opened: {error}") from error
+            answer, last, more = read_reply(self._reply(worker, due))
+        except TimeoutError:
+            return self._ended(worker, self._too_slow())
+        except EOFError:
+            return self._ended(worker, self._killed())
+        except ValueError as error:
+            logger.warning("a worker sent what is no answer: %s", error)
+            return self._ended(worker, QueryError("failed", "the statement gave no answer that can be read"))
+        if more:
+            answer = answer.model_copy(update={"hint": self._hint(worker, due)})
+        if last:
+            self._workers.discard(worker)
+        return answer
+
+    def _reply(self, worker: Worker, due: float) -> object:
+        """Return the worker's reply; raises as `Channel.receive` does."""
         try:
-            yield connection
-        finally:
-            self._idle.append(connection)
-            if self._closed:
-                self.close()
+            return worker.channel.receive(min(due, time.monotonic() + _LONG_S))
+        except TimeoutError:
+            with self._workers.late(worker):
+                return worker.channel.receive(due)
 
+    def _hint(self, worker: Worker, due: float) -> str | None:
+        """Return the hint that follows an answer; None when it does not come, because the answer itself is right."""
+        try:
+            hint, trouble = read_hint(worker.channel.receive(due))
+        except (TimeoutError, EOFError, ValueError) as error:
+            hint, trouble = None, repr(error)
+            self._workers.discard(worker)
+        if trouble:
+            logger.warning("no hint for a statement: %s", trouble)
+        return hint
 
-class _Connection:
-    """A read-only connection that asks, while SQLite compiles a statement, whether each part of it is allowed.
+    def _ended(self, worker: Worker, error: QueryError) -> QueryAnswer:
+        self._workers.discard(worker)
+        return refusal(error.kind, error.message, error.hint)
 
-    `tables` are the names, in lower case, of those that may be read, `ctes` those of the WITH queries of the statement
-    that comes next.
-    """
+    def _too_slow(self) -> QueryError:
+        message = f"interrupted after {self.limits.deadline_s:g} seconds"
+        return QueryError("timeout", message, hint="read fewer rows: add WHERE and LIMIT, join fewer tables")
 
-    def __init__(self, path: Path, tables: frozenset[str]) -> None:
-        self.raw = read_only_connection(path)
-        self._tables = tables
-        self.ctes: frozenset[str] = frozenset()
-        self.raw.set_authorizer(self._authorize)
-
-    def _authorize(
-        self, action: int, first: str | None, second: str | None, database: str | None, _inner: str | None
-    ) -> int:
-        """SQLite's own view of the statement, so that a misreading by the guard cannot open another table."""
-        permitted = action == sqlite3.SQLITE_SELECT
-        if action == sqlite3.SQLITE_READ:
-            table = fold(first or "")
-            # A table of which no column is used is reported without its database; WITH queries likewise.
-            unused_cte = table in self.ctes and not second and database is None
-            permitted = unused_cte or (table in self._tables and database in {"main", None})
-        elif action == sqlite3.SQLITE_FUNCTION:
-            permitted = fold(second or "") in allowed.FUNCTIONS | allowed.IMPLICIT_FUNCTIONS
-        return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY
+    def _killed(self) -> QueryError:
+        if self._workers.closed:
+            return QueryError("failed", f"the database {self.path} is closed", hint="open it again")
+        message = "the statement needed more memory or time than a query may have"
+        return QueryError("too_complex", message, hint="write a simpler statement, read fewer rows")

@@ -1,42 +1,63 @@
-"""Cut rows to the limits of what a model reads, and convert cells to values that JSON has."""
+"""Cut an answer to what a model can read, counted in characters of its JSON, and make its cells what JSON can carry."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 
-from sql_agent.schemas import Cell, QueryLimits
+from sql_agent.errors import QueryError
+from sql_agent.schemas import Cell, QueryAnswer, QueryFailure, QueryLimits
 
 CUT = "…"
 MAX_COLUMN_NAME = 64
+MAX_REFUSAL_CHARS = 400  # of a message, and of its hint
+_LEAST_CELL = 4  # characters of JSON: one in quotes, and "…"
+_BESIDE = 80  # characters of the JSON beside columns and records: the status, the count, whether it is truncated
 
 Row = tuple[Cell, ...]
 
 
-def fit(rows: Iterable[tuple[object, ...]], limits: QueryLimits) -> tuple[tuple[Row, ...], bool]:
-    """Return the leading rows that fit into `limits`, and whether anything was left out or cut.
+def fit(
+    names: Iterable[str], rows: Iterable[tuple[object, ...]], limits: QueryLimits
+) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
+    """Return the columns' names, the leading rows that fit into `limits`, and whether anything was left out or cut.
 
-    Rows are taken from the iterator one at a time, at most one more than is returned. A first row that is too long
-    by itself is kept with its longest cells cut; a cut cell ends with "…".
+    Rows are taken from the iterator one at a time, at most one more than is returned. Names are cut when they take
+    more than half of the room. A first row that is too long by itself is kept with its longest cells cut; what is cut
+    ends with "…". Raises QueryError when not even that fits, because there are too many columns.
     """
+    room = limits.max_chars - _BESIDE
+    columns = _names(tuple(map(column_name, names)), room // 2)
+    room -= _length(columns)
     kept: list[Row] = []
-    chars = 0
     for raw in rows:
         if len(kept) == limits.max_rows:
-            return tuple(kept), True
+            return columns, tuple(kept), True
         row = tuple(map(_cell, raw))
-        chars += sum(map(_length, row))
-        if chars > limits.max_chars:
+        length = _length(row) + 1
+        if length > room:
             if not kept:
-                kept.append(_cut(row, limits.max_chars))
-            return tuple(kept), True
+                kept.append(_cut(row, room - 1))
+            return columns, tuple(kept), True
+        room -= length
         kept.append(row)
-    return tuple(kept), False
+    return columns, tuple(kept), False
+
+
+def refusal(kind: str, message: str, hint: str | None = None) -> QueryAnswer:
+    """Return an answer that says what is wrong with a statement, as long as a model can read."""
+    failure = QueryFailure(kind=kind, message=_shortened(message), hint=_shortened(hint) if hint else None)
+    return QueryAnswer(status="error", error=failure)
 
 
 def column_name(name: str) -> str:
     """Cut the name of an output column, because SQLite names an expression after its whole text."""
     return name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + CUT
+
+
+def _names(names: tuple[str, ...], room: int) -> tuple[str, ...]:
+    return names if _length(names) <= room else tuple(map(str, _cut(names, room)))
 
 
 def _cell(value: object) -> Cell:
@@ -49,17 +70,36 @@ def _cell(value: object) -> Cell:
     raise TypeError(f"SQLite gave a {type(value).__name__}")
 
 
-def _length(cell: Cell) -> int:
-    return len(cell) if isinstance(cell, str) else len(str(cell))
+def _length(cell: Cell | tuple[Cell, ...]) -> int:
+    return len(json.dumps(cell, ensure_ascii=False, separators=(",", ":")))
 
 
-def _cut(row: Row, max_chars: int) -> Row:
+def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
     """Cut the longest cells to one common length, so that short cells beside them stay whole."""
-    left = max_chars
-    longest = 1
+    left = room - len(row) - 1  # brackets and commas
+    longest = 0
     for waiting, length in zip(range(len(row), 0, -1), sorted(map(_length, row)), strict=True):
-        longest = max(1, left // waiting)
+        longest = left // waiting
         if length > longest:
             break
         left -= length
-    return tuple(cell[: longest - 1] + CUT if isinstance(cell, str) and len(cell) > longest else cell for cell in row)
+    cut = tuple(_cut_text(cell, longest) if isinstance(cell, str) else cell for cell in row)
+    if longest < _LEAST_CELL or _length(cut) > room:
+        message = f"a row of {len(row)} columns is longer than an answer may be"
+        raise QueryError("too_complex", message, hint="name the few columns that you need")
+    return cut
+
+
+def _cut_text(text: str, longest: int) -> str:
+    """The leading characters of `text` whose JSON is not longer than `longest`."""
+    if _length(text) <= longest:
+        return text
+    start, end = 0, min(len(text), longest)
+    while start < end:  # an escaped character takes up to six, so the place is searched
+        middle = (start + end + 1) // 2
+        start, end = (middle, end) if _length(text[:middle]) + 1 <= longest else (start, middle - 1)
+    return text[:start] + CUT
+
+
+def _shortened(text: str) -> str:
+    return _cut_text(text.encode("utf-8", "replace").decode("utf-8"), MAX_REFUSAL_CHARS)

@@ -24,6 +24,7 @@ DESCRIPTION = "Run one SELECT."
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
     path: Path = make_database(tmp_path_factory.mktemp("tools") / "medical.db")
     with open_database(path, SCHEMA, QueryLimits(deadline_s=0.5)) as opened:
+        opened.query("SELECT 1")  # starts the first worker
         yield opened
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.train import parse_arguments, settings_from
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.schemas import Question
 from tests.support.judge_server import serving
@@ -198,6 +199,19 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
     assert process.returncode == 2, output
     assert expected in output
     assert "Traceback" not in output
+
+
+def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:
+    def asked(*arguments: str) -> tuple[int, int]:
+        settings = settings_from(parse_arguments(["--backend=local", *arguments]))
+        return settings.train.steps, settings.train.group_size * settings.train.questions_per_step
+
+    recipe, one_step, defaults = (20, 64), (1, 16), (20, 16)
+    assert asked("--ci") == recipe
+    assert asked("--ci-fast") == one_step
+    assert asked("--ci", "train.group_size=4", "train.steps=2") == (2, 32), "what is given is stronger"
+    assert asked("--ci", "--model=folder") == asked("--ci", "--train-file=mine.jsonl") == defaults
+    assert asked() == defaults
 
 
 def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import() -> None:

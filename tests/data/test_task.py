@@ -108,6 +108,18 @@ def test_a_benchmark_that_training_or_the_other_set_holds_too_is_refused(
         questions_of_run(asked, other)
 
 
+def test_a_run_can_be_held_to_some_types_of_question(task: Task, settings: Settings) -> None:
+    def of_types(*types: str) -> Settings:
+        return settings.model_copy(update={"data": settings.data.model_copy(update={"task_types": types})})
+
+    train, val = questions_of_run(of_types("shelf"), task)
+    assert {q.task_type for q in (*train, *val["template"])} == {"shelf"}
+    assert len(val["template"]) == 1
+    with pytest.raises(ConfigError, match=r"no question of the type 'shelves'") as refused:
+        questions_of_run(of_types("shelf", "shelves"), task)
+    assert "reader, shelf" in str(refused.value.hint)
+
+
 @pytest.mark.parametrize(
     ("sql", "kind", "hint"),
     [

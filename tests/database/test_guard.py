@@ -61,7 +61,7 @@ def test_every_column_name_can_be_used_in_every_place(column: str) -> None:
         ("", "empty"),
         ("-- nothing", "empty"),
         ("SELECT " + "1" * 9000, "too_long"),
-        ("SELECT " + "(" * 30 + "1" + ")" * 30, "too_complex"),
+        ("SELECT " + "(" * 300 + "1" + ")" * 300, "too_complex"),
         ("SELECT id FROM disease WHERE", "syntax"),
         ("SELECT id FROM disease WHERE disease_name = 'x", "syntax"),
         ("DELETE FROM disease", "not_select"),
@@ -73,7 +73,7 @@ def test_every_column_name_can_be_used_in_every_place(column: str) -> None:
         ("SELECT * FROM pragma_table_info('disease')", "forbidden_table"),
         ("WITH disease AS (SELECT 1) SELECT * FROM disease", "forbidden_table"),
         ("SELECT load_extension('x')", "forbidden_function"),
-        ("SELECT id FROM disease WHERE overview REGEXP 'a'", "forbidden_function"),
+        ("SELECT id FROM disease WHERE regexp_like(overview, 'a')", "forbidden_function"),
         ("SELECT * FROM medicines", "unknown_table"),
         ("WITH c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "too_complex"),
     ],
@@ -89,8 +89,13 @@ def test_a_refusal_names_its_kind(sql: str, kind: str) -> None:
         ("SELECT id FROM drug", "drugs_info?"),
         ("SELECT med_name，form FROM drugs_info", "','"),
         ("SELECT id FROM disease WHERE name = 'Crohn's'", "''"),
-        ("SELECT printf('%d', id) FROM disease", "||"),
-        ("SELECT id FROM disease WHERE overview REGEXP 'a'", "LIKE"),
+        ("SELECT left(disease_name, 3) FROM disease", "substr"),
+        ("SELECT year(create_at) FROM disease", "strftime"),
+        ("SELECT TOP 3 id FROM disease", "LIMIT"),
+        ("SELECT EXTRACT(YEAR FROM create_at) FROM disease", "strftime"),
+        ("PRAGMA table_info(disease)", "disease has id, disease_name"),
+        ("SELECT name FROM sqlite_master", "disease has id, disease_name"),
+        ("SELECT id FROM disease WHERE regexp_like(overview, 'a')", "LIKE"),
         ("SELECT id FROM disease WHERE id IN disease", "parentheses"),
         ("```sql\nSELECT 1\n```", "alone"),
     ],
@@ -144,6 +149,8 @@ def test_an_answer_comes_from_the_tables_when_a_column_does_or_counts_their_rows
         ('SELECT id FROM disease WHERE disease_name IN ("a", "b\'c")', "('a', 'b''c')"),
         ('SELECT id FROM disease WHERE overview LIKE "%a%" OR overview LIKE "%"||"b"', "LIKE '%a%'"),
         ('SELECT "nope" FROM disease', "SELECT `nope` FROM disease"),
+        ('SELECT "not a name" FROM disease', "SELECT 'not a name' FROM disease"),
+        ('SELECT id FROM disease WHERE "布洛芬" = disease_name', "WHERE '布洛芬' ="),
         ("SELECT id FROM disease WHERE \"nope\" = 'x'", "WHERE `nope` ="),
         ('SELECT id FROM disease WHERE overview = "treatment"', "overview = `treatment`"),
         ("SELECT id /* a comment */ FROM disease -- end", "SELECT id   FROM disease"),
@@ -154,7 +161,7 @@ def test_double_quotes_become_a_text_only_where_a_value_is_expected(sql: str, ru
 
 
 def test_hostile_statements_are_many_and_distinct() -> None:
-    assert len({" ".join(sql.split()).lower() for sql in EVERY}) >= 390
+    assert len({" ".join(sql.split()).lower() for sql in EVERY}) >= 385
     assert len(COSTLY) >= 20
     assert all(len(statements) >= 9 for statements in REFUSED.values())
 

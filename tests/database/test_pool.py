@@ -60,7 +60,7 @@ def test_many_threads_get_the_right_one_each_time(opener: Opener) -> None:
 
     def ask(thread: int) -> bool:
         start.wait()
-        names = [str(1 + (thread + i) % 6) for i in range(30)]
+        names = [str(1 + (thread + i) % 6) for i in range(10)]
         return [rows(pool, name) for name in names] == [int(name) for name in names]
 
     with DatabasePool(opener, keep=2) as pool, ThreadPoolExecutor(8) as threads:

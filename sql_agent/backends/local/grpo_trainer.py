@@ -33,13 +33,15 @@ class GrpoTrainer:
     """Updates the weights of a policy; `update` takes the kept rollouts of one step.
 
     `optimizer` is AdamW over all weights. With `settings.kl_coef` above 0 a frozen copy of the policy as it is now is
-    the reference of the KL penalty.
+    the reference of the KL penalty. `temperature` is that of the rollouts: the policy that is improved is the one that
+    sampled them. At 0 nothing differs within a group and nothing is learned, so any value will do.
     """
 
-    def __init__(self, policy: Policy, settings: TrainSettings, *, bf16: bool) -> None:
+    def __init__(self, policy: Policy, settings: TrainSettings, *, bf16: bool, temperature: float) -> None:
         self._policy = policy
         self._settings = settings
         self._bf16 = bf16
+        self._temperature = temperature or 1.0
         self.optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
         self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.kl_coef > 0 else None
 
@@ -107,7 +109,7 @@ class GrpoTrainer:
 
     def _loss(self, batch: Sequence[tuple[_Item, torch.Tensor | None]], tokens: float) -> tuple[torch.Tensor, float]:
         sequences = [item.sequence for item, _ in batch]
-        new, mask = token_logprobs(self._policy.model, sequences, bf16=self._bf16)
+        new, mask = self._forward(self._policy.model, sequences)
         old = new.detach().clone()
         for row, (_, recorded) in enumerate(batch):
             if recorded is not None:
@@ -124,13 +126,16 @@ class GrpoTrainer:
         )
         if self._reference is not None:
             with torch.no_grad():
-                reference, _ = token_logprobs(self._reference, sequences, bf16=self._bf16)
+                reference, _ = self._forward(self._reference, sequences)
             loss = loss + settings.kl_coef * kl_penalty(new, reference, mask, tokens=tokens)
         return loss, clipped
 
     def _logprobs(self, sequences: Sequence[TokenSequence]) -> list[torch.Tensor]:
-        values, _ = token_logprobs(self._policy.model, sequences, bf16=self._bf16)
+        values, _ = self._forward(self._policy.model, sequences)
         return [row[: len(s.response_ids)] for row, s in zip(values, sequences, strict=True)]
+
+    def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[torch.Tensor, torch.Tensor]:
+        return token_logprobs(model, sequences, bf16=self._bf16, temperature=self._temperature)
 
 
 def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:

@@ -78,6 +78,4 @@ class _BatchedEngine:
 
 
 def _bf16_copy(policy: Policy) -> Policy:
-    model = copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval()
-    model.set_attn_implementation("sdpa")  # eager attention is faster in training only
-    return replace(policy, model=model)
+    return replace(policy, model=copy.deepcopy(policy.model).to(torch.bfloat16).requires_grad_(False).eval())

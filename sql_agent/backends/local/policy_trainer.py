@@ -15,7 +15,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 from sql_agent.backends.local import checkpoint
 from sql_agent.backends.local.grpo_trainer import GrpoTrainer
 from sql_agent.backends.local.policy_service import PolicyService
-from sql_agent.backends.policy.forward import bf16_in_hardware
+from sql_agent.backends.policy.forward import bf16_is_faster
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
 from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import Settings
@@ -43,7 +43,7 @@ class PolicyTrainer:
         self._policy = policy
         self.step = 0
         self.saved = 0
-        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16)
+        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16, temperature=settings.agent.temperature)
         self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock)
 
     @classmethod
@@ -119,4 +119,4 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
 def _prepare_torch(settings: Settings) -> bool:
     """Set the number of threads; returns whether to use bf16."""
     prepare_torch(settings.local.threads)
-    return bf16_in_hardware() if settings.local.bf16 is None else settings.local.bf16
+    return bf16_is_faster() if settings.local.bf16 is None else settings.local.bf16

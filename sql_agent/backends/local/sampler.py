@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch.nn import functional
 
+from sql_agent.backends.local.kv_cache import RowCache
 from sql_agent.backends.policy.forward import common_prefix, expand, prefix_cache
 from sql_agent.backends.policy.model import Policy
 from sql_agent.backends.serving.engine import Generation
@@ -30,18 +30,12 @@ class Request:
 
 
 @dataclass
-class _Rows:
-    """Holds the rows being sampled: their keys and values, attention mask, next positions and next logits.
+class _Row:
+    """Holds one row being sampled: its request, the tokens so far, and the logits (vocabulary) of the next one."""
 
-    Rows are padded on the left, so that all of them end in the same column.
-    """
-
-    requests: list[Request]
-    sampled: list[list[int]]
-    cache: Any
-    attention: torch.Tensor  # (rows, columns), 1 where real
-    positions: torch.Tensor  # (rows, 1), of the next token
-    logits: torch.Tensor  # (rows, vocabulary), fp32
+    request: Request
+    logits: torch.Tensor
+    sampled: list[int] = field(default_factory=list)
 
 
 class Sampler:
@@ -52,12 +46,13 @@ class Sampler:
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
         self._prefix_cache: Any = None
-        self._rows: _Rows | None = None
+        self._rows: list[_Row] = []  # in the order of the rows of `_cache`
+        self._cache = RowCache()
 
     @property
     def active(self) -> int:
         """Return how many rows are being sampled."""
-        return len(self._rows.requests) if self._rows else 0
+        return len(self._rows)
 
     def weights_changed(self) -> None:
         """Drop the cached prefix of the old weights; no row may be active."""
@@ -65,30 +60,53 @@ class Sampler:
 
     def abandon(self) -> None:
         """Drop all rows, after an error."""
-        self._rows = None
+        self._rows, self._cache = [], RowCache()
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def admit(self, requests: Sequence[Request]) -> None:
         """Run the prompts of `requests` and add them as rows."""
-        fresh = self._prefill(requests)
-        self._rows = _concatenate(self._rows, fresh) if self._rows else fresh
+        prompts = [r.prompt_ids for r in requests]
+        shared = self._shared(prompts)
+        tails = [p[shared:] for p in prompts]
+        width = max(map(len, tails))
+        ids = torch.tensor([[self._policy.end_id] * (width - len(t)) + list(t) for t in tails])
+        real = torch.tensor([[0] * (width - len(t)) + [1] * len(t) for t in tails])
+        attention = torch.cat([real.new_ones(len(tails), shared), real], dim=1)
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)
+        out = self._policy.model(
+            input_ids=ids,
+            attention_mask=attention,
+            position_ids=positions[:, shared:],
+            past_key_values=expand(self._prefix_cache, len(tails)) if shared else None,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self._cache.add(out.past_key_values, [[(0, shared), (shared + width - len(t), shared + width)] for t in tails])
+        self._rows += [_Row(r, logits) for r, logits in zip(requests, out.logits[:, -1].float(), strict=True)]
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
         """Sample one token in each row, and remove and return the rows that ended with it."""
-        rows = self._rows
-        if rows is None:
+        if not self._rows:
             return []
-        chosen = self._choose(rows.logits, rows.requests)
-        ended = {}
-        for index, (token, request) in enumerate(zip(chosen.tolist(), rows.requests, strict=True)):
-            rows.sampled[index].append(token)
-            reason = self._ended(token, len(rows.sampled[index]), request)
-            if reason:
-                ended[index] = (request, Generation(tuple(rows.sampled[index]), reason))
-        active = [i for i in range(len(rows.requests)) if i not in ended]
-        self._rows = self._advance(_select(rows, active) if ended else rows, chosen[active]) if active else None
-        return list(ended.values())
+        chosen = self._choose(torch.stack([r.logits for r in self._rows]), [r.request for r in self._rows])
+        for row, token in zip(self._rows, chosen.tolist(), strict=True):
+            row.sampled.append(token)
+        ended = []
+        for index in reversed(
+            range(len(self._rows))
+        ):  # backwards, because the last row takes the place of a removed one
+            row = self._rows[index]
+            if reason := self._ended(row):
+                ended.append((row.request, Generation(tuple(row.sampled), reason)))
+                self._cache.remove(index)
+                self._rows[index] = self._rows[-1]
+                self._rows.pop()
+        if self._rows:
+            self._advance()
+        else:
+            self._cache = RowCache()
+        return ended
 
     def sample(self, batch: Sequence[Request]) -> list[Generation]:
         """Sample one turn for each request and return them in order."""
@@ -98,45 +116,13 @@ class Sampler:
             done |= {id(request): sampled for request, sampled in self.step()}
         return [done[id(request)] for request in batch]
 
-    def _prefill(self, requests: Sequence[Request]) -> _Rows:
-        prompts = [r.prompt_ids for r in requests]
-        shared = self._shared(prompts)
-        tails = [p[shared:] for p in prompts]
-        width = max(map(len, tails))
-        ids = torch.tensor([[self._policy.end_id] * (width - len(t)) + list(t) for t in tails])
-        real = torch.tensor([[0] * (width - len(t)) + [1] * len(t) for t in tails])
-        cache = expand(self._prefix_cache, len(tails)) if shared else None
-        attention = torch.cat([real.new_ones(len(tails), shared), real], dim=1)
-        positions = (attention.cumsum(-1) - 1).clamp(min=0)
+    def _advance(self) -> None:
+        """Run the last token of each row, for the logits of the next one."""
         out = self._policy.model(
-            input_ids=ids,
-            attention_mask=attention,
-            position_ids=positions[:, shared:],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
+            input_ids=torch.tensor([[row.sampled[-1]] for row in self._rows]), **self._cache.extend()
         )
-        return _Rows(
-            requests=list(requests),
-            sampled=[[] for _ in requests],
-            cache=out.past_key_values,
-            attention=attention,
-            positions=positions[:, -1:] + 1,
-            logits=out.logits[:, -1].float(),
-        )
-
-    def _advance(self, rows: _Rows, tokens: torch.Tensor) -> _Rows:
-        rows.attention = functional.pad(rows.attention, (0, 1), value=1)
-        out = self._policy.model(
-            input_ids=tokens[:, None],
-            attention_mask=rows.attention,
-            position_ids=rows.positions,
-            past_key_values=rows.cache,
-            use_cache=True,
-        )
-        rows.positions = rows.positions + 1
-        rows.cache, rows.logits = out.past_key_values, out.logits[:, -1].float()
-        return rows
+        for row, logits in zip(self._rows, out.logits[:, -1].float(), strict=True):
+            row.logits = logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
         """Return how many leading tokens the prefix cache holds; fill it when the prompts share a new prefix."""
@@ -157,53 +143,18 @@ class Sampler:
         for row, request in enumerate(requests):
             if request.top_p < 1.0:
                 probabilities[row] = _nucleus(probabilities[row], request.top_p)
-        drawn = torch.multinomial(probabilities, 1, generator=self._generator)[:, 0]
+        # By the inverse of the distribution function, because torch.multinomial draws a number for every token.
+        mass = probabilities.cumsum(-1)
+        threshold = torch.rand(len(mass), 1, generator=self._generator) * mass[:, -1:]
+        drawn = torch.searchsorted(mass, threshold, right=True)[:, 0].clamp(max=mass.shape[-1] - 1)
         greedy = torch.tensor([r.temperature <= _GREEDY for r in requests])
         return torch.where(greedy, logits.argmax(-1), drawn)
 
-    def _ended(self, token: int, length: int, request: Request) -> Literal["stop", "length"] | None:
-        if token in self._policy.stop_ids:
+    def _ended(self, row: _Row) -> Literal["stop", "length"] | None:
+        if row.sampled[-1] in self._policy.stop_ids:
             return "stop"
-        return "length" if length >= request.max_tokens or request.cancelled.is_set() else None
-
-
-def _concatenate(old: _Rows, new: _Rows) -> _Rows:
-    """Concatenate two sets of rows; the shorter one gets padding columns on its left."""
-    width = max(old.attention.shape[1], new.attention.shape[1])
-    for rows in (old, new):
-        missing = width - rows.attention.shape[1]
-        rows.attention = functional.pad(rows.attention, (missing, 0))
-        for layer in rows.cache.layers:
-            layer.keys = functional.pad(layer.keys, (0, 0, missing, 0))
-            layer.values = functional.pad(layer.values, (0, 0, missing, 0))
-    for layer, added in zip(old.cache.layers, new.cache.layers, strict=True):
-        layer.keys = torch.cat([layer.keys, added.keys])
-        layer.values = torch.cat([layer.values, added.values])
-    return _Rows(
-        requests=old.requests + new.requests,
-        sampled=old.sampled + new.sampled,
-        cache=old.cache,
-        attention=torch.cat([old.attention, new.attention]),
-        positions=torch.cat([old.positions, new.positions]),
-        logits=torch.cat([old.logits, new.logits]),
-    )
-
-
-def _select(rows: _Rows, kept: Sequence[int]) -> _Rows:
-    """Return the rows `kept`, without columns that are padding in all of them."""
-    index = torch.tensor(kept)
-    attention = rows.attention[index]
-    start = int(attention.any(dim=0).int().argmax())
-    for layer in rows.cache.layers:
-        layer.keys, layer.values = layer.keys[index, :, start:], layer.values[index, :, start:]
-    return _Rows(
-        requests=[rows.requests[i] for i in kept],
-        sampled=[rows.sampled[i] for i in kept],
-        cache=rows.cache,
-        attention=attention[:, start:],
-        positions=rows.positions[index],
-        logits=rows.logits[index],
-    )
+        request = row.request
+        return "length" if len(row.sampled) >= request.max_tokens or request.cancelled.is_set() else None
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:

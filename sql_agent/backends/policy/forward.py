@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers.cache_utils import DynamicLayer
 from sql_agent.rl.trajectory import TokenSequence
 
 _MIN_SHARED = 16  # tokens; below this a second forward pass costs more than it saves
+_CLEARLY = 0.8  # of the time of fp32; casting the weights costs some of what bf16 gains
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
@@ -42,8 +44,10 @@ def expand(cache: DynamicCache, rows: int) -> DynamicCache:
     return view
 
 
-def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, at temperature 1.
+def token_logprobs(
+    model: Any, batch: Sequence[TokenSequence], *, bf16: bool, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, sampled at `temperature`.
 
     Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled and 0.0
     where the mask is 0, and the mask (1.0 where the policy sampled, 0.0 for tool output and padding). With `bf16` the
@@ -64,7 +68,7 @@ def token_logprobs(model: Any, batch: Sequence[TokenSequence], *, bf16: bool) ->
         row_of = torch.arange(rows)[:, None].expand(rows, width)
         picked = hidden[row_of.to(model.device)[chosen], predicts.to(model.device)[chosen]]
         logits = model.lm_head(picked)
-    values = -functional.cross_entropy(logits.float(), targets[chosen], reduction="none")
+    values = -functional.cross_entropy(logits.float() / temperature, targets[chosen], reduction="none")
     return torch.zeros_like(mask).masked_scatter(chosen, values), mask
 
 
@@ -88,8 +92,24 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
     return hidden, [len(s.prompt_ids) - shared for s in batch]
 
 
-def bf16_in_hardware() -> bool:
-    """Return whether this CPU multiplies bf16 natively; without that, autocast is slower than fp32."""
-    get_capabilities = getattr(torch.cpu, "get_capabilities", None)  # not in every torch that we support
-    capabilities = get_capabilities() if get_capabilities else {}
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+def bf16_is_faster() -> bool:
+    """Return whether this CPU multiplies bf16 matrices clearly faster than fp32 ones; takes about 0.1 s.
+
+    Measured, because no flag of the CPU tells: with AMX bf16 is several times as fast as fp32, with avx512_bf16 alone
+    an Intel Xeon did 84 GFLOP/s a core in bf16 and 160 in fp32.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two that wait for each other would measure what else runs on the machine
+    try:
+        times = [(_matmul_s(torch.bfloat16), _matmul_s(torch.float32)) for _ in range(20)]
+    finally:
+        torch.set_num_threads(threads)
+    return min(bf16 for bf16, _ in times) < _CLEARLY * min(fp32 for _, fp32 in times)
+
+
+def _matmul_s(dtype: torch.dtype) -> float:
+    """Return the seconds of one matrix product of the size of SmolLM2's layers."""
+    rows, weight = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
+    started = time.perf_counter()
+    functional.linear(rows, weight)
+    return time.perf_counter() - started

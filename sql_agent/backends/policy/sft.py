@@ -95,8 +95,6 @@ def answers_to_demonstrate(
 def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
     """Move `model` to `device`; with a `lora_rank` above 0 wrap it so that only adapters are trained."""
     model.to(device)
-    if device != "cpu":
-        model.set_attn_implementation("sdpa")  # eager attention keeps length x length numbers for each head and layer
     if lora_rank:
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
 

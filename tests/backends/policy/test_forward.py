@@ -59,6 +59,14 @@ def test_shared_prompt_gives_the_logprobs_and_gradients_of_separate_rows(
     torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-3)
 
 
+def test_what_was_sampled_at_a_temperature_is_as_likely_as_it_was_there(policy: Policy) -> None:
+    sequence = TokenSequence(PREFIX, (40, 41, 42), (1, 0, 1))
+    values, _ = token_logprobs(policy.model, [sequence], bf16=False, temperature=0.5)
+    logits = policy.model(input_ids=torch.tensor([(*PREFIX, 40, 41, 42)])).logits[0, len(PREFIX) - 1 : -1]
+    expected = torch.log_softmax(2 * logits, -1)[torch.arange(3), torch.tensor([40, 41, 42])]
+    torch.testing.assert_close(values[0], expected * torch.tensor([1.0, 0.0, 1.0]), atol=1e-5, rtol=1e-4)
+
+
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def greedy(policy: Policy, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
     ids = list(prompt)

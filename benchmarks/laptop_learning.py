@@ -1,0 +1,125 @@
+"""Show that GRPO learns on two cores: python benchmarks/laptop_learning.py --seeds 0 1 2 [section.key=value ...]
+
+It does `train_sql_agent.py --ci --backend local` for each seed and compares the validations before and after: the same
+questions, greedy, which training never sees. It prints how many are accurate, how many became right and wrong, the
+chance of so uneven a split if training changed nothing (McNemar's exact test), and the seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import comb
+from pathlib import Path
+
+from sql_agent.rl.metrics import ACCURATE
+from sql_agent.schemas import RolloutRecord
+
+TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
+QUESTIONS = 500  # more than the validation file has: all of them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the validations of one run differ: shares in 0.0–1.0, numbers of questions, and seconds."""
+
+    seed: int
+    questions: int
+    before: float
+    after: float
+    gained: int
+    lost: int
+    p: float
+    training_s: float
+    total_s: float
+
+
+def main() -> None:
+    """Run every seed and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--cores", type=int, default=2, help="cores that a run may use (default: 2)")
+    parser.add_argument("--out", type=Path, default=Path("runs/laptop-learning"))
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    arguments = parser.parse_intermixed_args()
+    limit_to(arguments.cores)
+    outcomes = []
+    for seed in arguments.seeds:
+        outcomes.append(trained(seed, arguments.out, arguments.overrides))
+        (arguments.out / "result.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=2))
+    print("| seed | questions | before | after | became right | became wrong | McNemar p | training | with start |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for o in outcomes:
+        print(
+            f"| {o.seed} | {o.questions} | {o.before:.1%} | {o.after:.1%} | {o.gained} | {o.lost} | {o.p:.2g} "
+            f"| {o.training_s:.0f} s | {o.total_s:.0f} s |"
+        )
+
+
+def limit_to(cores: int) -> None:
+    """Let this process and those it starts use only the first `cores` of its cores, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+
+
+def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
+    """Train with `seed` as run `seed-SEED` under `out`, and compare its validations."""
+    fixed = ["--ci", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
+    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0"]
+    started = time.monotonic()
+    subprocess.run([sys.executable, str(TRAIN), *fixed, *asked, *overrides], check=True)
+    total_s = time.monotonic() - started
+    run = out / f"seed-{seed}"
+    before, after = accurate_by_question(run)
+    gained, lost = flips(before, after)
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return Outcome(
+        seed=seed,
+        questions=len(before.keys() & after.keys()),
+        before=sum(before.values()) / len(before),
+        after=sum(after.values()) / len(after),
+        gained=gained,
+        lost=lost,
+        p=mcnemar(gained, lost),
+        training_s=sum(step["timing/rollout_s"] + step["timing/update_s"] for step in steps),
+        total_s=total_s,
+    )
+
+
+def accurate_by_question(run: Path) -> tuple[dict[str, bool], dict[str, bool]]:
+    """Return whether each question was answered accurately in the first and in the last validation, by its id."""
+    steps: dict[int, dict[str, bool]] = {}
+    for line in (run / "rollouts.jsonl").read_text(encoding="utf-8").splitlines():
+        rollout = json.loads(line)
+        if rollout["mode"] == "val" and rollout["dropped"] is None:
+            record = RolloutRecord.model_validate(rollout["record"])
+            right = record.reward is not None and record.reward.of_the_answer >= ACCURATE
+            steps.setdefault(rollout["step"], {})[record.question.id] = right
+    return steps[min(steps)], steps[max(steps)]
+
+
+def flips(before: Mapping[str, bool], after: Mapping[str, bool]) -> tuple[int, int]:
+    """Return how many questions of both validations became right, and how many became wrong."""
+    both = before.keys() & after.keys()
+    return sum(after[q] and not before[q] for q in both), sum(before[q] and not after[q] for q in both)
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Return the two-sided exact p-value of McNemar's test (McNemar 1947, with the binomial distribution).
+
+    If training changed nothing, each of the `gained` + `lost` questions whose outcome changed went either way with
+    probability 1/2. The value is the probability of a split at least as uneven; 1.0 where none changed.
+    """
+    changed = gained + lost
+    tail = sum(comb(changed, k) for k in range(min(gained, lost) + 1))
+    return min(1.0, 2 * tail * 0.5**changed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Hold the keys and values of the rows that are being sampled, in place, so that no token copies those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+_BLOCK = 128  # columns by which the buffers grow
+
+
+class RowCache:
+    """Keeps the rows 0..n-1 of a batch, each from column 0 on and of its own length (in tokens).
+
+    `transformers`' DynamicCache concatenates all keys and values for each new token, and rows of different length
+    have to be padded and copied whenever one joins or leaves. With 64 rows that copying took most of the time. Here a
+    token is written to its column, and a row that leaves is replaced by the last one.
+    """
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self._cache: Any = None
+
+    def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """Append the rows of the DynamicCache `prefilled`; row i is made of its columns `spans[i]` (start, end)."""
+        first = len(self.lengths)
+        self.lengths += [sum(end - start for start, end in row) for row in spans]
+        self._reserve(prefilled)
+        for layer, source in zip(self._cache.layers, prefilled.layers, strict=True):
+            for index, row in enumerate(spans):
+                column = 0
+                for start, end in row:
+                    place = slice(column, column + end - start)
+                    layer.keys[first + index, :, place] = source.keys[index, :, start:end]
+                    layer.values[first + index, :, place] = source.values[index, :, start:end]
+                    column = place.stop
+
+    def remove(self, row: int) -> None:
+        """Remove `row`; the last row takes its index."""
+        last = len(self.lengths) - 1
+        length = self.lengths[last]
+        self.lengths[row] = length
+        self.lengths.pop()
+        if row != last:
+            for layer in self._cache.layers:
+                layer.keys[row, :, :length] = layer.keys[last, :, :length]
+                layer.values[row, :, :length] = layer.values[last, :, :length]
+
+    def extend(self) -> dict[str, Any]:
+        """Make room for one more token in each row; returns the model's arguments for a pass over these tokens."""
+        columns = torch.tensor(self.lengths)
+        self.lengths = [length + 1 for length in self.lengths]
+        self._reserve(self._cache)
+        width = max(self.lengths)
+        for layer in self._cache.layers:
+            layer.columns, layer.width = columns, width
+        hidden = torch.arange(width)[None] > columns[:, None]
+        mask = torch.zeros(hidden.shape, dtype=self._cache.layers[0].keys.dtype)
+        mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)
+        return {
+            "attention_mask": mask[:, None, None],
+            "position_ids": columns[:, None],
+            "past_key_values": self._cache,
+            "use_cache": True,
+        }
+
+    def _reserve(self, like: Any) -> None:
+        """Make the buffers large enough for all rows; the first time with the heads and the type of `like`."""
+        rows, columns = len(self.lengths), -(-max(self.lengths) // _BLOCK) * _BLOCK
+        if self._cache is None:
+            self._cache = DynamicCache()
+            self._cache.layers = [_RowLayer() for _ in like.layers]
+        for layer, source in zip(self._cache.layers, like.layers, strict=True):
+            layer.reserve(rows, columns, source.keys)
+
+
+class _RowLayer(DynamicLayer):  # type: ignore[misc]
+    """Holds one layer's buffers (rows, heads, columns, dimension); `update` writes each row's token at its column."""
+
+    keys: torch.Tensor | None
+    values: torch.Tensor | None
+    columns: torch.Tensor
+    width: int
+
+    def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
+        """Grow the buffers to at least `rows` and `columns`; new ones have the other dimensions of `like`."""
+        self.keys = _grown(self.keys, rows, columns, like)
+        self.values = _grown(self.values, rows, columns, like)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write one token of each row and return the keys and values of all rows so far."""
+        if self.keys is None or self.values is None:
+            raise RuntimeError("reserve comes first")
+        rows = torch.arange(len(key_states))
+        self.keys[rows, :, self.columns] = key_states[:, :, 0]
+        self.values[rows, :, self.columns] = value_states[:, :, 0]
+        return self.keys[: len(rows), :, : self.width], self.values[: len(rows), :, : self.width]
+
+
+def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+    """Return `buffer`, or a copy of it with at least `rows` and `columns`."""
+    old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
+    if buffer is not None and rows <= old_rows and columns <= old_columns:
+        return buffer
+    # Zeros, because a masked column has the weight 0, and 0 times what was left in memory can be NaN.
+    grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
+    if buffer is not None:
+        grown[:old_rows, :, :old_columns] = buffer
+    return grown

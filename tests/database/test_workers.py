@@ -1,0 +1,307 @@
+"""Whatever a statement does, and whatever happens to its process, the program gets an answer in time and goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sql_agent.agent.tools import answer_json
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.schemas import QueryLimits
+from tests.database.breaking_statements import BREAKING
+from tests.support.small_database import make_database
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+
+DEADLINE_S = 1.0
+LATE_S = 0.3
+WORKER_KIB = 512 * 1024
+SLOW = "SELECT count(*) FROM disease a, disease b, disease c, disease d"
+FAST = "SELECT med_name FROM drugs_info WHERE id = 3"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_database(tmp_path_factory.mktemp("workers") / "medical.db")
+
+
+@pytest.fixture(scope="module")
+def database(path: Path) -> Iterator[SqliteDatabase]:
+    with open_database(path, SCHEMA, QueryLimits(deadline_s=DEADLINE_S)) as opened:
+        opened.query(FAST)
+        yield opened
+
+
+def processes() -> dict[int, int]:
+    """The parent of every process that runs."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if fields[0] != "Z":
+            found[int(folder.name)] = int(fields[1])
+    return found
+
+
+def levels(pid: int) -> list[list[int]]:
+    """The processes below `pid`: those that it started, those that these started, and so on."""
+    parents = processes()
+    found, level = [], [pid]
+    while level := sorted(child for child, parent in parents.items() if parent in level):
+        found.append(level)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    return [child for level in levels(pid) for child in level]
+
+
+def workers() -> list[int]:
+    """The processes that run statements: the server's templates started them."""
+    return [pid for level in levels(os.getpid())[2:] for pid in level]
+
+
+def memory_kib(pid: int | str, field: str) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(field)), 0)
+
+
+def until(condition: object, seconds: float = 10.0) -> bool:
+    due = time.monotonic() + seconds
+    assert callable(condition)
+    while time.monotonic() < due:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(
+    database: SqliteDatabase, name: str
+) -> None:
+    before, most, done = memory_kib("self", "VmRSS"), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.05):
+            most = max(most, *(memory_kib(pid, "VmHWM") for pid in workers()), 0)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
+    answer = database.query(BREAKING[name])
+    seconds = time.perf_counter() - start
+    done.set()
+    watcher.join()
+    assert seconds < DEADLINE_S + LATE_S
+    assert most < WORKER_KIB
+    assert memory_kib("self", "VmRSS") < before + 10 * 1024
+    assert len(answer_json(answer)) <= database.limits.max_chars
+    assert database.query(FAST).records == (("Drug 3",),)
+
+
+@pytest.mark.slow
+def test_forty_large_statements_leave_no_large_process(database: SqliteDatabase) -> None:
+    for number in range(40):
+        database.query(f"{BREAKING['many ids']} AND id <> {number}")
+    assert all(memory_kib(pid, "VmRSS") < 200 * 1024 for pid in workers())
+
+
+def test_a_fast_query_ends_while_many_slow_ones_still_run(database: SqliteDatabase) -> None:
+    with ThreadPoolExecutor(20) as threads:
+        slow = [threads.submit(database.query, SLOW) for _ in range(20)]
+        assert until(lambda: len(workers()) >= 20)
+        assert database.query(FAST).records == (("Drug 3",),)
+        assert not all(query.done() for query in slow)
+        assert {query.result().error.kind for query in slow if query.result().error} == {"timeout"}  # type: ignore[union-attr]
+
+
+def test_more_queries_at_once_than_there_may_be_workers_wait_for_one(path: Path) -> None:
+    with open_database(path, SCHEMA) as database, ThreadPoolExecutor(100) as threads:
+        answers = list(threads.map(database.query, [FAST] * 200))
+        assert {answer.records for answer in answers} == {(("Drug 3",),)}
+        assert until(lambda: len(workers()) <= 16), "those that were not needed ended"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_dies_in_a_query_is_an_answer_and_is_replaced(
+    database: SqliteDatabase, how: signal.Signals
+) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(database.query, SLOW)
+        assert until(lambda: any(cpu_ticks(pid) > 5 for pid in workers()))
+        for pid in workers():
+            os.kill(pid, how)
+        error = slow.result().error
+    assert error is not None
+    assert error.kind == "too_complex"
+    assert error.hint
+    assert database.query(FAST).records == (("Drug 3",),)
+
+
+def cpu_ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
+def test_idle_workers_their_template_and_the_server_may_all_be_killed(database: SqliteDatabase) -> None:
+    for which in (-1, 1, 0):
+        assert database.query(FAST).records == (("Drug 3",),)
+        os.kill(descendants(os.getpid())[which], signal.SIGKILL)
+        time.sleep(0.1)
+        assert database.query(FAST).records == (("Drug 3",),)
+
+
+def test_nothing_is_left_after_close_and_a_running_query_is_told(path: Path) -> None:
+    script = f"""
+import sys, threading, time
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from pathlib import Path
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.database import open_database
+from tests.database.test_workers import descendants, until, SLOW, FAST
+import os
+database = open_database(Path({str(path)!r}), SCHEMA)
+database.query(FAST)
+answers = []
+thread = threading.Thread(target=lambda: answers.append(database.query(SLOW)))
+thread.start()
+time.sleep(0.3)
+assert len(descendants(os.getpid())) >= 3
+database.close()
+thread.join()
+assert "closed" in answers[0].error.message, answers
+assert descendants(os.getpid()) == []
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_nothing_is_left_when_the_program_is_killed(path: Path) -> None:
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.database import open_database
+from sql_agent.schemas import QueryLimits
+database = open_database({str(path)!r}, SCHEMA, QueryLimits(deadline_s=60))
+database.query({FAST!r})
+print("ready", flush=True)
+database.query({SLOW!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        assert until(lambda: any(cpu_ticks(pid) > 20 for pid in descendants(program.pid)[2:]))
+        below = descendants(program.pid)
+        assert len(below) == 3
+        program.kill()
+    assert until(lambda: not set(below) & processes().keys())
+
+
+class TestAnotherFile:
+    @pytest.fixture
+    def file(self, path: Path, tmp_path: Path) -> Path:
+        return Path(shutil.copy(path, tmp_path / "own.db"))
+
+    def refusal(self, database: SqliteDatabase) -> str:
+        error = database.query("SELECT count(*) FROM disease").error
+        assert error is not None
+        assert error.kind == "database_changed"
+        assert str(database.path) in error.message
+        assert error.hint
+        return error.message
+
+    def test_one_put_in_its_place_is_said_and_never_read(self, file: Path, tmp_path: Path) -> None:
+        with open_database(file, SCHEMA) as database:
+            assert database.query("SELECT count(*) FROM disease").records == ((200,),)
+            make_database(tmp_path / "new.db", rows=20).replace(file)
+            assert "replaced" in self.refusal(database)
+            assert "replaced" in self.refusal(database)
+
+    def test_one_copied_over_it_too(self, file: Path, tmp_path: Path) -> None:
+        with open_database(file, SCHEMA) as database:
+            database.query(FAST)
+            shutil.copy(make_database(tmp_path / "new.db", rows=20), file)
+            assert "changed" in self.refusal(database)
+
+    def test_its_removal_too(self, file: Path) -> None:
+        with open_database(file, SCHEMA) as database:
+            file.unlink()
+            assert "gone" in self.refusal(database)
+
+    @pytest.mark.parametrize("keep", [0, 5_000])
+    def test_damage_too(self, file: Path, keep: int) -> None:
+        with open_database(file, SCHEMA) as database:
+            database.query(FAST)
+            with file.open("r+b") as opened:
+                opened.seek(keep)
+                opened.write(b"\x07" * 9_000)
+            assert "changed" in self.refusal(database)
+
+    def test_a_change_while_a_query_runs_too(self, file: Path) -> None:
+        with (
+            open_database(file, SCHEMA, QueryLimits(deadline_s=20)) as database,
+            ThreadPoolExecutor(1) as threads,
+        ):
+            database.query(FAST)
+            slow = threads.submit(database.query, "SELECT count(*) FROM disease a, disease b, disease c")
+            assert until(lambda: any(cpu_ticks(pid) > 5 for pid in workers()))
+            os.utime(file)
+            error = slow.result().error
+            assert error is not None
+            assert error.kind == "database_changed"
+
+    def test_the_lock_of_a_writer_is_said_before_the_deadline(self, file: Path) -> None:
+        with open_database(file, SCHEMA, QueryLimits(deadline_s=0.5)) as database:
+            database.query(FAST)
+            writer = sqlite3.connect(file, isolation_level=None)
+            writer.execute("BEGIN EXCLUSIVE")
+            start = time.perf_counter()
+            error = database.query(FAST).error
+            assert time.perf_counter() - start < 0.5 + LATE_S
+            writer.execute("ROLLBACK")
+            writer.close()
+            assert error is not None
+            assert "locked" in error.message
+            assert "try again" in str(error.hint)
+            assert database.query(FAST).status == "ok"
+
+    @pytest.mark.parametrize("open_elsewhere", [True, False])
+    def test_one_with_a_write_ahead_log_can_be_queried(self, file: Path, open_elsewhere: bool) -> None:
+        writer = sqlite3.connect(file, isolation_level=None)
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("UPDATE disease SET overview = 'x' WHERE id = 3")
+        if not open_elsewhere:
+            writer.close()
+        with open_database(file, SCHEMA) as database:
+            assert database.query("SELECT overview FROM disease WHERE id = 3").records == (("x",),)
+        writer.close()
+
+
+def test_a_sort_of_more_than_fits_into_memory_leaves_no_file(
+    database: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage("/var/tmp").free
+    assert database.query(BREAKING["long texts to sort"]).error is not None
+    assert abs(shutil.disk_usage("/var/tmp").free - free) < 100 * 2**20
