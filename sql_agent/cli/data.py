@@ -10,14 +10,14 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check, data_facts
+from sql_agent.cli import data_check, data_facts, data_writer
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
 from sql_agent.data.medical.questions.generate import Style, count_by_type, task_types
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.schemas import Lang, Question
-from sql_agent.tracking.console import open_console
+from sql_agent.tracking.console import Ui, open_console
 
 _DESCRIPTION = """\
 Make the sample database, and questions with gold SQL, answer and evidence about
@@ -29,7 +29,10 @@ same bytes."""
 
 _QUESTIONS_DESCRIPTION = """\
 Make train, val and test questions about a database. Each comes with the SQL
-that answers it, which was run, the answer and the place it was read from."""
+that answers it, which was run, the answer and the place it was read from.
+With --writer llm the model TEACHER_MODEL rewrites them in its own words; a text
+is used when the teacher, shown it and the rows, gives the reference answer.
+After an interrupt the same command continues."""
 
 _BUILD = """
   sql-agent data build --lang en
@@ -38,6 +41,7 @@ _QUESTIONS = """\
   sql-agent data questions --db var/sample_en.db
   sql-agent data questions --db /data/medical.db --per-type 200 --out mine
   sql-agent data questions --db /data/medical.db --style template --out formal
+  sql-agent data questions --db my.db --writer llm --writer-share 0.5
 """
 
 
@@ -70,6 +74,7 @@ def _questions(arguments: argparse.Namespace, console: Console) -> None:
         seed=arguments.seed,
         per_type=arguments.per_type,
         style=arguments.style,
+        rewrite=data_writer.rewriting(arguments, folder, Ui(console, wraps=True)),
     )
     wanted = task_types(arguments.style)
     console.print(_table(made, wanted))
@@ -111,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     questions.add_argument("--style", choices=get_args(Style), default="mixed", help="formal templates, as people "
                            "ask, or a third and two thirds (default: mixed)")  # fmt: skip
     questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
+    data_writer.add_arguments(questions)
     check = commands.add_parser(
         "check", help="say what question files hold", **help_text(data_check.DESCRIPTION, data_check.EXAMPLES)
     )

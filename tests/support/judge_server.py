@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,13 +16,15 @@ KEY = "sk-very-secret-key"
 class Server(ThreadingHTTPServer):
     """Answers with the next of `script`: a text, a status code, seconds to hang before `default`, or a whole body.
 
-    A body with an "error" comes with status 400. Without a script it answers with `default`.
+    A body with an "error" comes with status 400. Without a script it answers with what `plays` makes of the prompt, if
+    that is set, else with `default`.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.script: list[str | int | float | dict[str, Any]] = []
         self.default: str | dict[str, Any] = ""
+        self.plays: Callable[[str], str | int | dict[str, Any]] | None = None
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
         self.times: list[float] = []
@@ -36,6 +38,9 @@ class Server(ThreadingHTTPServer):
     def prompt(self) -> str:
         return str(self.requests[-1]["messages"][0]["content"])
 
+    def otherwise(self, body: dict[str, Any]) -> str | int | dict[str, Any]:
+        return self.plays(str(body["messages"][0]["content"])) if self.plays else self.default
+
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
@@ -43,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(body)
         self.server.times.append(time.monotonic())
-        step = self.server.script.pop(0) if self.server.script else self.server.default
+        step = self.server.script.pop(0) if self.server.script else self.server.otherwise(body)
         if isinstance(step, float):
             time.sleep(step)
             step = self.server.default

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
-from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.data.medical.questions.generate import Style, make_questions
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
-from sql_agent.data.medical.verify import verify
+from sql_agent.data.medical.verify import text_problem, verify
 from sql_agent.data.question_files import write_jsonl, write_parquet
+from sql_agent.data.rewrite_checks import TaskChecks
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang, Question
+
+Made = dict[str, list[Question]]  # by split
 
 
 def sample_path(lang: Lang) -> Path:
@@ -65,20 +68,31 @@ def make_question_files(
     seed: int = 0,
     per_type: int | None = None,
     style: Style = "mixed",
-) -> dict[str, list[Question]]:
+    rewrite: Callable[[Made, TaskChecks], Made] | None = None,
+) -> Made:
     """Write train, val and test questions about `database` to `folder`; returns them by split.
 
-    Every gold SQL is run first. `lang` None takes the language of the names. Raises DataError when the database gives
-    no question or a file cannot be written.
+    Every gold SQL is run first. `lang` None takes the language of the names. `rewrite` returns the questions in other
+    words, given what they must hold to. Raises DataError when the database gives no question or a file cannot be
+    written.
     """
     catalog = read_catalog(database, lang)
     made = make_questions(catalog, seed=seed, per_type=per_type, style=style)
     verify((question for questions in made.values() for question in questions), catalog, database)
+    if rewrite is not None:
+        made = rewrite(made, _checks(catalog))
     _write(made, folder)
     return made
 
 
-def _write(made: Mapping[str, Sequence[Question]], folder: Path) -> None:
+def _checks(catalog: Catalog) -> TaskChecks:
+    def names_in(text: str) -> set[str]:
+        return {entity.name for table in catalog.rows for entity, _ in catalog.names_in(table, text)}
+
+    return TaskChecks(names_in, text_problem)
+
+
+def _write(made: Made, folder: Path) -> None:
     if not any(made.values()):
         raise DataError("the database gives no question at all", hint="check that its fields are filled")
     try:

@@ -43,6 +43,11 @@ def verify(questions: Iterable[Question], catalog: Catalog, path: Path, limits: 
                     raise _wrong(question, problem)
 
 
+def text_problem(question: Question) -> str | None:
+    """What the question's text says that does not fit to its answer, or None; only yes or no depends on the text."""
+    return _yes_no(question) if question.task_type == "yes_no" else None
+
+
 def _indexed_copy(path: Path, copy: Path) -> Path:
     """The same content with an index on the names: thousands of look-ups take seconds, not a minute."""
     source, target = sqlite3.connect(path), sqlite3.connect(copy)
@@ -89,7 +94,7 @@ def _problem(question: Question, found: list[Rows]) -> str | None:
     missing = (item.quote for item in question.evidence if not any(item.quote in cell for cell in cells))
     if quote := next(missing, None):
         return f"{quote!r} is not in the rows"
-    return _yes_no(question) if question.task_type == "yes_no" else _facts(question, last)
+    return text_problem(question) if question.task_type == "yes_no" else _facts(question, last)
 
 
 def _yes_no(question: Question) -> str | None:

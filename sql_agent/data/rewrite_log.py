@@ -1,0 +1,74 @@
+"""Keep every rewriting that a teacher model finished in a file, so that none is paid for twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sql_agent.data.rewrite_checks import Problem
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.schemas import Question, Record
+
+
+class Entry(Record):
+    """One line: the text before and after, and, where the new one cannot be used, why.
+
+    `digest` tells for which question, prompt and model it holds.
+    """
+
+    id: str
+    digest: str
+    original: str
+    text: str
+    problem: Problem | None = None
+
+
+class RewriteLog:
+    """Reads and extends the file; each line is on disk as soon as its question is done."""
+
+    def __init__(self, path: Path) -> None:
+        """Read `path` if it exists; a last line that an interrupt cut off is removed. Raises DataError."""
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = self._whole_lines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot use {path}: {error}", hint="choose another folder with --out") from error
+        self._entries: dict[str, Entry] = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = Entry.model_validate_json(line)
+            except ValidationError as error:
+                what = error.errors()[0]["msg"]
+                raise DataError(f"{path}, line {number}: {what}", hint="delete the file to ask again") from None
+            self._entries[entry.id] = entry
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, question: Question, digest: str) -> Entry | None:
+        """Return the entry of a question. Raises ConfigError when it was made for another one under the same id."""
+        entry = self._entries.get(question.id)
+        if entry is not None and entry.digest != digest:
+            raise ConfigError(
+                f"{self.path} was written for other questions, prompts or another teacher model: its question "
+                f"{entry.id} differs from what is asked for now",
+                hint="repeat the command that wrote it, choose another folder with --out, or delete the file",
+            )
+        return entry
+
+    def add(self, entry: Entry) -> None:
+        """Append `entry` to the file."""
+        self._entries[entry.id] = entry
+        with self.path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(entry.model_dump_json() + "\n")
+
+    def _whole_lines(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        text = self.path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            self.path.write_bytes(whole)
+        return whole.decode("utf-8").split("\n")[:-1]

@@ -1,0 +1,256 @@
+"""A teacher model rewrites questions; what no longer asks the same, or gives the answer away, is not used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sql_agent.cli.data import main
+from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.data.medical.sample_database import build_database
+from sql_agent.data.medical.sample_facts import load_facts
+from sql_agent.data.question_files import load_questions
+from sql_agent.schemas import Lang, Question
+from tests.support.judge_server import Server, serving
+
+PREFIX: dict[Lang, str] = {"en": "my aunt wants to know this, ok: ", "zh": "我姑姑让我来打听一下，"}
+SPLITS = ("train", "val", "test")
+
+
+def question_in(prompt: str) -> str:
+    """The question that a prompt shows."""
+    line = next(line for line in prompt.splitlines() if line.startswith(("question: ", "问题：")))
+    return str(json.loads(line.removeprefix("question: ").removeprefix("问题：")))
+
+
+def writes(prompt: str) -> bool:
+    """Whether a prompt asks for a new text, not for an answer."""
+    return "who asks: " in prompt or "提问的人：" in prompt
+
+
+class Teacher:
+    """Puts `PREFIX` before each question, or what `words` makes of it, and answers what it knows as the reference."""
+
+    def __init__(self, server: Server, questions: list[Question]) -> None:
+        self.server = server
+        self.known = {question.question: question for question in questions}
+        self.words: Callable[[Question], str] = lambda question: PREFIX[question.lang] + question.question
+        self.answers: dict[str, str] = {}  # by the text before
+        self.stops_after: int | None = None  # replies
+        self.refuses: str | None = None  # to write about the question with this text
+        server.plays = self.plays
+
+    def plays(self, prompt: str) -> str | int:
+        if self.stops_after is not None and len(self.server.requests) > self.stops_after:
+            return 401
+        text = question_in(prompt)
+        if writes(prompt):
+            return json.dumps({"question": self.words(self.known[text])}, ensure_ascii=False)
+        before = next(q for q in self.known.values() if self.words(q) == text)
+        return json.dumps({"answer": self.answers.get(before.question, before.full_answer)}, ensure_ascii=False)
+
+    @property
+    def prompts(self) -> list[str]:
+        return [str(request["messages"][0]["content"]) for request in self.server.requests]
+
+
+class Case:
+    """A database, the questions about it as the generator words them, and a teacher that knows them."""
+
+    def __init__(self, folder: Path, server: Server, lang: Lang = "en") -> None:
+        self.db = folder / "sample.db"
+        build_database(load_facts(), lang, self.db)
+        self.out = folder / "out"
+        assert self.run("--out", folder / "plain") == 0
+        self.plain = {split: load_questions(folder / "plain" / f"{split}.parquet") for split in SPLITS}
+        self.all = [question for questions in self.plain.values() for question in questions]
+        self.teacher = Teacher(server, self.all)
+
+    def run(self, *arguments: object) -> int:
+        shared = ["--db", self.db, "--per-type", 5, "--style", "natural"]
+        return exits_cleanly(main, ["questions", *map(str, (*shared, *arguments))])
+
+    def rewrite(self, *arguments: object) -> int:
+        return self.run("--out", self.out, "--writer", "llm", *arguments)
+
+    def made(self) -> dict[str, list[Question]]:
+        return {split: load_questions(self.out / f"{split}.parquet") for split in SPLITS}
+
+    def texts(self) -> dict[str, str]:
+        return {question.id: question.question for questions in self.made().values() for question in questions}
+
+    def one(self, task_type: str, split: str = "train") -> Question:
+        return next(q for q in self.plain[split] if q.task_type == task_type and len(q.statements) == 1)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("SQL_AGENT_JUDGE__ATTEMPTS", "1")
+    monkeypatch.setenv("SQL_AGENT_JUDGE__CONCURRENCY", "4")
+    with serving() as server:
+        monkeypatch.setenv("TEACHER_MODEL", "m")
+        monkeypatch.setenv("TEACHER_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("TEACHER_API_KEY", "k")
+        yield server
+
+
+@pytest.fixture
+def case(server: Server, tmp_path: Path) -> Case:
+    return Case(tmp_path, server)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_good_rewrites_are_used_and_all_but_the_text_stays(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], lang: Lang
+) -> None:
+    case = Case(tmp_path, server, lang)
+    capsys.readouterr()
+    assert case.rewrite() == 0
+    expected = {
+        split: [q.model_copy(update={"question": PREFIX[lang] + q.question}) for q in questions]
+        for split, questions in case.plain.items()
+    }
+    assert case.made() == expected
+    count = len(case.all)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{count} of {count} rewritten questions are used" in printed
+    assert f"Cost: {2 * count} requests, {200 * count} + {20 * count} tokens" in printed
+
+
+def test_the_proof_is_given_the_text_and_whole_rows_but_neither_reference_nor_sql(case: Case) -> None:
+    assert case.rewrite() == 0
+    asked = case.one("part_of_field")
+    prompt = next(p for p in case.teacher.prompts if not writes(p) and question_in(p) == PREFIX["en"] + asked.question)
+    assert "SELECT" not in prompt
+    assert '"mechanism_action": ' in prompt and '"dosage": ' in prompt, "other columns could be taken too"
+    lacking = next(q for q in case.all if q.task_type == "unanswerable" and " AND " in (q.sql or ""))
+    prompt = next(p for p in case.teacher.prompts if question_in(p) == PREFIX["en"] + lacking.question)
+    assert '"treatment": ' in prompt or '"dosage": ' in prompt, "the row is there, and does not hold it"
+
+
+def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_keeps_the_wording(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drug, shown, other = (case.one(kind) for kind in ("drug_field", "disease_field", "any_of"))
+    name = next(word for word in (drug.sql or "").split("'") if word.strip("%") in drug.question and len(word) > 3)
+
+    def words(question: Question) -> str:
+        if question == drug:
+            return question.question.replace(name.strip("%"), "Nonsensium") + " please?"
+        if question == shown:
+            return f"{question.question} is it {question.answer.split('; ')[0]}?"
+        return PREFIX["en"] + question.question
+
+    case.teacher.words = words
+    case.teacher.answers[other.question] = "Oral"
+    assert case.rewrite() == 0
+    texts = case.texts()
+    assert {q.id: texts[q.id] for q in (drug, shown, other)} == {q.id: q.question for q in (drug, shown, other)}
+    assert sum(text.startswith(PREFIX["en"]) for text in texts.values()) == len(texts) - 3
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "3 keep their wording, because of:" in printed
+    assert all(f"{reason} 1" in printed for reason in ("name", "answer shown", "answered otherwise"))
+    cheap = [p for p in case.teacher.prompts if question_in(p) in {words(drug), words(shown)}]
+    assert cheap == [], "what the cheap checks refuse is not asked about"
+
+
+def test_the_test_split_shares_no_wording_with_the_others(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    def words(question: Question) -> str:
+        field = question.task_type in {"drug_field", "disease_field"}
+        name = (question.sql or "").split("'")[1] if field else ""
+        return f"so what about {name}?" if name and name in question.question else PREFIX["en"] + question.question
+
+    case.teacher.words = words
+    assert case.rewrite() == 0
+    texts = {split: {q.question for q in questions} for split, questions in case.made().items()}
+    assert any(text.startswith("so what about") for text in texts["train"])
+    assert not any(text.startswith("so what about") for text in texts["test"])
+    assert "shared wording" in capsys.readouterr().out
+    half = len(case.plain["train"]) + len(case.plain["val"])
+    order = [question_in(p) for p in case.teacher.prompts if writes(p)]
+    assert set(order[:half]) == {q.question for split in ("train", "val") for q in case.plain[split]}
+
+
+def test_a_stopped_command_says_why_and_goes_on_without_asking_anything_twice(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case.teacher.stops_after = 21
+    assert case.rewrite() == 2
+    assert "the judge m failed" in capsys.readouterr().err
+    assert not (case.out / "train.parquet").exists(), "no file that looks finished"
+    log = case.out / "rewritten.jsonl"
+    finished = {json.loads(line)["original"] for line in log.read_text().splitlines()}
+    assert len(finished) >= 8
+    with log.open("a") as file:
+        file.write('{"id": "en-dru')  # as a killed process leaves it
+    before = len(case.teacher.prompts)
+    case.teacher.stops_after = None
+    assert case.rewrite() == 0
+    again = {question_in(prompt).removeprefix(PREFIX["en"]) for prompt in case.teacher.prompts[before:]}
+    assert again == {question.question for question in case.all} - finished
+    assert all(text.startswith(PREFIX["en"]) for text in case.texts().values())
+    before = len(case.teacher.prompts)
+    assert case.rewrite() == 0
+    assert len(case.teacher.prompts) == before
+
+
+def test_a_teacher_that_is_down_ends_the_command(
+    case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEACHER_BASE_URL", "http://127.0.0.1:9/v1")
+    assert case.rewrite() == 2
+    error = capsys.readouterr().err
+    assert "error: the judge m failed" in error
+    assert "TEACHER_BASE_URL" in error
+    assert not (case.out / "train.parquet").exists()
+
+
+def test_a_question_that_the_teacher_refuses_is_counted_and_asked_again_by_the_next_command(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = case.plain["train"][0]
+    plays = case.teacher.plays
+
+    def refuses_one(prompt: str) -> str | int | dict[str, object]:
+        if question_in(prompt) == refused.question:
+            return {"error": {"message": "rejected by the content management policy"}}
+        return plays(prompt)
+
+    case.teacher.server.plays = refuses_one
+    assert case.rewrite() == 0
+    assert case.texts()[refused.id] == refused.question
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 keep their wording, because the teacher failed" in printed
+    assert f"{refused.id}: the judge m refused" in printed
+    before = len(case.teacher.prompts)
+    case.teacher.server.plays = plays
+    assert case.rewrite() == 0
+    assert case.texts()[refused.id] == PREFIX["en"] + refused.question
+    assert len(case.teacher.prompts) == before + 2
+
+
+def test_a_share_is_rewritten_and_a_larger_one_asks_only_for_the_rest(case: Case) -> None:
+    assert case.rewrite("--writer-share", 0.5) == 0
+    half = {key for key, text in case.texts().items() if text.startswith(PREFIX["en"])}
+    assert len(half) == sum(round(len(questions) / 2) for questions in case.plain.values())
+    assert len(case.teacher.prompts) == 2 * len(half)
+    assert case.rewrite() == 0
+    assert len(case.teacher.prompts) == 2 * len(case.all)
+
+
+def test_options_and_files_that_do_not_fit_together_end_with_code_2(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert case.run("--out", case.out, "--writer-share", 0.5) == 2
+    assert "add --writer llm" in capsys.readouterr().err
+    assert case.rewrite("--writer-share", 0.2) == 0
+    asked = len(case.teacher.prompts)
+    assert case.rewrite("--seed", 1) == 2
+    assert "was written for other questions" in capsys.readouterr().err
+    assert len(case.teacher.prompts) == asked
+    (case.out / "rewritten.jsonl").write_text("{}\n")
+    assert case.rewrite() == 2
+    assert "rewritten.jsonl, line 1" in capsys.readouterr().err
