@@ -6,7 +6,6 @@ text and the rows of the gold SQL, gives an answer that earns full marks from th
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -78,7 +77,7 @@ class QuestionWriter:
 
         Raises JudgeError when the teacher cannot be asked, does not reply in the asked form, or refuses.
         """
-        calls = await asyncio.to_thread(gold_calls, question, self._database)
+        calls = await self._database.in_thread(gold_calls, question, self._database)
         if wrong := next((call.answer for call in calls if call.answer.error or call.answer.truncated), None):
             return Written("", Problem("rows", wrong.error.message if wrong.error else "they are too many"), Usage())
         reply, usage = await self._client.ask(
@@ -95,7 +94,7 @@ class QuestionWriter:
         used.add(text, kept, half)
         rewritten = question.model_copy(update={"question": text})
         refused = reader.is_refusal(question.answer)
-        rows = await asyncio.to_thread(whole_rows, calls, self._database, self._namings, unanswerable=refused)
+        rows = await self._database.in_thread(whole_rows, calls, self._database, self._namings, unanswerable=refused)
         try:
             given, spent = await self._client.ask(
                 self._answering_prompt(rewritten, rows),

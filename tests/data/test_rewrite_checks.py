@@ -102,7 +102,7 @@ def test_rows_are_shown_whole_where_they_are_of_one_table_and_fit(tmp_path: Path
     joined = "SELECT d.form FROM disease s JOIN drugs_info d ON d.id = s.id WHERE s.id = 2"
     assert rows(joined, path) == ['{"form": "syrup"}']
     many = "SELECT med_name FROM drugs_info WHERE id < 5"
-    assert rows(many, path, limits=QueryLimits(max_chars=100)) == [f'{{"med_name": "Drug {n}"}}' for n in range(1, 5)]
+    assert rows(many, path, limits=QueryLimits(max_chars=250)) == [f'{{"med_name": "Drug {n}"}}' for n in range(1, 5)]
 
 
 def test_of_a_question_without_answer_the_row_that_it_names_is_shown(tmp_path: Path) -> None:
