@@ -32,6 +32,8 @@ from sql_agent.schemas import Lang, RolloutRecord
 from sql_agent.system.files import timestamped_folder
 from sql_agent.tracking.console import Ui
 
+_FEW = 10  # answers between two lines of progress where there is no terminal, at least
+
 _DESCRIPTION = """\
 Measure models on question files, with the agent, the tool and the reward of
 training: accurate answers, judge score, refusals, queries, tokens, latency and
@@ -210,7 +212,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
             answered += 1
             appender.add(name, record)
             on_done(answered)
-            if not ui.console.is_interactive and answered % max(1, len(waiting) // 10) == 0:
+            if not ui.console.is_interactive and answered % max(_FEW, len(waiting) // 10) == 0:
                 ui.say(f"  {answered} of {len(waiting)} answered")
 
         gc.freeze()  # because each full collection would examine all that was imported: a tenth of the processor time

@@ -17,9 +17,8 @@ _FLIPS_SHOWN = 20
 def markdown(labels: Sequence[str], report: Report) -> str:
     """Return the tables of `report`; `labels` name its evaluations."""
     results = {label: evaluation.sets for label, evaluation in zip(labels, report.evaluations, strict=True)}
-    parts = [_table(table) for table in figure_tables(results)]
+    parts = [_table(table) for table in (*map(comparison_table, report.comparisons), *figure_tables(results))]
     for comparison in report.comparisons:
-        parts.append(_table(comparison_table(comparison)))
         parts += _flips(comparison)
     judges = dict.fromkeys(evaluation.about.judge for evaluation in report.evaluations)
     parts.append(f"In brackets: 95 % bootstrap intervals. Judge: {', '.join(judges)}.")

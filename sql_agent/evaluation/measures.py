@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from sql_agent.evaluation.statistics import bootstrap_interval
+from sql_agent.evaluation.statistics import bootstrap_interval, share_interval
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.rl.metrics import found_nothing, has_recovered, is_accurate
 from sql_agent.schemas import Lang, Outcome, Record, RolloutRecord, Usage
@@ -19,7 +19,7 @@ NO_TYPE = "(none)"
 
 
 class Figure(Record):
-    """A mean over `count` rollouts with its 95 % bootstrap interval; a percentile has no interval."""
+    """A mean over `count` rollouts with its 95 % interval (see `share_interval`); a percentile has none."""
 
     value: float
     low: float | None = None
@@ -171,7 +171,8 @@ def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int) -> G
     for name, measure in MEASURES.items():
         values = [value for record in graded if (value := measure.value(record, readers)) is not None]
         if values:
-            low, high = bootstrap_interval(values, seed=seed)
+            interval = share_interval if measure.unit == "share" else bootstrap_interval
+            low, high = interval(values, seed=seed)
             figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))
     for name, (_, percent) in PERCENTILES.items():
         if graded:

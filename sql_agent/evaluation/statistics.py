@@ -40,6 +40,18 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
     return float(low), float(high)
 
 
+def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """Return a 95 % interval of a share, given 1.0 or 0.0 for each case: the bootstrap's, where it shows both.
+
+    Where all are equal it is that of Clopper and Pearson (1934), because resampling cannot show what was not seen: none
+    of 10 may well be 30 %. Raises ValueError when there are none.
+    """
+    if not values or min(values) != max(values):
+        return bootstrap_interval(values, seed=seed)
+    bound = 0.025 ** (1 / len(values))  # the share at which so many equal cases have this probability
+    return (bound, 1.0) if values[0] else (0.0, 1.0 - bound)
+
+
 def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDifference:
     """Return the mean of `differences`, one for each question that two models answered, with interval and p-value.
 

@@ -68,7 +68,10 @@ def comparison_table(comparison: Comparison) -> TextTable:
     tests = list(comparison.sets.values())
     rows: list[Row] = [
         ("questions of both", [str(test.questions) for test in tests]),
-        ("accurate, baseline → model", [f"{test.accurate[0]:.1%} → {test.accurate[1]:.1%}" for test in tests]),
+        (
+            "accurate, baseline → model",
+            [f"{100 * test.accurate[0]:.1f} → {100 * test.accurate[1]:.1f} %" for test in tests],
+        ),
         ("  difference, points", [_difference(test.accuracy, 100, 1) for test in tests]),
         ("became right", [str(test.gained) for test in tests]),
         ("became wrong", [str(test.lost) for test in tests]),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.evaluation.statistics import bootstrap_interval, mcnemar, paired_bootstrap
+from sql_agent.evaluation.statistics import bootstrap_interval, mcnemar, paired_bootstrap, share_interval
 
 
 @pytest.fixture
@@ -62,6 +62,15 @@ def test_an_interval_lies_among_the_values(values: list[float]) -> None:
 def test_without_values_there_is_no_interval() -> None:
     with pytest.raises(ValueError, match="no values"):
         bootstrap_interval([])
+
+
+def test_ten_right_of_ten_may_be_luck() -> None:
+    low, one = share_interval([1.0] * 10)
+    zero, high = share_interval([0.0] * 10)
+    assert (zero, one) == (0.0, 1.0)
+    assert low == pytest.approx(0.6915, abs=1e-4)  # 0.6915 ** 10 = 0.025
+    assert high == pytest.approx(0.3085, abs=1e-4)
+    assert share_interval([0.0, 1.0] * 10) == bootstrap_interval([0.0, 1.0] * 10)
 
 
 def test_models_that_never_differ_are_not_told_apart() -> None:
