@@ -270,6 +270,28 @@ def test_a_checkpoint_is_served_here_and_belongs_to_its_run(
         assert Path(about["run"]).samefile(run)
 
 
+def test_a_checkpoint_of_verl_is_exported_once(
+    tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, run: Path
+) -> None:
+    monkeypatch.delenv("OPENAI_API_BASE", raising=False)
+    exported = []
+
+    def export(checkpoint: Path, out: Path) -> None:
+        exported.append(checkpoint.name)
+        out.symlink_to(tiny_model_folder)
+
+    monkeypatch.setattr("sql_agent.cli.evaluated_model.export_checkpoint", export)
+    for step in (10, 20):
+        (run / "checkpoints" / f"global_step_{step}" / "actor").mkdir(parents=True)
+    small = [f"--questions={write(tmp_path / 'two.jsonl', QUESTIONS[2:4])}", "agent.max_tokens=8",
+             "local.threads=1", "local.max_context=8192", *overrides(tmp_path)]  # fmt: skip
+    for model in (["--run=night"], ["night"], [str(run / "checkpoints" / "global_step_10")]):
+        assert main([*model, *small]) == 0
+    assert exported == ["global_step_20", "global_step_10"]
+    names = [result(folder)["evaluations"][0]["about"]["model"] for folder in evaluations(tmp_path)]
+    assert sorted(names) == ["night/global_step_10", "night/global_step_20", "night/global_step_20"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
