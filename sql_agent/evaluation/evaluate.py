@@ -53,18 +53,18 @@ async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_
                         record = await run_rollout(
                             question, task, endpoint, database, judge, settings, http_client=client
                         )
-                        if record.dropped is None or pause is None:
+                        if record.dropped is None or pause is None or server.gone:
                             break
                         await asyncio.sleep(pause)
                 on_record(name, record)
-                server.check(record)
+                server.count(record)
+                if server.gone:
+                    return
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number in range(min(concurrency, len(questions))):
-                    group.create_task(work(number))
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        # Workers end by themselves and are not cancelled, so that the record of what they are asking is kept.
+        await asyncio.gather(*(work(number) for number in range(min(concurrency, len(questions)))))
+    if server.gone:
+        raise server.gone
 
 
 def _pauses() -> Iterator[float | None]:
@@ -74,21 +74,21 @@ def _pauses() -> Iterator[float | None]:
 
 
 class _Server:
-    """Counts the questions in a row that the model's server lost."""
+    """Counts the questions in a row that the model's server lost; `gone` is the error once they are too many."""
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         self._endpoint = endpoint
         self._lost = 0
+        self.gone: TrainingError | None = None
 
-    def check(self, record: RolloutRecord) -> None:
-        """Count `record`. Raises TrainingError when too many in a row were lost."""
+    def count(self, record: RolloutRecord) -> None:
         drop = record.dropped
         if drop is None or drop.cause is not DropCause.MODEL_SERVER:
             self._lost = 0
             return
         self._lost += 1
-        if self._lost >= _DEAD_AFTER:
-            raise TrainingError(
+        if self._lost == _DEAD_AFTER:
+            self.gone = TrainingError(
                 f"the model {self._endpoint.model} at {self._endpoint.base_url} failed on {self._lost} questions in a "
                 f"row: {drop.detail}",
                 hint="correct the address, the model's name or the key, then go on with --resume",
