@@ -13,6 +13,7 @@ from sql_agent.cli.parser import NOT_ADVICE
 COMMANDS = {
     "train": "train a model on questions about a database",
     "ask": "ask a model; shows every query, its rows, the answer and the reward",
+    "evaluate": "measure models on question files, with intervals; compare them",
     "data": "make the sample database and questions with gold SQL; check your own",
     "judge": "measure how far a judge can be trusted; rescale its scores",
     "report": "draw a run as one HTML page",

@@ -121,7 +121,7 @@ class QueryCall(Record):
 
 
 class Usage(Record):
-    """What grading cost: requests sent, tokens, verdicts taken from the cache, US dollars where a price is known."""
+    """What a model was used for: requests, tokens, verdicts taken from the cache, US dollars where a price is known."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -208,8 +208,8 @@ class RolloutRecord(Record):
     """One finished run of the agent on one question: everything a person needs to see what happened.
 
     `seconds` is the agent's own time, `evidence_read` the part of the question's evidence that its queries read (None
-    where the question has none). With `dropped` the `reward` is None. `judge_usage` is what grading cost, whether
-    it led to a reward or not.
+    where the question has none). With `dropped` the `reward` is None. `usage` is what the agent's model read and wrote,
+    no tokens where its server does not count them; `judge_usage` what grading cost, whether it led to a reward or not.
     """
 
     question: Question
@@ -220,5 +220,6 @@ class RolloutRecord(Record):
     evidence_read: tuple[Evidence, ...] | None = None
     reward: RewardParts | None = None
     dropped: Drop | None = None
+    usage: Usage = Usage()
     judge_usage: Usage = Usage()
     seconds: float = 0.0

@@ -29,7 +29,7 @@ LAYERS = (
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # Modules at the root that only start the command line.
 STARTERS = {"__init__", "__main__", "train_sql_agent", "sqlagent_test"}
-HEAVY = {"torch", "verl", "ray", "transformers", "peft"}
+HEAVY = {"torch", "verl", "vllm", "ray", "transformers", "peft"}
 # It says what is installed, so it looks at everything.
 LOOKS_AT_EVERYTHING = ROOT / "cli" / "check.py"
 

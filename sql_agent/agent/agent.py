@@ -19,7 +19,7 @@ from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.config.settings import AgentSettings
 from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
-from sql_agent.schemas import Lang, Outcome, QueryCall
+from sql_agent.schemas import Lang, Outcome, QueryCall, Usage
 
 set_tracing_disabled(True)
 _IDLE_S = 3.0
@@ -38,13 +38,14 @@ class ModelEndpoint:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """Holds the answer of one run, how it ended, its queries, the model's turns and the seconds that it took."""
+    """Holds the answer of one run, how it ended, its queries, the model's turns and tokens, and the seconds it took."""
 
     answer: str
     outcome: Outcome
     calls: tuple[QueryCall, ...]
     turns: int
     seconds: float
+    usage: Usage
 
 
 async def run_agent(
@@ -64,7 +65,7 @@ async def run_agent(
     `http_client` its connections are used and left open; otherwise the run opens and closes its own.
     """
     tool = QueryTool(database)
-    turns = _TurnCounter()
+    spent = _Spent()
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         client = AsyncOpenAI(
@@ -78,7 +79,7 @@ async def run_agent(
             name="sql_agent",
             instructions=task.instructions(lang, database.schema.columns),
             tools=[function_tool(tool, task.tool_description)],
-            model=_CountingModel(endpoint.model, client, turns),
+            model=_CountingModel(endpoint.model, client, spent),
             model_settings=ModelSettings(
                 temperature=endpoint.temperature, top_p=endpoint.top_p, max_tokens=settings.max_tokens
             ),
@@ -99,7 +100,7 @@ async def run_agent(
             if "context length" not in str(error):
                 raise
             outcome = Outcome.CONTEXT_OVERFLOW
-    return AgentRun(answer, outcome, tuple(tool.calls), turns.count, time.monotonic() - started)
+    return AgentRun(answer, outcome, tuple(tool.calls), spent.turns, time.monotonic() - started, spent.usage)
 
 
 def shared_client() -> DefaultAsyncHttpxClient:
@@ -108,25 +109,32 @@ def shared_client() -> DefaultAsyncHttpxClient:
     return DefaultAsyncHttpxClient(limits=limits)
 
 
-class _TurnCounter:
+class _Spent:
+    """Counts the replies of one run and their tokens."""
+
     def __init__(self) -> None:
-        self.count = 0
+        self.turns = 0
+        self.usage = Usage()
 
 
 class _CountingModel(OpenAIChatCompletionsModel):
     """Counts replies, because a run that ends in an exception does not say how many it had."""
 
-    def __init__(self, model: str, client: AsyncOpenAI, turns: _TurnCounter) -> None:
+    def __init__(self, model: str, client: AsyncOpenAI, spent: _Spent) -> None:
         super().__init__(model=model, openai_client=client)
-        self._turns = turns
+        self._spent = spent
 
     async def get_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         try:
             response = await super().get_response(*args, **kwargs)
         except ModelBehaviorError:  # there was a reply, though no usable one
-            self._turns.count += 1
+            self._spent.turns += 1
             raise
-        self._turns.count += 1
+        self._spent.turns += 1
+        tokens = response.usage
+        self._spent.usage += Usage(
+            requests=1, prompt_tokens=tokens.input_tokens, completion_tokens=tokens.output_tokens
+        )
         return response
 
 

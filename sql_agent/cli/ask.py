@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import re
 import statistics
@@ -19,14 +18,14 @@ from rich.text import Text
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
-from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
+from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_columns import ColumnMapping, language
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
-from sql_agent.errors import DataError, TrainingError
+from sql_agent.errors import TrainingError
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.tracking.console import Ui
@@ -131,7 +130,7 @@ def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) ->
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     """Ask a run's models before and after training, and return the run's settings."""
     run: Path = arguments.run
-    settings = settings_of_run(run, arguments)
+    settings = settings_of_run(run, arguments.overrides, _flags(arguments))
     trained = arguments.model or last_checkpoint(run)
     before = settings.model_copy(update={"sft": settings.sft.model_copy(update={"steps": 0})})
     after = settings.model_copy(update={"model": str(trained)})
@@ -161,18 +160,6 @@ def _why_this_question(gain: Gain) -> str:
         f"{chosen}none gained from step {gain.first_step} to step {gain.last_step}, and it lost least and earned most, "
         f"{gain.last:.3f}."
     )
-
-
-def settings_of_run(run: Path, arguments: argparse.Namespace) -> Settings:
-    """Return the settings that `run` was started with, with those of the command line, except for the model, over them.
-
-    Raises DataError when `run` holds no run.
-    """
-    path = run / "config.json"
-    if not path.exists():
-        raise DataError(f"{run} holds no run", hint="name a folder under runs/, such as runs/quickstart")
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    return load_settings(arguments.overrides, flags=saved | _flags(arguments) | {"model": saved["model"]})
 
 
 def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:

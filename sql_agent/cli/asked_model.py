@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sql_agent.agent.agent import ModelEndpoint
-from sql_agent.config.settings import EndpointSettings, Settings
+from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
-from sql_agent.errors import ConfigError
+from sql_agent.errors import ConfigError, DataError
 from sql_agent.system.imports import without_gc
 from sql_agent.tracking.console import Ui
 
@@ -27,6 +29,18 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
         raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
     key = given.api_key.get_secret_value() if given.api_key else "unused"
     return ModelEndpoint(given.base_url, model, key, settings.agent.val_temperature, settings.agent.val_top_p)
+
+
+def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any]) -> Settings:
+    """Return the settings that `run` was started with, with those of the command line, except for the model, over them.
+
+    Raises DataError when `run` holds no run.
+    """
+    path = run / "config.json"
+    if not path.exists():
+        raise DataError(f"{run} holds no run", hint="name a folder under runs/, such as runs/quickstart")
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    return load_settings(overrides, flags=saved | flags | {"model": saved["model"]})
 
 
 def describe_local(settings: Settings) -> str:

@@ -33,10 +33,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
     parser.add_argument("--step", type=int, metavar="N", help="default: the latest checkpoint")
     arguments = parser.parse_args(argv)
-    shards = checkpoint_folder(arguments.run, arguments.step) / "actor"
     if arguments.out.exists():
         raise ConfigError(f"{arguments.out} exists already", hint="name a new folder")
-    partial = arguments.out.with_name(arguments.out.name + ".partial")
+    export_checkpoint(checkpoint_folder(arguments.run, arguments.step), arguments.out)
+    print(f"{arguments.out}: a Hugging Face folder. See it answer:")
+    print(f"  sql-agent ask --run {arguments.run} --model {arguments.out}")
+    return 0
+
+
+def export_checkpoint(checkpoint: Path, out: Path) -> None:
+    """Merge the shards of a verl checkpoint into the new Hugging Face folder `out`.
+
+    Raises TrainingError when that fails.
+    """
+    shards = checkpoint / "actor"
+    partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(shards), "--target_dir", str(partial)]
@@ -52,10 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sql_agent.backends.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
     complete_model_folder(partial)
-    partial.rename(arguments.out)
-    print(f"{arguments.out}: a Hugging Face folder. See it answer:")
-    print(f"  sql-agent ask --run {arguments.run} --model {arguments.out}")
-    return 0
+    partial.rename(out)
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:

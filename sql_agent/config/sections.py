@@ -85,9 +85,11 @@ class AgentSettings(Section):
     temperature: NotNegativeNumber = Field(1.0, description="sampling temperature in training; 0 is greedy")
     top_p: TopP = Field(1.0, description="nucleus sampling in training: share of the probability that is sampled from")
     val_temperature: NotNegativeNumber = Field(
-        0.0, description="sampling temperature in validation and in `sql-agent ask`; 0 is greedy"
+        0.0, description="sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
     )
-    val_top_p: TopP = Field(1.0, description="nucleus sampling in validation and in `sql-agent ask`, as a share")
+    val_top_p: TopP = Field(
+        1.0, description="nucleus sampling in validation, `sql-agent ask` and `evaluate`, as a share"
+    )
     request_timeout_s: PositiveNumber = Field(120.0, description="seconds that one call of the model may take")
 
 
@@ -156,7 +158,9 @@ class RunnerSettings(Section):
     """Runner processes, the store they talk to, and what happens to lost rollouts."""
 
     n_runners: Positive = Field(4, description="runner processes")
-    concurrency: Positive = Field(32, description="rollouts at once in each runner process")
+    concurrency: Positive = Field(
+        32, description="rollouts at once in each runner process, and questions at once in `sql-agent evaluate`"
+    )
     n_proxies: Positive = Field(1, description="LLM proxy processes; only the verl backend runs more than one")
     store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="port of the store; 0 takes a free one")
     poll_s: PositiveNumber = Field(0.2, description="seconds between two polls of a store that runs elsewhere")
@@ -305,14 +309,14 @@ class TeacherSettings(BaseSettings):
 
 
 class EndpointSettings(BaseSettings):
-    """An OpenAI-compatible model for `sql-agent ask` instead of a local one."""
+    """An OpenAI-compatible model for `sql-agent ask` and `sql-agent evaluate` instead of a local one."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="address of a model for `sql-agent ask`, ending in /v1; empty asks a local one",
+        description="address of a model for `sql-agent ask` and `evaluate`, ending in /v1; empty asks a local one",
     )
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"

@@ -119,7 +119,7 @@ class Task:
             hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))
             raise ConfigError(
                 f"no {split} questions of the task {self.name} at {path}",
-                hint=f"give data.{split}_file=PATH, or {hint}",
+                hint=f"give {'--questions FILE' if split == 'test' else f'data.{split}_file=PATH'}, or {hint}",
             )
         return path
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sql_agent.data.task import Task
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.rule import returned_rows
-from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
+
+if TYPE_CHECKING:
+    from sql_agent.rl.rollouts import FinishedRollout  # agent-lightning takes seconds to import
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
 _SAME = 1e-6
@@ -54,7 +57,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "reward/judge": mean(lambda r: r.reward.judge if r.reward else 0.0),
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
-        "accurate": mean(_accurate),
+        "accurate": mean(is_accurate),
         "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
     }
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
@@ -72,22 +75,23 @@ def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
     such a query in which a later one returned rows. Each is left out where there is nothing to take a share of.
     """
     ran = [call for record in records for call in record.calls if call.answer.status == "ok"]
-    recovered = [_recovered(record) for record in records if any(map(_is_empty, record.calls))]
+    recovered = [has_recovered(record) for record in records if any(map(found_nothing, record.calls))]
     result = {"tool_calls": statistics.fmean(len(record.calls) for record in records)} if records else {}
     if ran:
-        result["empty_results"] = statistics.fmean(map(_is_empty, ran))
+        result["empty_results"] = statistics.fmean(map(found_nothing, ran))
     if recovered:
         result["recovered"] = statistics.fmean(recovered)
     return result
 
 
-def _is_empty(call: QueryCall) -> bool:
+def found_nothing(call: QueryCall) -> bool:
+    """Return whether a query ran and found no row."""
     return call.answer.status == "ok" and call.answer.count == 0
 
 
-def _recovered(record: RolloutRecord) -> bool:
-    """Whether rows came after the first query that found none."""
-    first = next(place for place, call in enumerate(record.calls) if _is_empty(call))
+def has_recovered(record: RolloutRecord) -> bool:
+    """Return whether rows came after the first query that found none, of which there must be one."""
+    first = next(place for place, call in enumerate(record.calls) if found_nothing(call))
     return any(map(returned_rows, record.calls[first:]))
 
 
@@ -102,7 +106,7 @@ def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
             kinds[record.question.task_type].append(record)
     result: dict[str, float] = {}
     for kind, answered in sorted(kinds.items()):
-        result[f"accurate/{kind}"] = statistics.fmean(map(_accurate, answered))
+        result[f"accurate/{kind}"] = statistics.fmean(map(is_accurate, answered))
         result |= {f"{name}/{kind}": value for name, value in searching(answered).items()}
     return result
 
@@ -127,7 +131,8 @@ def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> d
     return {name: statistics.fmean(answers) for name, answers in shares.items() if answers}
 
 
-def _accurate(record: RolloutRecord) -> bool:
+def is_accurate(record: RolloutRecord) -> bool:
+    """Return whether the judge counts the answer as right: its score of the answer by itself is at least ACCURATE."""
     return record.reward is not None and record.reward.of_the_answer >= ACCURATE
 
 

@@ -1,0 +1,255 @@
+"""Measure models on question files, with intervals, and compare them: sql-agent evaluate [MODEL ...]"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.cli.evaluate_questions import Sets, question_sets, with_evidence, without_overlap
+from sql_agent.cli.evaluate_tables import show_report
+from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
+from sql_agent.cli.exit_codes import INTERRUPTED
+from sql_agent.cli.parser import help_text, positive
+from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
+from sql_agent.data.task import load_task
+from sql_agent.errors import DataError, ResumeError, TrainingError
+from sql_agent.evaluation.evaluate import ask_all
+from sql_agent.evaluation.folder import About, EvaluationFolder
+from sql_agent.evaluation.prices import price_of
+from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
+from sql_agent.schemas import Lang, RolloutRecord
+from sql_agent.system.files import timestamped_folder
+from sql_agent.tracking.console import Ui
+
+_FEW = 10  # answers between two lines of progress where there is no terminal, at least
+
+_DESCRIPTION = """\
+Measure models on question files, with the agent, the tool and the reward of
+training: accurate answers, judge score, refusals, queries, tokens, latency and
+cost, with 95 % bootstrap intervals.
+
+A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
+or, while OPENAI_API_BASE is set, the name of a model there. Without one the
+model is chosen as `sql-agent ask` does. A GPU with vLLM serves folders; else
+the CPU does. The questions are the test split and the natural benchmark."""
+
+_EXAMPLES = """
+  sql-agent evaluate --run quickstart -n 50
+  OPENAI_API_BASE=http://localhost:8000/v1 sql-agent evaluate qwen
+  sql-agent evaluate trained --questions my.jsonl --mapping my.toml
+  sql-agent evaluate --resume runs/eval-20261122-101500
+  sql-agent evaluate --compare runs/eval-20261122-101500 runs/quickstart
+"""
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line, and split its positional arguments into `models` and `overrides`."""
+    parser = argparse.ArgumentParser(prog="sql-agent evaluate", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
+                        help="models to evaluate, one after the other; an argument with = is a setting")  # fmt: skip
+    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as MODEL")
+    parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; beside a "
+                        "MODEL the run that trained it, whose settings are used")  # fmt: skip
+    parser.add_argument("--compare", action="store_true",
+                        help="test each MODEL against the first; a MODEL may be the folder of an earlier "
+                        "evaluation")  # fmt: skip
+    parser.add_argument("--questions", type=Path, action="append", default=[], metavar="FILE",
+                        help="questions to ask, parquet or JSONL; again for another set beside it")  # fmt: skip
+    parser.add_argument("--mapping", type=Path, metavar="TOML", help="file that names the columns of --questions")
+    parser.add_argument("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly "
+                        "spaced over its types; default: all")  # fmt: skip
+    parser.add_argument("--concurrency", type=positive, metavar="N",
+                        help="questions at once; default: runner.concurrency")  # fmt: skip
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the sample and its questions")
+    overlap = parser.add_mutually_exclusive_group()
+    overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
+                         help="leave out questions that the run's training saw, or whose rows it saw")  # fmt: skip
+    overlap.add_argument("--allow-overlap", dest="overlap", action="store_const", const="allow",
+                         help="ask them all the same, which is refused otherwise")  # fmt: skip
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an evaluation that was interrupted, "
+                        "and ask again what failed")  # fmt: skip
+    arguments = parser.parse_intermixed_args(argv)
+    arguments.overrides = [word for word in arguments.words if "=" in word]
+    arguments.models = [*arguments.model, *(word for word in arguments.words if "=" not in word)]
+    if arguments.mapping and not arguments.questions:
+        parser.error("--mapping names the columns of --questions; give both")
+    if arguments.compare and len(arguments.models) < 2:
+        parser.error("--compare needs two models or more")
+    asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
+             arguments.lang, arguments.overlap != "refuse")  # fmt: skip
+    if arguments.resume and any(asked):
+        parser.error("--resume goes on with what its folder says; give nothing but --concurrency beside it")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Evaluate, write and print the results, and return 0 (130 after an interrupt).
+
+    Raises TrainingError when questions could not be asked or graded.
+    """
+    arguments = parse_arguments(argv)
+    ui = Ui(wraps=True)
+    prepared = [(EvaluationFolder.open(arguments.resume), False)] if arguments.resume else _prepare(arguments, ui)
+    folders = [folder for folder, _ in prepared]
+    evaluations: list[Evaluation] = []
+    rollouts: list[Rollouts] = []
+    for folder, is_finished in prepared:
+        if not is_finished:
+            try:
+                _ask(folder, arguments.concurrency, ui)
+            except KeyboardInterrupt:
+                ui.say(f"Interrupted. To continue: sql-agent evaluate --resume {folder.path}")
+                return INTERRUPTED
+        about = folder.about()
+        price = price_of(about.remote_model) if about.remote_model else None
+        evaluations.append(measure(folder, price=price, seed=about.settings["seed"]))
+        rollouts.append(folder.records())
+        _write_one(folder, evaluations[-1], rollouts[-1], ui, shown=len(folders) == 1)
+    seed = evaluations[0].about.settings["seed"]
+    if len(folders) > 1:
+        report = report_on(evaluations, rollouts, compared=arguments.compare, seed=seed)
+        show_report(unique_names([e.about.model for e in evaluations]), report, ui.console)
+        if arguments.compare:
+            paths = write_results(
+                timestamped_folder(Path(evaluations[0].about.settings["runs_dir"]), "compare-"), report, rollouts
+            )
+            ui.say(f"Comparison: {paths['html']}   Table to paste: {paths['md']}")
+    ui.say(load_task(evaluations[0].about.settings["task"]).disclaimer)
+    _refuse_dropped(folders, rollouts)
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
+    """Find all models and their questions before the first is asked; returns which of them are finished already."""
+    flags: dict[str, Any] = {"lang": arguments.lang} if arguments.lang else {}
+    folders: list[EvaluationFolder | tuple[EvaluatedModel, Sets, About]] = []
+    for named in arguments.models or [None]:
+        if arguments.compare and EvaluationFolder.is_one(Path(named)):
+            folders.append(_finished(Path(named)))
+        else:
+            model = find_model(named, arguments.run, arguments.overrides, flags, ui)
+            folders.append((model, *_what_to_ask(model, arguments, ui)))
+    return [(each, True) if isinstance(each, EvaluationFolder) else (_create(*each), False) for each in folders]
+
+
+def _what_to_ask(model: EvaluatedModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:
+    settings, task = model.settings, load_task(model.settings.task)
+    task.prepare(settings, ui.say)
+    judge = task.judge(settings, alone=True)
+    sets = question_sets(arguments.questions, arguments.mapping, arguments.count, task, settings)
+    with task.databases(settings) as databases:
+        sets = with_evidence(sets, judge.name, databases)
+    if model.run:
+        sets = without_overlap(sets, task, settings, run=model.run, what=arguments.overlap, ui=ui)
+    about = About(
+        model=model.name,
+        base_url=model.remote.base_url if model.remote else None,
+        remote_model=model.remote.model if model.remote else None,
+        run=str(model.run) if model.run else None,
+        judge=judge.identity,
+        version=version("sql-agent-trainer"),
+        started=f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M:%S} UTC",
+        settings=public_dump(settings),
+    )
+    return sets, about
+
+
+def _create(model: EvaluatedModel, sets: Sets, about: About) -> EvaluationFolder:
+    return EvaluationFolder.create(timestamped_folder(model.settings.runs_dir, "eval-"), about, sets)
+
+
+def _finished(path: Path) -> EvaluationFolder:
+    folder = EvaluationFolder.open(path)
+    asked, answered = sum(map(len, folder.sets().values())), len(folder.records())
+    if answered < asked:
+        raise DataError(
+            f"{path} has {answered} of {asked} questions", hint=f"finish it first: sql-agent evaluate --resume {path}"
+        )
+    return folder
+
+
+def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
+    """Ask the questions of `folder` that have no graded record yet."""
+    about, records = folder.about(), folder.records()
+    done = {key for key, record in records.items() if record.dropped is None}
+    questions = [(name, q) for name, of in folder.sets().items() for q in of]
+    waiting = [(name, question) for name, question in questions if (name, question.id) not in done]
+    if not waiting:
+        return
+    model = _model_of(about)
+    settings, task = model.settings, load_task(model.settings.task)
+    at_once = concurrency or settings.runner.concurrency
+    ui.say(f"Evaluating {about.model}{f' at {about.base_url}' if about.base_url else ''}: {len(waiting)} of "
+           f"{len(questions)} questions to ask, {at_once} at once, judge {about.judge.partition(':')[0]}")  # fmt: skip
+    ui.say(f"Records: {folder.path}")
+    judge = task.judge(settings, alone=True)
+    if judge.identity != about.judge:
+        raise ResumeError(
+            f"{folder.path} was graded by {about.judge}, and would be by {judge.identity} now",
+            hint="evaluate anew, or restore the judge's settings and the version of this program",
+        )
+    with (
+        task.databases(settings) as databases,
+        served(model, databases, ui) as endpoint,
+        closing(folder.appender()) as appender,
+        ui.progress(f"Asking {about.model}", len(waiting)) as on_done,
+    ):
+        answered = 0
+
+        def keep(name: str, record: RolloutRecord) -> None:
+            nonlocal answered
+            answered += 1
+            appender.add(name, record)
+            on_done(answered)
+            if not ui.console.is_interactive and answered % max(_FEW, len(waiting) // 10) == 0:
+                ui.say(f"  {answered} of {len(waiting)} answered")
+
+        gc.freeze()  # because each full collection would examine all that was imported: a tenth of the processor time
+        asyncio.run(ask_all(waiting, task, endpoint, databases, judge, settings, concurrency=at_once, on_record=keep))
+
+
+def _model_of(about: About) -> EvaluatedModel:
+    """Return the model that an evaluation was started with. Raises ResumeError when its address is another one now."""
+    settings, run = load_settings(flags=about.settings), Path(about.run) if about.run else None
+    if about.base_url is None or about.remote_model is None:
+        return EvaluatedModel(about.model, settings, run=run)
+    given = EndpointSettings()
+    if given.base_url != about.base_url:
+        raise ResumeError(
+            f"{about.model} was asked at {about.base_url}, and OPENAI_API_BASE is {given.base_url or 'not set'}",
+            hint=f"set OPENAI_API_BASE={about.base_url}",
+        )
+    key = given.api_key.get_secret_value() if given.api_key else "unused"
+    agent = settings.agent
+    remote = ModelEndpoint(about.base_url, about.remote_model, key, agent.val_temperature, agent.val_top_p)
+    return EvaluatedModel(about.model, settings, remote, run)
+
+
+def _write_one(folder: EvaluationFolder, evaluation: Evaluation, records: Rollouts, ui: Ui, *, shown: bool) -> None:
+    report = report_on([evaluation], [records], compared=False, seed=evaluation.about.settings["seed"])
+    paths = write_results(folder.path, report, [records])
+    if shown:
+        show_report([evaluation.about.model], report, ui.console)
+        ui.say("In brackets: 95 % bootstrap intervals.")
+    ui.say(f"Page: {paths['html']}   Table to paste: {paths['md']}")
+
+
+def _refuse_dropped(folders: Sequence[EvaluationFolder], rollouts: Sequence[Rollouts]) -> None:
+    for folder, records in zip(folders, rollouts, strict=True):
+        dropped = [record.dropped for record in records.values() if record.dropped]
+        if dropped:
+            raise TrainingError(
+                f"{len(dropped)} of {len(records)} questions could not be asked or graded, such as: {dropped[0]}",
+                hint=f"ask them again: sql-agent evaluate --resume {folder.path}",
+            )

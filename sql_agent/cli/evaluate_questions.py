@@ -1,0 +1,104 @@
+"""Load the sets of questions to evaluate on, and refuse those that training saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from sql_agent.config.settings import Settings
+from sql_agent.data.derived_evidence import with_derived_evidence
+from sql_agent.data.question_columns import ColumnMapping
+from sql_agent.data.question_files import load_questions
+from sql_agent.data.task import Task
+from sql_agent.database import DatabasePool
+from sql_agent.errors import ConfigError
+from sql_agent.evaluation.overlap import Overlap, find_overlap
+from sql_agent.rl.batching import evenly_spaced
+from sql_agent.schemas import Question
+from sql_agent.tracking.console import Ui
+
+TEST, NATURAL = "test", "natural"
+Sets = dict[str, list[Question]]
+OnOverlap = Literal["refuse", "drop", "allow"]
+
+
+def question_sets(
+    files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
+) -> Sets:
+    """Return the questions by the name of their set: those of `files`, else the test split and the natural benchmark.
+
+    With `count` each set is cut to so many, spread evenly over its types. Raises ConfigError and DataError for what is
+    missing or wrong.
+    """
+    if files:
+        columns = ColumnMapping.load(mapping) if mapping else None
+        stems = [path.stem for path in files]
+        sets = {
+            path.stem if stems.count(path.stem) == 1 else str(path): load_questions(path, columns) for path in files
+        }
+    else:
+        sets = {TEST: task.questions(settings, "test")}
+        if settings.data.natural_questions and (natural := list(task.natural_questions(settings.lang))):
+            sets[NATURAL] = natural
+    if count is None:
+        return sets
+    return {
+        name: evenly_spaced(sorted(questions, key=lambda q: q.task_type or ""), count)
+        for name, questions in sets.items()
+    }
+
+
+def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
+    """Return `sets` with the evidence that the judge "facts" needs for references of prose; opens every database.
+
+    Raises DataError and DatabaseFileError when a database is missing or wrong.
+    """
+    databases.check(question.database for questions in sets.values() for question in questions)
+    derive = judge_name == "facts"
+    return {name: with_derived_evidence(of, databases) if derive else list(of) for name, of in sets.items()}
+
+
+def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, what: OnOverlap, ui: Ui) -> Sets:
+    """Return `sets` without questions that the training of `run` asked, or about rows that it asked about.
+
+    With `what` "refuse" one such question raises ConfigError, with "allow" they all stay; both say how many there are.
+    """
+    train = task.questions(settings, "train")
+
+    def path_of(name: str | None) -> Path:
+        return task.database_path(settings) if name is None else task.named_database(settings, name)
+
+    kept: Sets = {}
+    for name, questions in sets.items():
+        overlap = find_overlap(questions, path_of, train, path_of)
+        kept[name] = questions
+        if not overlap.ids:
+            continue
+        said = _describe(name, len(questions), overlap, run)
+        if what == "refuse":
+            raise ConfigError(
+                said,
+                hint="--drop-overlap leaves these out, --allow-overlap asks them all the same; or give --questions",
+            )
+        ui.say(f"Warning: {said}" if what == "allow" else f"Left out: {said}")
+        if what == "drop":
+            kept[name] = [question for question in questions if question.id not in overlap.ids]
+    kept = {name: questions for name, questions in kept.items() if questions}
+    if not kept:
+        raise ConfigError(f"training of {run} saw every question", hint="give --questions that it did not see")
+    return kept
+
+
+def _describe(name: str, count: int, overlap: Overlap, run: Path) -> str:
+    parts = []
+    if overlap.questions:
+        parts.append(f"{len(overlap.questions)} were asked there, such as {overlap.questions[0].question!r}")
+    if overlap.entities:
+        first = overlap.entities[0]
+        row = first.evidence[0]
+        parts.append(
+            f"{len(overlap.entities)} are about rows that were asked about there, such as {first.id} about "
+            f"{row.table} {row.row_id}"
+        )
+    return f"of the {count} questions of {name!r}, the training of {run} saw some: {'; '.join(parts)}"

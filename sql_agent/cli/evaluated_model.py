@@ -1,0 +1,139 @@
+"""Find out which model an argument of `sql-agent evaluate` names, and serve it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
+from sql_agent.cli.export import checkpoint_folder, export_checkpoint
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.database import DatabasePool
+from sql_agent.errors import DataError
+from sql_agent.system.imports import without_gc
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_log import last_checkpoint
+
+_VERL_CHECKPOINT = re.compile(r"global_step_(\d+)")
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model to evaluate: its name for people, the settings to ask it with, and the run that trained it, if known.
+
+    `remote` is its endpoint where others serve it; else `settings.model` is served here.
+    """
+
+    name: str
+    settings: Settings
+    remote: ModelEndpoint | None = None
+    run: Path | None = None
+
+
+def find_model(
+    named: str | None, run: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui
+) -> EvaluatedModel:
+    """Return the model that `named` stands for: a run, a checkpoint of either backend, a folder, an id, a remote name.
+
+    `run` is the run that trained it; alone it stands for its last checkpoint. A model of a run is asked with the run's
+    settings. A verl checkpoint is first exported into its run's folder `exported`. Raises DataError when there is no
+    such run or checkpoint, and ConfigError for wrong settings.
+    """
+    path = Path(named) if named else None
+    runs_dir = load_settings(overrides, flags=flags).runs_dir
+    run = _run_of(run, runs_dir) if run else None
+    if path and run is None and (found := _existing_run(path, runs_dir)):
+        run, path, named = found, None, None
+    if path and run is None:
+        run = next((parent for parent in path.resolve().parents if _is_run(parent)), None) if path.exists() else None
+    if run is None:
+        return _untrained(named, overrides, flags)
+    settings = settings_of_run(run, overrides, flags)
+    if named and not Path(named).exists() and (remote := remote_endpoint(settings, named)):
+        return EvaluatedModel(remote.model, settings, remote, run)
+    model = _weights(path, run, ui)
+    return EvaluatedModel(
+        f"{run.name}/{model.parent.name if model.name == 'model' else model.name}",
+        settings.model_copy(update={"model": str(model)}),
+        run=run,
+    )
+
+
+@contextmanager
+def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
+    """Serve `model` inside the context: from the GPU where vLLM and a GPU are here, else on the CPU."""
+    settings = model.settings
+    if model.remote:
+        yield model.remote
+        return
+    with without_gc():
+        from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
+        from sql_agent.backends.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
+    if not settings.model or settings.backend == "local" or not vllm_is_usable():
+        with local_endpoint(settings, databases, ui) as endpoint:
+            yield endpoint
+        return
+    ui.say(f"Serving {settings.model} with vLLM")
+    with vllm_endpoint(settings.model, seed=settings.seed) as base_url:
+        agent = settings.agent
+        yield ModelEndpoint(base_url, MODEL_NAME, "unused", agent.val_temperature, agent.val_top_p)
+
+
+def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> EvaluatedModel:
+    settings = load_settings(overrides, flags=dict(flags) | ({"model": named} if named else {}))
+    if remote := remote_endpoint(settings, settings.model or None):
+        return EvaluatedModel(remote.model, settings, remote)
+    return EvaluatedModel(settings.model or describe_local(settings), settings)
+
+
+def _weights(path: Path | None, run: Path, ui: Ui) -> Path:
+    """Return the Hugging Face folder of a checkpoint of `run`, the last one where `path` names none."""
+    if path is None and not list((run / "checkpoints").glob("global_step_*")):
+        return last_checkpoint(run)
+    step = _VERL_CHECKPOINT.fullmatch(path.name) if path else None
+    if path is None or (step and (path / "actor").is_dir()):
+        return _exported(checkpoint_folder(run, int(step[1]) if step else None), run, ui)
+    if not path.is_dir():
+        raise DataError(f"there is no model folder {path}", hint=f"name a checkpoint under {run / 'checkpoints'}")
+    return path / "model" if (path / "state.json").exists() else path
+
+
+def _exported(checkpoint: Path, run: Path, ui: Ui) -> Path:
+    out = run / "exported" / checkpoint.name
+    if not out.exists():
+        ui.say(f"Exporting {checkpoint} to {out}")
+        out.parent.mkdir(exist_ok=True)
+        export_checkpoint(checkpoint, out)
+    return out
+
+
+def _run_of(run: Path, runs_dir: Path) -> Path:
+    """Return the folder of a run that is given as a folder or by its name. Raises DataError when there is none."""
+    found = _existing_run(run, runs_dir)
+    if found is None:
+        raise DataError(
+            f"{run} holds no run", hint=f"name a folder under {runs_dir}, such as {runs_dir / 'quickstart'}"
+        )
+    return found
+
+
+def _existing_run(path: Path, runs_dir: Path) -> Path | None:
+    return next((folder for folder in (path, runs_dir / path) if _is_run(folder)), None)
+
+
+def _is_run(folder: Path) -> bool:
+    """Return whether `folder` is that of a run; a model's folder has a config.json too, without a task."""
+    path = folder / "config.json"
+    if not path.is_file():
+        return False
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(values, dict) and {"task", "runs_dir"} <= values.keys()

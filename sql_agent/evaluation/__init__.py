@@ -1,0 +1,1 @@
+"""Evaluate a model on question files, and compare models question by question."""

@@ -1,0 +1,116 @@
+"""Write and read the folder of an evaluation: what was asked of which model, and every rollout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sql_agent.errors import DataError
+from sql_agent.schemas import Question, Record, RolloutRecord
+from sql_agent.system.files import atomic_write
+
+Key = tuple[str, str]  # the name of a set and the id of a question
+_CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl"
+
+
+class About(Record):
+    """What an evaluation asks: a model by the name that people read, with which settings, and which judge grades it.
+
+    `base_url` is the address of a model that others serve, None for one that this project serves. `remote_model` is its
+    name there. `run` is the run that trained it, None where none is known.
+    """
+
+    model: str
+    base_url: str | None = None
+    remote_model: str | None = None
+    run: str | None = None
+    judge: str
+    version: str
+    started: str
+    settings: dict[str, Any]
+
+
+class EvaluationFolder:
+    """Holds the files of one evaluation. Each record is flushed, so that a process that is killed loses none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @staticmethod
+    def is_one(path: Path) -> bool:
+        """Return whether `path` is the folder of an evaluation."""
+        return (path / _QUESTIONS).exists() and (path / _CONFIG).exists()
+
+    @classmethod
+    def create(cls, path: Path, about: About, sets: Mapping[str, Sequence[Question]]) -> EvaluationFolder:
+        """Write what is asked into the folder `path`, which exists."""
+        with atomic_write(path / _CONFIG) as unfinished:
+            unfinished.write_text(about.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        lines = (
+            json.dumps({"set": name, "question": question.model_dump(mode="json")}, ensure_ascii=False) + "\n"
+            for name, questions in sets.items()
+            for question in questions
+        )
+        with atomic_write(path / _QUESTIONS) as unfinished:
+            unfinished.write_text("".join(lines), encoding="utf-8")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> EvaluationFolder:
+        """Open the folder of an earlier evaluation. Raises DataError when `path` holds none."""
+        if not cls.is_one(path):
+            raise DataError(f"{path} holds no evaluation", hint="name a folder such as runs/eval-20261122-101500")
+        return cls(path)
+
+    def about(self) -> About:
+        """Return what is asked of which model."""
+        return About.model_validate_json((self.path / _CONFIG).read_text(encoding="utf-8"))
+
+    def sets(self) -> dict[str, list[Question]]:
+        """Return the questions by set, in the order in which they are asked."""
+        sets: dict[str, list[Question]] = {}
+        for line in _lines(self.path / _QUESTIONS):
+            sets.setdefault(line["set"], []).append(Question.model_validate(line["question"]))
+        return sets
+
+    def records(self) -> dict[Key, RolloutRecord]:
+        """Return the last record of each question that was asked, by set and id."""
+        return {
+            (line["set"], line["record"]["question"]["id"]): RolloutRecord.model_validate(line["record"])
+            for line in _lines(self.path / _RECORDS)
+        }
+
+    def appender(self) -> RecordAppender:
+        """Open the records for appending, behind the last complete line."""
+        return RecordAppender(self.path / _RECORDS)
+
+
+class RecordAppender:
+    """Appends one line for each record, until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():  # a process killed in the middle of a write leaves a line without its end
+            content = path.read_bytes()
+            if not content.endswith(b"\n"):
+                with path.open("r+b") as file:
+                    file.truncate(content.rfind(b"\n") + 1)
+        self._sink = path.open("a", encoding="utf-8", newline="\n")
+
+    def add(self, name: str, record: RolloutRecord) -> None:
+        """Append the record of a question of the set `name`."""
+        line = {"set": name, "record": record.model_dump(mode="json")}
+        self._sink.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._sink.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._sink.close()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Read the objects of a JSONL file, without a last line that was cut off."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
