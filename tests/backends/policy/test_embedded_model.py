@@ -26,7 +26,8 @@ SCRIPTS = Path(__file__).resolve().parents[3] / "sql_agent"
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("embedded")
     assert data(["build", "--lang", "en", "--out", str(folder / "s.db")]) == 0
-    assert data(["questions", "--db", str(folder / "s.db"), "--out", str(folder / "questions")]) == 0
+    questions = ["--db", str(folder / "s.db"), "--out", str(folder / "questions"), "--style", "template"]
+    assert data(["questions", *questions]) == 0
     command = [
         sys.executable,
         str(SCRIPTS / "train_sql_agent.py"),

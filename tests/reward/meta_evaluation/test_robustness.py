@@ -48,7 +48,8 @@ def test_a_right_answer_in_another_form_earns_everything(name: str, graded_by_fa
 def test_no_false_answer_pays(name: str, graded_by_facts: list[Graded]) -> None:
     graded = [g for g in graded_by_facts if g.generated.name == name]
     assert graded
-    assert fmean(g.score for g in graded) <= 0.05
+    # One of several facts replaced, with the other entity read too, earns 0.1 times the share that is still right.
+    assert fmean(g.score for g in graded) <= (0.06 if name == "one_value_of_another" else 0.05)
     assert [g.generated.case.answer for g in graded if g.score >= 0.5] == []
 
 
