@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
+Style = Literal["template", "natural", "mixed"]  # of made questions: formal, as people ask, or a third and two thirds
 Cell = str | int | float | None
 
 

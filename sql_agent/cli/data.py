@@ -13,10 +13,10 @@ from rich.table import Table
 from sql_agent.cli import data_check, data_facts, data_writer
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
-from sql_agent.data.medical.questions.generate import Style, count_by_type, task_types
+from sql_agent.data.medical.questions.generate import count_by_type, task_types
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
-from sql_agent.schemas import Lang, Question
+from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tracking.console import Ui, open_console
 
 _DESCRIPTION = """\
@@ -66,7 +66,7 @@ def _build(lang: Lang, path: Path, console: Console) -> None:
 
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:
-    folder = arguments.out or questions_folder(arguments.db)
+    folder = arguments.out or questions_folder(arguments.db, arguments.style)
     made = make_question_files(
         arguments.db,
         folder,
@@ -109,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         "questions", help="make questions about a database", **help_text(_QUESTIONS_DESCRIPTION, _QUESTIONS)
     )
     questions.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file to ask about")
-    questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database")
+    questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
+                           "with _STYLE unless mixed")  # fmt: skip
     questions.add_argument("--seed", type=int, default=0, help="another seed makes other questions (default: 0)")
     questions.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
                            "the size of the database)")  # fmt: skip

@@ -144,7 +144,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 def _asks_the_sample(settings: Settings) -> bool:
     """Whether the embedded model is trained on the sample's own questions, for which laptop.toml was made."""
-    given = (settings.model, settings.database.path, settings.data.train_file, settings.data.val_file)
+    given = (settings.model, settings.database.path, settings.data.train_file)
     return settings.task == "medical" and not any(given)
 
 

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, Vali
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sql_agent.config.paths import ENV_FILES, RUNS, VAR
-from sql_agent.schemas import Lang, QueryLimits
+from sql_agent.schemas import Lang, QueryLimits, Style
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -65,6 +65,9 @@ class DataSettings(Section):
     mapping: Path | None = Field(
         None,
         description="TOML file that names the columns of these two files; none reads those of docs/questions.md",
+    )
+    style: Style = Field(
+        "mixed", description="wording of the questions made for the database: formal templates, as people ask, or mixed"
     )
     task_types: tuple[str, ...] = Field(
         (), description="types of the files' questions to train and to validate on, joined by commas; empty takes all"

@@ -8,14 +8,14 @@ from pathlib import Path
 from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
 from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
-from sql_agent.data.medical.questions.generate import Style, make_questions
+from sql_agent.data.medical.questions.generate import make_questions
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.data.medical.verify import text_problem, verify
 from sql_agent.data.question_files import write_jsonl, write_parquet
 from sql_agent.data.rewrite_checks import TaskChecks
 from sql_agent.errors import DataError
-from sql_agent.schemas import Lang, Question
+from sql_agent.schemas import Lang, Question, Style
 
 Made = dict[str, list[Question]]  # by split
 
@@ -25,9 +25,9 @@ def sample_path(lang: Lang) -> Path:
     return VAR / f"sample_{lang}.db"
 
 
-def questions_folder(database: Path) -> Path:
-    """Return where the questions about `database` are kept unless the user says where."""
-    return VAR / f"questions_{database.stem}"
+def questions_folder(database: Path, style: Style = "mixed") -> Path:
+    """Return where the questions of `style` about `database` are kept unless the user says where."""
+    return VAR / (f"questions_{database.stem}" + ("" if style == "mixed" else f"_{style}"))
 
 
 def default_database(settings: Settings) -> Path:
@@ -37,7 +37,8 @@ def default_database(settings: Settings) -> Path:
 
 def default_questions(settings: Settings, split: str) -> Path:
     """Return where the questions of `split` about the database of `settings` are, or would be."""
-    return questions_folder(settings.database.path or sample_path(settings.lang)) / f"{split}.parquet"
+    database = settings.database.path or sample_path(settings.lang)
+    return questions_folder(database, settings.data.style) / f"{split}.parquet"
 
 
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
@@ -55,8 +56,8 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
         return
     given = {"train": settings.data.train_file, "val": settings.data.val_file}
     if any(file is None and not default_questions(settings, split).exists() for split, file in given.items()):
-        folder = questions_folder(path)
-        made = make_question_files(path, folder, settings.lang)
+        folder = questions_folder(path, settings.data.style)
+        made = make_question_files(path, folder, settings.lang, style=settings.data.style)
         say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
 
 

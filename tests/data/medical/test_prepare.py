@@ -37,6 +37,13 @@ def test_a_run_without_a_database_of_its_own_makes_the_sample_once(heard: Callab
     assert heard("lang=zh") == [], "what is there stays as it is"
 
 
+def test_a_run_may_ask_in_formal_templates_which_are_kept_beside_the_others(heard: Callable[..., list[str]]) -> None:
+    assert len(heard("data.style=template")) == 2
+    made = load_questions(TASK.question_file(load_settings(["data.style=template"]), "train"))
+    assert "yes_no" not in {q.task_type for q in made}, "which no template words"
+    assert len(heard()) == 1, "the mixed questions are still to be made"
+
+
 def test_only_what_a_run_uses_is_made(heard: Callable[..., list[str]], tmp_path: Path) -> None:
     own = tmp_path / "own.parquet"
     assert len(heard(f"data.train_file={own}", f"data.val_file={own}")) == 1, "the database alone"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 from sql_agent.data.medical.banks import banks
 from sql_agent.data.medical.phrasing import wording
@@ -24,9 +23,8 @@ from sql_agent.data.medical.questions.search import aggregate, keyword_search
 from sql_agent.data.medical.questions.two_hops import two_hops
 from sql_agent.data.medical.questions.unanswerable import unanswerable, unanswerable_naturally
 from sql_agent.data.medical.splits import SHARES, Splits
-from sql_agent.schemas import Question
+from sql_agent.schemas import Question, Style
 
-Style = Literal["template", "natural", "mixed"]
 # How much of what templates can word is worded by them.
 FORMAL_SHARES: Mapping[Style, float] = {"template": 1.0, "natural": 0.0, "mixed": 1 / 3}
 
@@ -169,4 +167,4 @@ def count_by_type(questions: Iterable[Question]) -> Counter[str]:
     return Counter(str(question.task_type) for question in questions)
 
 
-__all__ = ["GENERATORS", "Style", "count_by_type", "make_questions", "task_types"]
+__all__ = ["GENERATORS", "count_by_type", "make_questions", "task_types"]
