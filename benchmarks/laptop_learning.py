@@ -18,11 +18,13 @@ from dataclasses import asdict, dataclass
 from math import comb
 from pathlib import Path
 
+from sql_agent.data.medical.prepare import questions_folder, sample_path
 from sql_agent.rl.metrics import ACCURATE
 from sql_agent.schemas import RolloutRecord
 
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
-QUESTIONS = 500  # more than the validation file has: all of them
+QUESTIONS = 500  # more than the file has: all of them
+TEST = questions_folder(sample_path("en"), "template") / "test.parquet"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def limit_to(cores: int) -> None:
 def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
     """Train with `seed` as run `seed-SEED` under `out`, and compare its validations."""
     fixed = ["--ci", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
-    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0"]
+    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0", f"data.val_file={TEST}"]
     started = time.monotonic()
     subprocess.run([sys.executable, str(TRAIN), *fixed, *asked, *overrides], check=True)
     total_s = time.monotonic() - started

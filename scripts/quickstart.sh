@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh clone to one real GRPO step: environment, sample data, supervised fine-tuning,
 # the step, and one question before and after it.
-# Needs Python 3.11 or 3.12 and two cores; no GPU, no API key. About six minutes where the CPU has bf16 in hardware, twice that elsewhere.
+# Needs Python 3.11 or 3.12 and two cores; no GPU, no API key. Six to eleven minutes.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
@@ -21,6 +21,6 @@ echo "5/5  Done in $((SECONDS - started)) s. Where to look next:"
 cat <<EOT
      . .venv/bin/activate
      sql-agent ask --model runs/$name/checkpoints/step-000001/model "What treats hypothyroidism?"
-     sql-agent train --ci                  # 20 steps
+     sql-agent train --ci                  # 12 steps, see docs/results.md, "On two cores"
      runs/$name/report.html                # what happened
 EOT

@@ -135,6 +135,8 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         )
         return verl.model_copy(update={"backend": "verl"})
     recipe = _LAPTOP if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else None
+    if recipe and arguments.ci:
+        flags["train"]["steps"] = None  # as many as the recipe has
     if arguments.ci_fast:
         flags["data"]["natural_questions"] = 0  # on a CPU they would take longer than the step itself
         if recipe:
