@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import comb
 from pathlib import Path
 
 from sql_agent.data.medical.prepare import questions_folder, sample_path
-from sql_agent.rl.metrics import ACCURATE
+from sql_agent.evaluation.statistics import mcnemar
+from sql_agent.rl.metrics import is_accurate
 from sql_agent.schemas import RolloutRecord
 
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
@@ -101,8 +101,7 @@ def accurate_by_question(run: Path) -> tuple[dict[str, bool], dict[str, bool]]:
         rollout = json.loads(line)
         if rollout["mode"] == "val" and rollout["dropped"] is None:
             record = RolloutRecord.model_validate(rollout["record"])
-            right = record.reward is not None and record.reward.of_the_answer >= ACCURATE
-            steps.setdefault(rollout["step"], {})[record.question.id] = right
+            steps.setdefault(rollout["step"], {})[record.question.id] = is_accurate(record)
     return steps[min(steps)], steps[max(steps)]
 
 
@@ -110,17 +109,6 @@ def flips(before: Mapping[str, bool], after: Mapping[str, bool]) -> tuple[int, i
     """Return how many questions of both validations became right, and how many became wrong."""
     both = before.keys() & after.keys()
     return sum(after[q] and not before[q] for q in both), sum(before[q] and not after[q] for q in both)
-
-
-def mcnemar(gained: int, lost: int) -> float:
-    """Return the two-sided exact p-value of McNemar's test (McNemar 1947, with the binomial distribution).
-
-    If training changed nothing, each of the `gained` + `lost` questions whose outcome changed went either way with
-    probability 1/2. The value is the probability of a split at least as uneven; 1.0 where none changed.
-    """
-    changed = gained + lost
-    tail = sum(comb(changed, k) for k in range(min(gained, lost) + 1))
-    return min(1.0, 2 * tail * 0.5**changed)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "laptop_learning.py"
 
 
@@ -26,20 +22,6 @@ def loaded() -> ModuleType:
 
 
 BENCH = loaded()
-
-
-# Values of scipy.stats.binomtest(min(a, b), a + b).pvalue
-@pytest.mark.parametrize(
-    ("gained", "lost", "p"),
-    [(0, 0, 1.0), (1, 0, 1.0), (5, 0, 0.0625), (6, 0, 0.03125), (10, 2, 0.03857421875), (15, 5, 0.04138946533203125)],
-)
-def test_the_p_value_is_that_of_the_exact_binomial_test(gained: int, lost: int, p: float) -> None:
-    assert BENCH.mcnemar(gained, lost) == pytest.approx(p)
-
-
-@given(st.integers(0, 80), st.integers(0, 80))
-def test_the_p_value_is_a_probability_and_takes_no_side(gained: int, lost: int) -> None:
-    assert 0.0 < BENCH.mcnemar(gained, lost) == BENCH.mcnemar(lost, gained) <= 1.0
 
 
 def rollout(step: int, question: str, judge: float, mode: str = "val") -> dict[str, Any]:
