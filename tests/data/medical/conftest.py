@@ -11,7 +11,7 @@ from sql_agent.data.question_files import load_questions
 from tests.support.medical_questions import Made, questions_folder
 
 
-@pytest.fixture(scope="module", params=["en", "zh"])
+@pytest.fixture(scope="session", params=["en", "zh"])
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
     """The sample database of one language and its questions as the command line writes them."""
     database, folder = questions_folder(tmp_path_factory.mktemp("sample"), request.param, "sample")

@@ -105,6 +105,16 @@ def test_the_same_questions_give_the_same_answers() -> None:
     assert generate(EXAMPLES, REFUSAL) == generate(EXAMPLES, REFUSAL)
 
 
+@pytest.mark.slow
+def test_no_false_answer_to_a_question_of_the_sample_is_the_reference(sample_examples: list[Example]) -> None:
+    answers = generate(sample_examples, REFUSAL)
+    wrong = [a for a in answers if a.kind == "false" and a.case.answer.strip() == a.case.question.answer.strip()]
+    assert wrong == []
+    made = {a.name for a in answers if a.kind == "false"}
+    assert made | {"flipped", "yes_and_no"} == {function.__name__ for function in FALSE}
+
+
+@pytest.mark.slow
 def test_a_sample_takes_as_many_of_each_task_type(sample_examples: list[Example]) -> None:
     kinds = {(e.question.lang, e.question.task_type) for e in sample_examples}
     drawn = sample_evenly([(e.question, None) for e in sample_examples], 2 * len(kinds))
