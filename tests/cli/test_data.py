@@ -29,6 +29,7 @@ def test_the_same_database_gives_the_same_files(tmp_path: Path) -> None:
     assert make_questions(catalog, seed=0, per_type=20) != make_questions(catalog, seed=1, per_type=20)
 
 
+@pytest.mark.slow
 def test_the_jsonl_file_holds_all_splits(tmp_path: Path) -> None:
     _, folder = questions_folder(tmp_path, "zh", "zh")
     parts = [question for split in SHARES for question in load_questions(folder / f"{split}.parquet")]

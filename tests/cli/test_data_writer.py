@@ -16,6 +16,8 @@ from sql_agent.data.question_files import load_questions
 from sql_agent.schemas import Lang, Question
 from tests.support.judge_server import Server, serving
 
+pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+
 PREFIX: dict[Lang, str] = {"en": "my aunt wants to know this, ok: ", "zh": "我姑姑让我来打听一下，"}
 SPLITS = ("train", "val", "test")
 

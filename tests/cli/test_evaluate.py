@@ -151,6 +151,7 @@ def test_earlier_evaluations_are_compared_without_asking_again(
     assert result(folder, "comparison")["comparisons"][0]["sets"]["mine"]["gained"] == 3
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on_and_asks_no_question_twice(
     server: QuestionServer, arguments: list[str], tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list[str], tmp_path: Path) -> None:
     process = start([*arguments, "--ci-fast"])
     output = finish(process)

@@ -61,6 +61,7 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_path: Path) -> None:
     process = start(arguments, script=SCRIPT)
     output = finish(process)

@@ -13,6 +13,8 @@ from sql_agent.data.medical.task import TASK
 from sql_agent.data.question_files import load_questions
 from sql_agent.errors import ConfigError
 
+pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:

@@ -11,6 +11,8 @@ from sql_agent.data.medical.verify import verify
 from sql_agent.errors import DataError
 from tests.support.medical_questions import Made
 
+pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+
 
 def test_a_wrong_question_is_an_error_not_dropped(sample: tuple[Path, Made]) -> None:
     path, made = sample

@@ -29,6 +29,8 @@ from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import QueryCall, QueryLimits, Question
 from tests.support.medical_questions import Made, everything
 
+pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+
 REAL = Path(__file__).parents[5] / "shared/data/medical_zh.db.xz"
 TASK_TYPES = get_args(TaskType)
 # What the agent sees of a result unless a user sets more; a busy machine is no fault of a question.

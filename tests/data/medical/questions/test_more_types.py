@@ -17,6 +17,8 @@ from sql_agent.errors import DataError
 from sql_agent.schemas import Question
 from tests.support.medical_questions import Made, everything
 
+pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+
 
 def of_type(made: Made, *types: str) -> list[Question]:
     found = [question for question in everything(made) if question.task_type in types]
