@@ -211,18 +211,43 @@ class Drop(Record):
         return f"{self.cause.message}: {self.detail}" if self.detail else self.cause.message
 
 
+class ToolCall(Record):
+    """A call of a tool as the model wrote it: `arguments` is its text, which need not be JSON."""
+
+    name: str
+    arguments: str
+
+
+class Reply(Record):
+    """One reply of the model, as its server returned it.
+
+    `prompt_tokens` and `completion_tokens` are 0 where the server does not count them. `seconds` is the time from the
+    request to the reply. `finish_reason` is the server's word for why the model stopped, such as "length".
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    finish_reason: str | None = None
+    seconds: float = Field(default=0.0, ge=0)
+
+
 class RolloutRecord(Record):
     """One finished run of the agent on one question: everything a person needs to see what happened.
 
-    `seconds` is the agent's own time, `evidence_read` the part of the question's evidence that its queries read (None
-    where the question has none). With `dropped` the `reward` is None. `usage` is what the agent's model read and wrote,
-    no tokens where its server does not count them; `judge_usage` what grading cost, whether it led to a reward or not.
+    `replies` are the model's in order. `seconds` is the agent's own time, `evidence_read` the part of the question's
+    evidence that its queries read (None where the question has none). With `dropped` the `reward` is None. `usage` is
+    what the agent's model read and wrote, no tokens where its server does not count them; `judge_usage` what grading
+    cost, whether it led to a reward or not.
     """
 
     question: Question
     answer: str
     outcome: Outcome
     calls: tuple[QueryCall, ...] = ()
+    replies: tuple[Reply, ...] = ()
     turns: int = 0
     evidence_read: tuple[Evidence, ...] | None = None
     reward: RewardParts | None = None

@@ -14,12 +14,13 @@ import httpx2
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
+from openai.types.chat import ChatCompletion
 
 from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.config.settings import AgentSettings
 from sql_agent.data.task import Task
 from sql_agent.database import SqliteDatabase
-from sql_agent.schemas import Lang, Outcome, QueryCall, Usage
+from sql_agent.schemas import Lang, Outcome, QueryCall, Reply, ToolCall, Usage
 
 set_tracing_disabled(True)
 _IDLE_S = 3.0
@@ -38,14 +39,22 @@ class ModelEndpoint:
 
 @dataclass(frozen=True)
 class AgentRun:
-    """Holds the answer of one run, how it ended, its queries, the model's turns and tokens, and the seconds it took."""
+    """Holds the answer of one run, how it ended, its queries, the model's replies, and the seconds it took."""
 
     answer: str
     outcome: Outcome
     calls: tuple[QueryCall, ...]
-    turns: int
+    replies: tuple[Reply, ...]
     seconds: float
-    usage: Usage
+
+    @property
+    def usage(self) -> Usage:
+        """What the model read and wrote in all replies."""
+        return Usage(
+            requests=len(self.replies),
+            prompt_tokens=sum(reply.prompt_tokens for reply in self.replies),
+            completion_tokens=sum(reply.completion_tokens for reply in self.replies),
+        )
 
 
 async def run_agent(
@@ -65,7 +74,7 @@ async def run_agent(
     `http_client` its connections are used and left open; otherwise the run opens and closes its own.
     """
     tool = QueryTool(database, max_calls=settings.max_turns - 1)  # the last turn is for the answer
-    spent = _Spent()
+    replies: list[Reply] = []
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         client = AsyncOpenAI(
@@ -79,7 +88,7 @@ async def run_agent(
             name="sql_agent",
             instructions=task.instructions(lang, database.schema.columns),
             tools=[function_tool(tool, task.tool_description)],
-            model=_CountingModel(endpoint.model, client, spent),
+            model=_RecordingModel(endpoint.model, client, replies),
             model_settings=ModelSettings(
                 temperature=endpoint.temperature, top_p=endpoint.top_p, max_tokens=settings.max_tokens
             ),
@@ -100,7 +109,7 @@ async def run_agent(
             if "context length" not in str(error):
                 raise
             outcome = Outcome.CONTEXT_OVERFLOW
-    return AgentRun(answer, outcome, tuple(tool.calls), spent.turns, time.monotonic() - started, spent.usage)
+    return AgentRun(answer, outcome, tuple(tool.calls), tuple(replies), time.monotonic() - started)
 
 
 def shared_client() -> DefaultAsyncHttpxClient:
@@ -109,33 +118,41 @@ def shared_client() -> DefaultAsyncHttpxClient:
     return DefaultAsyncHttpxClient(limits=limits)
 
 
-class _Spent:
-    """Counts the replies of one run and their tokens."""
+class _RecordingModel(OpenAIChatCompletionsModel):
+    """Appends each reply to `replies`, also one that openai-agents cannot use and raises an exception about.
 
-    def __init__(self) -> None:
-        self.turns = 0
-        self.usage = Usage()
+    It overrides a private method, because the public one raises before it returns such a reply.
+    """
 
-
-class _CountingModel(OpenAIChatCompletionsModel):
-    """Counts replies, because a run that ends in an exception does not say how many it had."""
-
-    def __init__(self, model: str, client: AsyncOpenAI, spent: _Spent) -> None:
+    def __init__(self, model: str, client: AsyncOpenAI, replies: list[Reply]) -> None:
         super().__init__(model=model, openai_client=client)
-        self._spent = spent
+        self._replies = replies
 
-    async def get_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        try:
-            response = await super().get_response(*args, **kwargs)
-        except ModelBehaviorError:  # there was a reply, though no usable one
-            self._spent.turns += 1
-            raise
-        self._spent.turns += 1
-        tokens = response.usage
-        self._spent.usage += Usage(
-            requests=1, prompt_tokens=tokens.input_tokens, completion_tokens=tokens.output_tokens
-        )
-        return response
+    async def _fetch_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        started = time.monotonic()
+        completion = await super()._fetch_response(*args, **kwargs)
+        self._replies.append(_reply(completion, time.monotonic() - started))
+        return completion
+
+
+def _reply(completion: ChatCompletion, seconds: float) -> Reply:
+    """Return what a record keeps of `completion`; a server's error in place of a reply has no choices."""
+    tokens = completion.usage
+    counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
+    if not completion.choices:
+        return Reply(prompt_tokens=counts[0], completion_tokens=counts[1], seconds=seconds)
+    choice = completion.choices[0]
+    message = choice.message
+    calls = [call.function for call in message.tool_calls or () if call.type == "function"]
+    return Reply(
+        text=message.content or "",
+        reasoning=getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or "",
+        tool_calls=tuple(ToolCall(name=call.name, arguments=call.arguments) for call in calls),
+        prompt_tokens=counts[0],
+        completion_tokens=counts[1],
+        finish_reason=choice.finish_reason,
+        seconds=seconds,
+    )
 
 
 def _model_failure(message: str) -> Outcome:

@@ -30,7 +30,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     no reference answer, nothing is graded and `reward` is None.
     `http_client` lets many rollouts share their connections.
     """
-    run, read = AgentRun("", Outcome.ANSWERED, (), 0, 0.0, Usage()), None
+    run, read = AgentRun("", Outcome.ANSWERED, (), (), 0.0), None
     try:
         run = await run_agent(
             question.question,
@@ -62,7 +62,8 @@ def _record(question: Question, run: AgentRun, *, dropped: Drop | None = None) -
         answer=run.answer,
         outcome=run.outcome,
         calls=run.calls,
-        turns=run.turns,
+        replies=run.replies,
+        turns=len(run.replies),
         seconds=run.seconds,
         usage=run.usage,
         dropped=dropped,

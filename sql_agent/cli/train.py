@@ -29,6 +29,7 @@ from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
+from sql_agent.tracking.run_info import recorded_session
 from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
 _CI_STEPS = 20
@@ -202,11 +203,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = " and ".join(f"{len(questions)} {name}" for name, questions in val.items())
     ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {judge_said}")
     try:
-        algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
+        with recorded_session(log.folder) as ending:
+            algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
+            if algorithm.error is not None:
+                raise algorithm.error
+            ending.interrupted = algorithm.interrupted
     finally:
         report = write_report(log.folder)
-    if algorithm.error is not None:
-        raise algorithm.error
     if algorithm.interrupted:
         ui.say(f"Interrupted. To continue: the same command with --resume run_name={log.folder.name}")
         return INTERRUPTED

@@ -59,13 +59,32 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
         "accurate": mean(is_accurate),
         "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
+        "agent/seconds": mean(lambda r: r.seconds),
     }
+    if any(r.usage.completion_tokens for r in records):  # some servers do not count them
+        result["agent/completion_tokens"] = mean(lambda r: r.usage.completion_tokens)
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
     for name in names:
         values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
         result[f"judge/{name}"] = statistics.fmean(values)
     result |= {f"agent/{name}": value for name, value in searching(records).items()}
     return result | by_kind(records)
+
+
+def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Return the mean of -ln p over the sampled tokens of the kept rollouts, in nats, as `policy/entropy`.
+
+    This estimates the entropy of the policy's next token at the sampling temperature, because E[-ln p] is the entropy.
+    Empty where the policy's server sends no log-probabilities.
+    """
+    logprobs = [
+        logprob
+        for rollout in rollouts
+        if rollout.dropped is None
+        for turn in rollout.turns
+        for logprob in turn.logprobs or ()
+    ]
+    return {"policy/entropy": -statistics.fmean(logprobs)} if logprobs else {}
 
 
 def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
@@ -172,6 +191,7 @@ def summary(
         **rewards(rollouts),
         **refusals(records, task.words),
         **informative_groups(rollouts),
+        **sampled_entropy(rollouts),
         **judge_cost(rollouts),
         **task.metrics(records),
     }

@@ -91,6 +91,17 @@ async def test_a_query_and_its_answer_are_recorded_and_rewarded(model: Model, tm
     assert "from_tables" not in tool_message["content"]
 
 
+async def test_each_reply_of_the_model_is_recorded_as_it_was_written(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, call(SQL), ("look_up", "{broken"))
+    first, second = record.replies
+    assert (first.text, first.tool_calls[0].name) == ("", "query_database_by_sql")
+    assert json.loads(first.tool_calls[0].arguments) == {"sql": SQL}
+    assert second.tool_calls[0].arguments == "{broken", "also what no tool could be called with"
+    assert (second.prompt_tokens, second.completion_tokens, second.finish_reason) == (1, 1, "stop")
+    assert record.usage.completion_tokens == 2
+    assert 0 < first.seconds < record.seconds
+
+
 async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_again(
     model: Model, tmp_path: Path
 ) -> None:

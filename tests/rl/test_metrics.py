@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sql_agent.rl.metrics import rewards
+from sql_agent.rl.metrics import rewards, sampled_entropy
 from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rl.trajectory import Turn
 from sql_agent.schemas import Outcome, QueryAnswer, QueryCall, QueryFailure, Question, RewardParts, RolloutRecord
 
 ROWS = QueryAnswer(status="ok", columns=("form",), records=(("tablet",),), count=1, from_tables=True)
@@ -46,3 +47,13 @@ def test_no_share_is_reported_where_there_is_nothing_to_take_a_share_of() -> Non
     assert values["agent/empty_results"] == 0
     assert not [name for name in values if "recovered" in name]
     assert "agent/empty_results" not in rewards([finished("drug_field", FAILED)])
+
+
+def test_the_entropy_of_what_was_sampled_is_the_mean_over_tokens_not_over_rollouts() -> None:
+    turns = (Turn((1,), (2, 3, 4), (-1.0, -2.0, -3.0)), Turn((1,), (2,), (-6.0,)))
+    rollouts = [
+        FinishedRollout("r", "g", None, 1.1, turns, (), None),
+        FinishedRollout("s", "g", None, 1.1, (), (), None),
+    ]
+    assert sampled_entropy(rollouts) == {"policy/entropy": 3.0}
+    assert sampled_entropy(rollouts[1:]) == {}, "a server that sends no log-probabilities"

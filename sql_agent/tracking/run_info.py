@@ -1,0 +1,129 @@
+"""Record which program wrote a run, when it ran, and how it ended, in `run.json` of the run's folder."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from sql_agent.errors import SqlAgentError
+from sql_agent.schemas import Record
+from sql_agent.system.files import atomic_write
+
+_FILE = "run.json"
+_PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
+
+End = Literal["finished", "interrupted", "failed"]
+
+
+class Session(Record):
+    """One start of a run; a resumed run has several.
+
+    Times are in UTC, ISO 8601. `end` is None while it runs, and for ever when its process was killed. `detail` is the
+    error of a session that failed. `commit` is that of the program's checkout, None where it was installed without one.
+    """
+
+    started: str
+    commit: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    ended: str | None = None
+    end: End | None = None
+    detail: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long it took; None when its end is not known."""
+        if self.ended is None:
+            return None
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+
+
+class RunInfo(Record):
+    """The sessions of a run, first to last."""
+
+    sessions: tuple[Session, ...] = ()
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Return what `folder` says of its sessions; none for a run of an older version."""
+    path = folder / _FILE
+    return RunInfo.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else RunInfo()
+
+
+@dataclass
+class Ending:
+    """Lets the code inside `recorded_session` say that a signal ended it."""
+
+    interrupted: bool = False
+
+
+@contextmanager
+def recorded_session(folder: Path) -> Iterator[Ending]:
+    """Record in `folder` when the code inside starts, with which versions, and how it ends.
+
+    It fails when an exception leaves it, and is interrupted by KeyboardInterrupt or when it says so.
+    """
+    sessions = read_info(folder).sessions
+    session = Session(started=_now(), commit=_commit(), versions=_versions())
+    _write(folder, (*sessions, session))
+    ending, end, detail = Ending(), "failed", ""
+    try:
+        yield ending
+        end = "interrupted" if ending.interrupted else "finished"
+    except SqlAgentError as error:
+        detail = error.message
+        raise
+    except BaseException as error:
+        end = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        detail = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        ended = session.model_copy(update={"ended": _now(), "end": end, "detail": detail})
+        _write(folder, (*sessions, ended))
+
+
+def _write(folder: Path, sessions: tuple[Session, ...]) -> None:
+    with atomic_write(folder / _FILE) as unfinished:
+        unfinished.write_text(RunInfo(sessions=sessions).model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _now() -> str:
+    return datetime.now(tz=UTC).isoformat(timespec="seconds")
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that holds this file, with "+changes" when tracked files were edited."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        head, changes = (_git(checkout, *command) for command in (("rev-parse", "HEAD"), ("status", "-s", "-uno")))
+    except (OSError, subprocess.SubprocessError):  # git is not installed, or refuses a checkout of another user
+        return None
+    return head + ("+changes" if changes else "")
+
+
+def _git(checkout: Path, *command: str) -> str:
+    done = subprocess.run(  # noqa: S603
+        ["git", "-C", str(checkout), *command],  # noqa: S607
+        capture_output=True, text=True, check=True, timeout=10,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
