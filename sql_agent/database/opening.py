@@ -87,21 +87,40 @@ def read_schema(path: Path, required: RequiredSchema) -> Schema:
 
 def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchema) -> Schema:
     kinds = {fold(name): kind for name, kind in connection.execute("SELECT name, type FROM sqlite_master")}
+    if required.tables is None:
+        return _every_table(connection, path, kinds, required)
     tables: dict[str, tuple[str, ...]] = {}
     for name, needed in required.tables.items():
         table = fold(name)
         if kinds.get(table) != "table":
             found = ", ".join(sorted(name for name, kind in kinds.items() if kind == "table")) or "no tables"
             raise DatabaseFileError(f"{path} has no table {table} (found: {found})", hint=required.hint)
-        columns = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+        columns = _columns(connection, table)
         missing = [column for column in needed if fold(column) not in map(fold, columns)]
         if missing:
             raise DatabaseFileError(f"{path}: table {table} has no column {', '.join(missing)}", hint=required.hint)
         if connection.execute(f"SELECT 1 FROM {_quoted(table)} LIMIT 1").fetchone() is None:
             raise DatabaseFileError(f"{path}: table {table} has no rows", hint=required.hint)
         tables[table] = columns
+    return _schema(tables, kinds)
+
+
+def _every_table(
+    connection: sqlite3.Connection, path: Path, kinds: Mapping[str, str], required: RequiredSchema
+) -> Schema:
+    names = [name for name, kind in kinds.items() if kind == "table" and not name.startswith("sqlite_")]
+    if not names:
+        raise DatabaseFileError(f"{path} has no tables", hint=required.hint)
+    return _schema({name: _columns(connection, name) for name in names}, kinds)
+
+
+def _schema(tables: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]) -> Schema:
     others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in tables)
     return Schema(tables=tuple(tables.items()), other_tables=frozenset(others))
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
 
 
 def _quoted(name: str) -> str:

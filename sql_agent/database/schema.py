@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 MAX_HINT_CHARS = 200  # the model that reads it may have a small context
+_TABLES_DESCRIBED = 4  # with their columns, for which a hint has no room where there are more
 _MUCH_NEARER = 0.1  # likeness by which a column of another table is preferred to one of a table that is read
 ROWID_NAMES = frozenset({"rowid", "oid", "_rowid_"})
 
@@ -34,40 +35,43 @@ class Naming:
 class RequiredSchema:
     """What a database must have to be opened: tables, each with the columns it cannot do without and at least one row.
 
-    No statement may read another table. `hint` says how to get such a database; `names` says by table where the names
-    of its rows stand, which are then offered to who searches for a name that is not there.
+    No statement may read another table; with `tables` None any table of the file may be read, and one is enough. `hint`
+    says how to get such a database; `names` says by table where the names of its rows stand, which are then offered to
+    who searches for a name that is not there.
     """
 
-    tables: Mapping[str, tuple[str, ...]]
+    tables: Mapping[str, tuple[str, ...]] | None
     hint: str
     names: Mapping[str, Naming] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What a database has: the columns of the required tables in their order, and the names of all other tables."""
+    """What a database has: the columns of the tables that may be read, in their order, and the names of all others."""
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     other_tables: frozenset[str] = frozenset()
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Column names by required table; table names are in lower case."""
+        """Column names by table that may be read; table names are in lower case."""
         return dict(self.tables)
 
     @cached_property
     def column_names(self) -> frozenset[str]:
-        """Every column of every required table, in lower case."""
+        """Every column of every table that may be read, in lower case."""
         return frozenset(fold(column) for _, columns in self.tables for column in columns)
 
     @property
     def only_these(self) -> str:
         """A hint for a table that may not be read."""
-        return f"only {_listed(self.columns)} may be read"
+        return _shortened(f"only {_listed(self.columns)} may be read")
 
     @property
     def listing(self) -> str:
-        """A hint for who asks which tables and columns there are."""
+        """A hint for who asks which tables and columns there are; of many tables their names only."""
+        if len(self.tables) > _TABLES_DESCRIBED:
+            return _shortened(f"the tables are {_listed(self.columns)}")
         room = MAX_HINT_CHARS // len(self.tables) - 2
         return "; ".join(_shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
 
@@ -91,7 +95,7 @@ class Schema:
     def nearest_table(self, name: str) -> str:
         """A hint for a table that is not there."""
         near = _nearest(fold(name), list(self.columns))
-        return f"did you mean {near[0]}?" if near else f"the database has {_listed(self.columns)}"
+        return f"did you mean {near[0]}?" if near else _shortened(f"the database has {_listed(self.columns)}")
 
 
 def _shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:

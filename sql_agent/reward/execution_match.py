@@ -1,0 +1,87 @@
+"""Compare the result of a statement with that of the gold statement, by the rules of public text-to-SQL evaluators.
+
+The rules are those of test-suite accuracy (Zhong, Yu and Klein 2020, arXiv:2010.02840): results are equal when one
+order of the columns makes their rows the same, each as many times; the order of the rows counts only where the gold
+statement has an ORDER BY; DISTINCT is removed from both statements; two empty results are equal whatever their columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from sql_agent.schemas import Cell
+
+Row = tuple[Cell, ...]
+Column = tuple[Cell, ...]
+
+_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]"""
+_DISTINCT = re.compile(rf"({_QUOTED})|\bdistinct\b", re.IGNORECASE)
+_SPLIT_COMPARISON = re.compile(rf"({_QUOTED})|([<>!]) =")
+_ORDER_BY = re.compile(r"order\s+by", re.IGNORECASE)
+
+
+def comparable(sql: str, *, keep_distinct: bool = False) -> str:
+    """Return the statement that is run in place of `sql`: without DISTINCT, and with `> =` joined to `>=`.
+
+    The annotations of public data sets disagree about DISTINCT, so both statements are compared without it.
+    """
+    joined = _SPLIT_COMPARISON.sub(lambda match: match[1] or f"{match[2]}=", sql)
+    return joined if keep_distinct else _DISTINCT.sub(lambda match: match[1] or "", joined)
+
+
+def is_ordered(gold_sql: str) -> bool:
+    """Return whether the order of the rows counts: the gold statement has an ORDER BY, wherever it stands."""
+    return _ORDER_BY.search(gold_sql) is not None
+
+
+def results_match(gold: Sequence[Row], found: Sequence[Row], *, ordered: bool) -> bool:
+    """Return whether two results are equal under one order of the columns of `found`.
+
+    Rows count as often as they occur; with `ordered` they must come in the same order. 1 equals 1.0, NULL equals NULL,
+    and no text equals a number; numbers are compared exactly.
+    """
+    if len(gold) != len(found):
+        return False
+    if not gold:
+        return True
+    if len(gold[0]) != len(found[0]):
+        return False
+    ours, theirs = list(zip(*gold, strict=True)), list(zip(*found, strict=True))
+    if ordered:
+        return Counter(ours) == Counter(theirs)
+    return _some_order_matches(ours, theirs)
+
+
+def cell_overlap(gold: Sequence[Row], found: Sequence[Row]) -> float:
+    """Return the F1 of the cells of two results, 0.0–1.0, wherever they stand; 0.0 where one of them is empty."""
+    ours, theirs = (Counter(cell for row in rows for cell in row) for rows in (gold, found))
+    shared = (ours & theirs).total()
+    return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
+
+
+def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> bool:
+    """Search for an order of the columns `theirs` that makes the rows those of `ours`, in any order of the rows.
+
+    Columns are placed one after the other; the rows of those placed so far must be the same, which leaves few choices.
+    """
+    expected = [Counter(zip(*ours[: count + 1], strict=True)) for count in range(len(ours))]
+    values = [Counter(column) for column in theirs]
+    wanted = [Counter(column) for column in ours]
+
+    def place(chosen: tuple[int, ...]) -> bool:
+        depth = len(chosen)
+        if depth == len(ours):
+            return True
+        tried = set()
+        for index, column in enumerate(theirs):
+            if index in chosen or column in tried or values[index] != wanted[depth]:
+                continue
+            tried.add(column)
+            rows = zip(*(theirs[each] for each in (*chosen, index)), strict=True)
+            if Counter(rows) == expected[depth] and place((*chosen, index)):
+                return True
+        return False
+
+    return place(())
