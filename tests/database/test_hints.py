@@ -288,7 +288,9 @@ TEXTS = st.one_of(
     st.sampled_from(["Brufen", "芬必得", "fever", "发热", "cool", "", "%", "_", "'", "a%b", "qz", "z"]),
     st.text(alphabet="Ibuprofen 布洛芬缓释胶囊感冒%_*?'\"癣[]\\-;", max_size=30),
 )
-COLUMNS = st.sampled_from([column for _, columns in SCHEMA.tables.items() for column in columns] + ["storage", "cause"])
+COLUMNS = st.sampled_from(
+    [column for columns in (SCHEMA.tables or {}).values() for column in columns] + ["storage", "cause"]
+)
 OPERATORS = st.sampled_from(["=", "LIKE", "GLOB", "IS", "<>", "NOT LIKE", ">"])
 CONDITIONS = st.builds(
     lambda column, operator, text: f"{column} {operator} '{text.replace(chr(39), chr(39) * 2)}'",
