@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import httpx2
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, set_tracing_disabled
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
-from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
+from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError
 from openai.types.chat import ChatCompletion
 
 from sql_agent.agent.tools import QueryTool, function_tool
@@ -131,6 +131,8 @@ class _RecordingModel(OpenAIChatCompletionsModel):
     async def _fetch_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         started = time.monotonic()
         completion = await super()._fetch_response(*args, **kwargs)
+        if not isinstance(completion, ChatCompletion):  # the client returns a page, such as a login, as its text
+            raise OpenAIError("what answers at the model's address is no OpenAI-compatible server: it sent no JSON")
         self._replies.append(_reply(completion, time.monotonic() - started))
         return completion
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sql_agent.errors import ConfigError
 
 _FALSE = {"0", "false", "no", "off"}
+_ROLES = ("algorithm", "runner", "both")
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,17 @@ class RunRole:
     role: str
     store_address: str | None
     managed_store: bool
+
+    @classmethod
+    def from_environment(cls, external_address: str | None) -> RunRole:
+        """Read AGL_CURRENT_ROLE and AGL_MANAGED_STORE; `external_address` is that of a store that runs elsewhere.
+
+        Raises ConfigError when one of them is no role, or when they contradict the address.
+        """
+        role = os.environ.get("AGL_CURRENT_ROLE", "").strip() or "both"
+        if role not in _ROLES:
+            raise ConfigError(f"AGL_CURRENT_ROLE={role} is no role", hint=f"set it to one of {', '.join(_ROLES)}")
+        return cls(role, external_address, managed_store_from_environment(external_address))
 
 
 def managed_store_from_environment(external_address: str | None) -> bool:

@@ -22,6 +22,7 @@ from sql_agent.rl.group_ranking import GroupBarrier
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.scheduler import RolloutScheduler
 from sql_agent.schemas import Question
+from sql_agent.system.files import named_disk_errors
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -59,7 +60,8 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         with handled_signals(self._interrupt):
             try:
-                await self._run(train_dataset, [q for questions in val.values() for q in questions])
+                with named_disk_errors():
+                    await self._run(train_dataset, [q for questions in val.values() for q in questions])
             except SqlAgentError as error:
                 self.error = error
             finally:

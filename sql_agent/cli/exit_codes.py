@@ -6,14 +6,16 @@ import sys
 from collections.abc import Callable, Sequence
 
 from sql_agent.errors import SqlAgentError
+from sql_agent.system.files import named_disk_errors
 
 INTERRUPTED = 130
 
 
 def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
-    """Run `main(argv)` and return its exit code; a SqlAgentError is printed with its hint and gives 2."""
+    """Run `main(argv)` and return its exit code; a SqlAgentError or a full disk is printed with a hint and gives 2."""
     try:
-        return main(argv)
+        with named_disk_errors():
+            return main(argv)
     except SqlAgentError as error:
         print_error(error)
         return 2

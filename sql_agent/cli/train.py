@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from sql_agent.agl.preflight import check_opentelemetry
-from sql_agent.agl.run_role import RunRole, check_store, managed_store_from_environment
+from sql_agent.agl.run_role import RunRole, check_store
 from sql_agent.backends import local
 from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
 from sql_agent.cli.exit_codes import INTERRUPTED
@@ -27,6 +26,7 @@ from sql_agent.reward.factory import judge_name
 from sql_agent.reward.meta_evaluation.trust import check_trust
 from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
+from sql_agent.system.sockets import bind_local
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
 from sql_agent.tracking.run_info import recorded_session
@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     settings, judge_said = with_judge(settings_from(arguments))
     store = arguments.external_store_address
-    run_role = RunRole(os.environ.get("AGL_CURRENT_ROLE", "both"), store, managed_store_from_environment(store))
+    run_role = RunRole.from_environment(store)
     ui = Ui()
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise algorithm.error
             ending.interrupted = algorithm.interrupted
     finally:
-        report = write_report(log.folder)
+        report = _report(log, ui)
     if algorithm.interrupted:
         ui.say(f"Interrupted. To continue: the same command with --resume run_name={log.folder.name}")
         return INTERRUPTED
@@ -229,6 +229,8 @@ def check_before_start(
     check_opentelemetry()
     if settings.backend == "verl":
         _check_verl(settings)
+    if settings.runner.store_port:
+        bind_local(settings.runner.store_port).close()
     task.open_database(settings).close()
     judge = task.judge(settings)
     train, val = questions_of_run(settings, task)
@@ -248,7 +250,16 @@ def _check_verl(settings: Settings) -> None:
         raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
 
 
-def _conclude(ui: Ui, log: RunLog, report: Path, *, verl: bool) -> None:
+def _report(log: RunLog, ui: Ui) -> Path | None:
+    """Write the report, also of a run that failed; None, and a line that says why, when the disk does not take it."""
+    try:
+        return write_report(log.folder)
+    except OSError as error:
+        ui.say(f"Warning: the report could not be written: {error.strerror}. Later: sql-agent report {log.folder}")
+        return None
+
+
+def _conclude(ui: Ui, log: RunLog, report: Path | None, *, verl: bool) -> None:
     lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     ui.before_after([json.loads(line) for line in lines])
     if verl:
@@ -258,7 +269,8 @@ def _conclude(ui: Ui, log: RunLog, report: Path, *, verl: bool) -> None:
         ui.say(f"Model:    {last_checkpoint(log.folder)}")
         ui.say(f"See it:   sql-agent ask --run {log.folder}")
     ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
-    ui.say(f"Report:   {report}")
+    if report:
+        ui.say(f"Report:   {report}")
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,31 @@
-"""Write files atomically; repair cut ones; create uniquely named folders."""
+"""Write files atomically; repair cut ones; create uniquely named folders; name a disk that takes no more."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+from sql_agent.errors import TrainingError
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+
+
+@contextmanager
+def named_disk_errors() -> Iterator[None]:
+    """Raise a TrainingError for an OSError of a disk that is full, read-only or broken, wherever it came from."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        where = f" to {error.filename}" if error.filename else ""
+        raise TrainingError(
+            f"could not write{where}: {error.strerror}", hint="make room on the disk, then run the command again"
+        ) from error
 
 
 @contextmanager

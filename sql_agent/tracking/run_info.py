@@ -87,7 +87,11 @@ def recorded_session(folder: Path) -> Iterator[Ending]:
         raise
     finally:
         ended = session.model_copy(update={"ended": _now(), "end": end, "detail": detail})
-        _write(folder, (*sessions, ended))
+        try:
+            _write(folder, (*sessions, ended))
+        except OSError:
+            if end == "finished":  # else what ended the run matters more, a full disk perhaps
+                raise
 
 
 def _write(folder: Path, sessions: tuple[Session, ...]) -> None:

@@ -30,13 +30,20 @@ class RunLog:
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
         """Create the folder of a new run. Raises ConfigError when one of that name already holds a run."""
-        log = cls(settings.runs_dir / settings.run_name if settings.run_name else timestamped_folder(settings.runs_dir))
-        if (log.folder / "config.json").exists():
+        try:
+            named = settings.runs_dir / settings.run_name
+            log = cls(named if settings.run_name else timestamped_folder(settings.runs_dir))
+            if (log.folder / "config.json").exists():
+                raise ConfigError(
+                    f"{log.folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
+                )
+            log.folder.mkdir(parents=True, exist_ok=True)
+            _write_json(log.folder / "config.json", public_dump(settings))
+        except OSError as error:
             raise ConfigError(
-                f"{log.folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
-            )
-        log.folder.mkdir(parents=True, exist_ok=True)
-        _write_json(log.folder / "config.json", public_dump(settings))
+                f"cannot write a run's folder to runs_dir={settings.runs_dir}: {error.strerror}",
+                hint="name a folder that this user can write to: runs_dir=FOLDER",
+            ) from None
         return log
 
     @classmethod

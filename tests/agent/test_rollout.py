@@ -31,10 +31,10 @@ SQL = "SELECT form FROM drugs_info WHERE med_name = 'Drug 4'"
 
 
 class Model:
-    """An OpenAI-compatible server that plays a script: texts, tool calls as (name, arguments), or status codes."""
+    """An OpenAI-compatible server that plays a script: texts, tool calls (name, arguments), status codes, responses."""
 
     def __init__(self) -> None:
-        self.script: list[str | tuple[str, str] | int] = []
+        self.script: list[str | tuple[str, str] | int | Response] = []
         self.requests: list[dict[str, Any]] = []
         app = FastAPI()
 
@@ -46,7 +46,9 @@ class Model:
         self.server = ServerThread(app, bind_local())
         self.server.start()
 
-    def _reply(self, step: str | tuple[str, str] | int) -> Response:
+    def _reply(self, step: str | tuple[str, str] | int | Response) -> Response:
+        if isinstance(step, Response):
+            return step
         if isinstance(step, int):
             error = "the model's maximum context length is 9" if step == 400 else "down"
             return JSONResponse({"error": {"message": error, "type": "x", "code": step}}, step)
@@ -100,6 +102,12 @@ async def test_each_reply_of_the_model_is_recorded_as_it_was_written(model: Mode
     assert (second.prompt_tokens, second.completion_tokens, second.finish_reason) == (1, 1, "stop")
     assert record.usage.completion_tokens == 2
     assert 0 < first.seconds < record.seconds
+
+
+async def test_an_address_that_answers_with_a_page_is_no_reply_of_the_model(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, Response("<html>log in</html>", media_type="text/html"))
+    assert record.dropped is not None and record.dropped.cause is DropCause.MODEL_SERVER
+    assert "no OpenAI-compatible server" in record.dropped.detail
 
 
 async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_again(

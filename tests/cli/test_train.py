@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.train import parse_arguments, settings_from
+from sql_agent.cli.train import main, parse_arguments, settings_from
+from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.schemas import Question
+from sql_agent.system.sockets import bind_local
 from tests.support.judge_server import serving
 from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, start, stop
 from tests.support.small_database import make_database
@@ -200,6 +202,12 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
     assert process.returncode == 2, output
     assert expected in output
     assert "Traceback" not in output
+
+
+def test_a_store_s_port_that_is_taken_is_named_before_anything_starts(arguments: list[str]) -> None:
+    with bind_local() as taken, pytest.raises(TrainingError, match="is taken"):
+        taken.listen()
+        main([*arguments, f"runner.store_port={taken.getsockname()[1]}"])
 
 
 def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:

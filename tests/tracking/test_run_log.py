@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.tracking.run_log import RunLog
@@ -27,3 +28,22 @@ def test_a_name_that_holds_a_run_is_not_given_to_another(tmp_path: Path) -> None
     assert RunLog.create(settings).folder == tmp_path / "night"
     with pytest.raises(ConfigError, match="already holds a run"):
         RunLog.create(settings)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_the_setting_to_change(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for settings in (["run_name=night"], []):
+        with pytest.raises(ConfigError, match=r"runs_dir=.*file: Not a directory"):
+            RunLog.create(load_settings([f"runs_dir={tmp_path / 'file'}", *settings]))
+
+
+def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+
+    def main(_: object) -> int:
+        RunLog(tmp_path).metrics(1, {"reward/mean": 0.5})
+        return 0
+
+    assert exits_cleanly(main) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in first and second.startswith("  next: ")

@@ -46,8 +46,9 @@ class Batcher:
             first = self._jobs.get()
             if first is None:
                 return
-            with self.lock:
-                self._sample_until_idle(first)
+            if _is_wanted(first):
+                with self.lock:
+                    self._sample_until_idle(first)
 
     def _sample_until_idle(self, first: _Job) -> None:
         fresh = [first, *self._take_jobs(self._max_batch - 1, self._window_s)]
@@ -72,9 +73,7 @@ class Batcher:
                 break
             if job is None:
                 self._closing = True
-            elif job[0].cancelled.is_set():
-                job[1].cancel()
-            else:
+            elif _is_wanted(job):
                 jobs.append(job)
         return jobs
 
@@ -83,3 +82,11 @@ class Batcher:
         for future in self._futures.values():
             future.set_exception(error)
         self._futures.clear()
+
+
+def _is_wanted(job: _Job) -> bool:
+    """Return whether the client of `job` still waits, and keep its future from being cancelled from now on.
+
+    Setting the result of a cancelled future raises an error, which would fail the other rows of the batch.
+    """
+    return job[1].set_running_or_notify_cancel()

@@ -8,23 +8,34 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from sql_agent.backends.policy.model import Policy
-from sql_agent.errors import ResumeError
+from sql_agent.errors import ResumeError, TrainingError
 
 
 def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
     """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`; keep the newest `keep` of them.
 
-    The folder is written under another name and then renamed, so it is complete whenever it exists. Returns it.
+    The folder is written under another name and then renamed, so it is complete whenever it exists. Returns it. Raises
+    TrainingError when it cannot be written; the checkpoints before it stay.
     """
     target = run_folder / "checkpoints" / f"step-{step:06d}"
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    policy.save(partial / "model")
-    torch.save(optimizer.state_dict(), partial / "optimizer.pt")
-    (partial / "state.json").write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+    try:
+        partial.mkdir(parents=True)
+        policy.save(partial / "model")
+        torch.save(optimizer.state_dict(), partial / "optimizer.pt")
+        (partial / "state.json").write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors do not pass the system's error on
+        shutil.rmtree(partial, ignore_errors=True)
+        free = shutil.disk_usage(run_folder).free / 1e9
+        raise TrainingError(
+            f"could not save the checkpoint of step {step} to {target}, where {free:.1f} GB are free: "
+            f"{str(error).splitlines()[0]}",
+            hint="make room there, then --resume goes on after the checkpoint before it",
+        ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.replace(target)
     for old in _all(run_folder)[:-keep]:

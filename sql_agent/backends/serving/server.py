@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
+from jinja2 import TemplateError
 from starlette.responses import Response
 
 from sql_agent.backends.serving.chat import ChatEncoder, opening
@@ -42,23 +44,26 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def complete(http: HttpRequest) -> Response:
-        body = await http.json()
+        try:
+            body = await http.json()
+            messages, sampling = body["messages"], _sampling(body)
+            tools = None if body.get("tool_choice") == "none" else body.get("tools")
+            prompt_ids = encoder.encode(messages, tools)
+        except (ValueError, KeyError, TypeError, AttributeError, TemplateError) as error:
+            return _error(400, f"the request cannot be read: {type(error).__name__}: {error}", "BadRequestError")
         if body.get("stream"):
             return _error(400, "this server does not stream", "BadRequestError")
-        tools = None if body.get("tool_choice") == "none" else body.get("tools")
-        prompt_ids = encoder.encode(body["messages"], tools)
-        sampling = _sampling(body)
         if len(prompt_ids) + sampling.max_tokens > engine.max_context:
             requested = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
             reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
             return _error(400, reason, "BadRequestError")
         turn = await _unless_disconnected(
-            engine.generate(prompt_ids, sampling, conversation=opening(body["messages"], tools)), http
+            engine.generate(prompt_ids, sampling, conversation=opening(messages, tools)), http
         )
         if turn is None:
             return Response(status_code=499)
         reply = encoder.reply(turn.token_ids)
-        encoder.remember(body["messages"], tools, prompt_ids, reply)
+        encoder.remember(messages, tools, prompt_ids, reply)
         calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
         choice = {
             "index": 0,
@@ -90,8 +95,12 @@ def _sampling(body: dict[str, Any]) -> Sampling:
         value = body.get(key)
         return default if value is None else float(value)
 
-    limit = body.get("max_completion_tokens") or body.get("max_tokens") or 256
-    return Sampling(int(limit), number("temperature", 1.0), number("top_p", 1.0))
+    limit = int(body.get("max_completion_tokens") or body.get("max_tokens") or 256)
+    temperature, top_p = number("temperature", 1.0), number("top_p", 1.0)
+    # Refused here, because one row that cannot be sampled would fail the whole batch; a NaN fails every comparison.
+    if not (limit > 0 and 0 <= temperature < math.inf and 0 < top_p <= 1):
+        raise ValueError("max_tokens must be above 0, temperature at least 0, and top_p above 0 and at most 1")
+    return Sampling(limit, temperature, top_p)
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:

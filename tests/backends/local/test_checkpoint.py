@@ -1,0 +1,31 @@
+"""A checkpoint is there whole or not at all."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+
+from sql_agent.backends.local import checkpoint
+from sql_agent.backends.policy.model import load_policy
+from sql_agent.errors import TrainingError
+
+
+def test_a_disk_that_takes_no_more_leaves_the_checkpoint_before_and_says_so(
+    tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    optimizer = torch.optim.AdamW(policy.model.parameters())
+    saved = checkpoint.save(tmp_path, 1, policy, optimizer, keep=1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # less than the weights take
+    try:
+        with pytest.raises(TrainingError, match="could not save the checkpoint of step 2") as caught:
+            checkpoint.save(tmp_path, 2, policy, optimizer, keep=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "--resume" in str(caught.value.hint)
+    assert checkpoint.latest(tmp_path) == saved
+    assert [folder.name for folder in saved.parent.iterdir()] == [saved.name], "half a checkpoint takes no room"
