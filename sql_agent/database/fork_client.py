@@ -1,4 +1,4 @@
-"""Start the server that forks workers, one for each process that opens databases, and end it with the last of them."""
+"""Start the server that forks workers: one for each process that opens databases, for as long as that process lives."""
 
 from __future__ import annotations
 
@@ -13,35 +13,14 @@ from sql_agent.database.channel import ORDER
 
 
 class ForkServer:
-    """Starts the server of this process with the first template, and ends it with the last."""
+    """Starts the server of this process with the first template.
+
+    The server stays when all databases are closed, because starting it imports sqlglot, which takes half a second. It
+    ends when this process does, however it ends.
+    """
 
     def __init__(self) -> None:
         self.forget()
-
-    def new_template(self, opened: bytes) -> socket.socket:
-        """Return the socket of a new template for the pickled database `opened`, or raise OSError."""
-        ours, theirs = socket.socketpair()
-        with theirs, self._lock:
-            self._templates += 1
-            try:
-                self._order(theirs)
-            except OSError:  # the server was killed: with a new one, then
-                self._end()
-                self._order(theirs)
-        try:
-            ours.sendall(ORDER.pack(len(opened)) + opened)
-        except OSError:
-            ours.close()
-            self.template_ended()
-            raise
-        return ours
-
-    def template_ended(self) -> None:
-        """Count one template less."""
-        with self._lock:
-            self._templates -= 1
-            if not self._templates:
-                self._end()
 
     def forget(self) -> None:
         """Know of no server, as in a process that was forked from the one that started it."""
@@ -50,23 +29,40 @@ class ForkServer:
         self._lock = threading.RLock()  # a database may be collected, and so closed, while another is opened
         self._control: socket.socket | None = None
         self._pid = 0
-        self._templates = 0
         self._ordered = 0
+
+    def new_template(self, opened: bytes) -> socket.socket:
+        """Return the socket of a new template for the pickled database `opened`, or raise OSError."""
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            try:
+                self._order(theirs)
+            except OSError:  # the server was killed: with a new one, then
+                self.end()
+                self._order(theirs)
+        try:
+            ours.sendall(ORDER.pack(len(opened)) + opened)
+        except OSError:
+            ours.close()
+            raise
+        return ours
+
+    def end(self) -> None:
+        """End the server and its templates, and wait for them."""
+        with self._lock:
+            if self._control is None:
+                return
+            self._control.close()
+            self._control = None
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._pid, signal.SIGTERM)
+                os.waitpid(self._pid, 0)
 
     def _order(self, end: socket.socket) -> None:
         if self._control is None:
             self._control, self._pid = _started()
         self._ordered += 1
         socket.send_fds(self._control, [ORDER.pack(self._ordered)], [end.fileno()])
-
-    def _end(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-            # It ends its templates, and waits for them.
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self._pid, signal.SIGTERM)
-                os.waitpid(self._pid, 0)
 
 
 def _started() -> tuple[socket.socket, int]:

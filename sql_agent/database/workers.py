@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -178,7 +179,6 @@ class Workers:
         if template is not None and template is self._template:
             self._template = None
             template.close()
-            _server.template_ended()
 
 
 _server = ForkServer()
@@ -192,4 +192,5 @@ def _forget_after_fork() -> None:
         workers.forget()
 
 
+atexit.register(_server.end)
 os.register_at_fork(after_in_child=_forget_after_fork)
