@@ -19,6 +19,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
 from sql_agent.rl.group_ranking import GroupBarrier
+from sql_agent.rl.question_pool import QuestionPool
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.scheduler import RolloutScheduler
 from sql_agent.schemas import Question
@@ -95,11 +96,13 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
         self._watch = asyncio.create_task(self._scheduler.watch())
         judge = load_task(self._settings.task).group_judge(self._settings)
+        train = self._settings.train
         return RetryingScheduler(
             self._scheduler,
             retries=runner.rollout_retries,
             observer=self._monitor,
-            barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
+            barrier=GroupBarrier(judge, train.group_size) if judge else None,
+            pool=QuestionPool(share=train.revisit_share, group_size=train.group_size, seed=self._settings.seed),
         )
 
     async def _show_stall(self) -> None:

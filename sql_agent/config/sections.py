@@ -186,6 +186,10 @@ class TrainSettings(Section):
     steps: Positive = Field(20, description="GRPO steps")
     questions_per_step: Positive = Field(4, description="questions in one step")
     group_size: Annotated[int, Field(ge=2)] = Field(4, description="rollouts of one question, compared with each other")
+    revisit_share: Share = Field(
+        0.0,
+        description="share of the groups that get an earlier question whose rewards differed, while there are any",
+    )
     lr: PositiveNumber = Field(5e-6, description="learning rate of AdamW, constant")
     clip_low: Share = Field(0.2, description="the probability ratio is clipped below 1 − clip_low")
     clip_high: NotNegativeNumber = Field(0.3, description="the probability ratio is clipped above 1 + clip_high")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sql_agent.data.task import Task
@@ -172,7 +172,12 @@ def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
     if not compared:
         return {}
-    return {"groups/informative": statistics.fmean(max(group) - min(group) > _SAME for group in compared)}
+    return {"groups/informative": statistics.fmean(map(differ, compared))}
+
+
+def differ(rewards: Collection[float]) -> bool:
+    """Return whether the rewards of a group differ, which is what GRPO learns from."""
+    return len(rewards) > 1 and max(rewards) - min(rewards) > _SAME
 
 
 def summary(

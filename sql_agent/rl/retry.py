@@ -6,6 +6,7 @@ from typing import Protocol
 
 from sql_agent.errors import TrainingError
 from sql_agent.rl.group_ranking import GroupBarrier
+from sql_agent.rl.question_pool import QuestionPool
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
 
@@ -30,7 +31,7 @@ class RetryingScheduler:
     """Runs a rollout that was lost again, up to `retries` times.
 
     The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts of a
-    training group wait for each other and are ranked.
+    training group wait for each other and are ranked. With a `pool` a group may be given another question.
     """
 
     def __init__(
@@ -40,14 +41,28 @@ class RetryingScheduler:
         retries: int,
         observer: RolloutObserver,
         barrier: GroupBarrier | None = None,
+        pool: QuestionPool | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._retries = retries
         self._observer = observer
         self._barrier = barrier
+        self._pool = pool
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
         """Return a kept rollout for `request`. Raises RolloutLostError when every try was lost."""
+        if self._pool is None:
+            return await self._kept(request)
+        request = self._pool.assign(request)
+        reward = None
+        try:
+            rollout = await self._kept(request)
+            reward = rollout.reward
+        finally:
+            self._pool.record(request, reward)
+        return rollout
+
+    async def _kept(self, request: RolloutRequest) -> FinishedRollout:
         barrier = self._barrier if request.mode == "train" else None
         reasons = []
         for _ in range(1 + self._retries):
