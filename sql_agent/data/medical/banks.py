@@ -102,12 +102,19 @@ class Lacking(Halves[Asks]):
 
 
 class Names(Bank):
-    """How names are shortened, misspelt, and introduced as another name of the same thing."""
+    """`names.toml`: how names are written otherwise.
+
+    `prefixes` and `suffixes` may be left out and `added` is put behind the names of a table; `confused` are two
+    spellings with a slash between them; `roots` are the words that long Chinese names consist of; `called` are
+    everyday names by the database's name.
+    """
 
     prefixes: tuple[str, ...]
     suffixes: tuple[str, ...]
+    added: dict[str, tuple[str, ...]]
     confused: tuple[str, ...]
-    also_called: tuple[str, ...]
+    roots: tuple[str, ...] = ()
+    called: dict[str, tuple[str, ...]]
 
 
 class Patterns(Bank):
@@ -117,7 +124,6 @@ class Patterns(Bank):
     say what rows have in common ({first}, {second}); `yes_no` asks for one {item}; `pools` are the sentences by kind.
     """
 
-    names: Names
     said: dict[str, tuple[str, ...]]
     clauses: dict[str, dict[str, Wordings]]
     predicates: dict[str, dict[str, Predicates]]
@@ -133,6 +139,7 @@ class Banks(Bank):
     situations: Situations
     topics: Topics
     patterns: Patterns
+    names: Names
 
 
 @cache
@@ -142,7 +149,7 @@ def banks(lang: Lang) -> Banks:
     return Banks.model_validate(
         {
             "asks": {table: _read(folder / f"asks_{table}.toml") for table in ("drugs_info", "disease")},
-            **{name: _read(folder / f"{name}.toml") for name in ("situations", "topics", "patterns")},
+            **{name: _read(folder / f"{name}.toml") for name in ("situations", "topics", "patterns", "names")},
         }
     )
 

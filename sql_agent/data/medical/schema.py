@@ -57,12 +57,12 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
 # The columns that introduce a row and so tell what else it is called.
-_ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
+ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
     hint="check the path, or make the sample database: sql-agent data build --lang en",
-    names={table: Naming(name, {_ALIAS_COLUMNS[table]: aliases_in}) for table, name in NAME_COLUMNS.items()},
+    names={table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}) for table, name in NAME_COLUMNS.items()},
 )
 
 

@@ -51,4 +51,5 @@ def _draft(source: Source, column: str, items: dict[Entity, list[str]]) -> Draft
         evidence=tuple(evidence(entity, column, text) for entity, texts in items.items() for text in texts),
         entities=frozenset({one.key, other.key}) | named,
         bucket=f"{one.table}.{column}",
+        pair=(one, other),
     )

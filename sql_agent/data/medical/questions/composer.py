@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from sql_agent.data.medical.banks import Asks, Half, Wordings
 from sql_agent.data.medical.questions.draft import Condition, Draft, Source, name_is
-from sql_agent.data.medical.questions.naming import Namer, renamed
+from sql_agent.data.medical.questions.misses import Misses
+from sql_agent.data.medical.questions.naming import Namer, renamed, renamed_pair
 from sql_agent.database.schema import fold
 
 # How many compositions are tried until one is new.
@@ -32,6 +33,7 @@ class Composer:
         self._lang = source.catalog.lang
         self._rng = source.rng
         self._namer = namer
+        self._misses = Misses(source, namer)
         self._half = half
         self._used = used
 
@@ -48,14 +50,10 @@ class Composer:
         return None
 
     def _compose(self, draft: Draft, asks: Asks) -> Worded:
-        sql = self._rng.choice((draft.sql, *draft.other_sql))
-        slots = dict(draft.slots)
-        # A join that compares names by LIKE takes minutes.
-        if draft.subject and name_is(draft.subject) in sql and " JOIN " not in sql:
-            naming = self._namer.choose(draft.subject, self._rng)
-            slots["name"], sql = naming.asked, renamed(sql, draft.subject, naming)
-        for slot, condition in zip(("first", "second"), draft.conditions, strict=False):
-            slots[slot] = self._predicate(condition)
+        slots, sql = self._named(draft)
+        keywords = [self._misses.keyword(condition) for condition in draft.conditions]
+        for slot, condition, said in zip(("first", "second"), draft.conditions, keywords, strict=False):
+            slots[slot] = self._predicate(condition, said)
         if draft.column:
             table, column = draft.column
             slots["field"] = self._rng.choice(self._columns[table].get(column, [column]))
@@ -68,7 +66,23 @@ class Composer:
         )
         if self._rng.random() < NO_FULL_STOP_SHARE:
             text = text.rstrip("。？?.！!")
+        said_otherwise = dict(zip(draft.conditions, keywords, strict=True))
+        sql = self._misses.before(draft, sql, text, said_otherwise)
         return text[0].upper() + text[1:] if self._rng.random() < 0.5 else text, sql
+
+    def _named(self, draft: Draft) -> tuple[dict[str, str], str]:
+        """The slots with the names as the question writes them, and the SQL that finds the rows by these."""
+        sql = self._rng.choice((draft.sql, *draft.other_sql))
+        slots = dict(draft.slots)
+        if draft.pair:
+            namings = [self._namer.choose(entity, self._rng) for entity in draft.pair]
+            slots["name"], slots["other"] = (naming.asked for naming in namings)
+            return slots, renamed_pair(sql, draft.pair, namings)
+        # A join that compares names by LIKE takes minutes.
+        if draft.subject and name_is(draft.subject) in sql and " JOIN " not in sql:
+            naming = self._namer.choose(draft.subject, self._rng)
+            slots["name"], sql = naming.asked, renamed(sql, draft.subject, naming)
+        return slots, sql
 
     def _join(self, *parts: str) -> str:
         """The parts one after the other; in Chinese with a comma after one that ends without a mark."""
@@ -92,10 +106,10 @@ class Composer:
     def _maybe(self, halves: Wordings, share: float) -> list[str]:
         return [self._rng.choice(halves.of(self._half))] if self._rng.random() < share else []
 
-    def _predicate(self, condition: Condition) -> str:
+    def _predicate(self, condition: Condition, said: str) -> str:
         predicates = self._banks.patterns.predicates[condition.table][condition.column]
         halves = predicates.holds if condition.holds else predicates.lacks
-        return self._rng.choice(halves.of(self._half)).format(keyword=condition.keyword)
+        return self._rng.choice(halves.of(self._half)).format(keyword=said)
 
     def _clauses(self, column: tuple[str, str]) -> tuple[str, ...]:
         table, name = column

@@ -149,6 +149,7 @@ def _differences(source: Source, entities: Iterable[Entity], column: str) -> Ite
                 evidence=tuple(evidence(one, column, item) for item in only),
                 entities=frozenset({one.key, other.key}) | source.named_by([*items, *others]),
                 bucket=f"items, {column}",
+                pair=(one, other),
             )
 
 

@@ -59,7 +59,8 @@ class Draft:
 
     `pool` names its phrasings and `column` (table, column) its {field}; `entities` are all rows that it names,
     needs or answers with; drafts are picked evenly over `bucket`. A natural wording uses the rest: `subject` is the row
-    that {name} stands for and that people may write in their own way, `conditions` become {first} and {second},
+    that {name} stands for and that people may write in their own way, `pair` are those of {name} and {other},
+    `conditions` become {first} and {second},
     `other_sql` answers as well as `sql` does, and a text that holds one of `unsaid` would give a wrong question.
     """
 
@@ -73,6 +74,7 @@ class Draft:
     entities: frozenset[EntityKey]
     bucket: str = ""
     subject: Entity | None = None
+    pair: tuple[Entity, Entity] | None = None
     conditions: tuple[Condition, ...] = ()
     other_sql: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()

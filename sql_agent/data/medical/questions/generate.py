@@ -84,7 +84,7 @@ def make_questions(
     }
     made: dict[str, list[Question]] = {split: [] for split in SHARES}
     natural = None if style == "template" else banks(catalog.lang)
-    namer = Namer(catalog, natural.patterns.names) if natural else None
+    namer = Namer(catalog, natural.names) if natural else None
     used: set[str] = set()
     for task_type in task_types(style):
         rng = random.Random(f"{seed} {task_type}")

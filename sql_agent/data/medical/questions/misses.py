@@ -1,0 +1,122 @@
+"""Statements that find nothing at first, in the ways in which searches fail, before those that answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from sql_agent.data.medical.banks import spoken
+from sql_agent.data.medical.questions.catalog import Entity
+from sql_agent.data.medical.questions.draft import Condition, Draft, Source, name_is, quoted
+from sql_agent.data.medical.questions.naming import Namer
+from sql_agent.data.medical.schema import NAME_COLUMNS
+
+# Of the questions that name their row as the database does: how many look in the wrong place first.
+MISS_SHARE = 0.15
+# Of the searches for a word: how many ask for it in everyday words, where there are some.
+SPOKEN_SHARE = 0.6
+# The columns that are taken for each other; one that is empty in the row leads to the right one by its hint.
+CONFUSED_COLUMNS = (
+    ("adverse_reactions", "precautions", "contraindications"),
+    ("storage", "period", "pack", "description"),
+    ("indication", "description", "mechanism_action", "cate_name"),
+    ("drug_interactions", "precautions", "contraindications"),
+    ("form", "pack", "description"),
+    ("component", "description", "cate_name"),
+    ("dosage", "precautions", "form"),
+    ("status", "approve_code", "med_approval"),
+    ("cause", "epidemiology", "overview"),
+    ("examination", "diagnosis", "differ_diag"),
+    ("complication", "prognosis", "clinical_manif"),
+    ("treatment", "prevention", "prognosis"),
+    ("clinical_manif", "diagnosis", "overview"),
+)  # fmt: skip
+# What a column of one table is taken for in the other one.
+_ELSEWHERE = {
+    "drugs_info": {"indication": "treatment", "adverse_reactions": "clinical_manif", "description": "overview"},
+    "disease": {"treatment": "indication", "clinical_manif": "adverse_reactions", "overview": "description"},
+}
+_MOST_AROUND = 4
+_END = re.compile(r"[\s，。？！、：；,.?!:;'’…-]")
+
+
+class Misses:
+    """Chooses what is looked for in vain first. Each choice leads on: its hint names what the next statement uses."""
+
+    def __init__(self, source: Source, namer: Namer) -> None:
+        self._catalog = source.catalog
+        self._banks = source.natural
+        self._rng = source.rng
+        self._namer = namer
+
+    def keyword(self, condition: Condition) -> str:
+        """How a question says the word of a condition: as it stands, or in everyday words that no row holds."""
+        others = [
+            word
+            for word in spoken(self._banks, condition.keyword)[1:]
+            if not self._catalog.rows_with(condition.table, condition.column, word)
+        ]
+        return self._rng.choice(others) if others and self._rng.random() < SPOKEN_SHARE else condition.keyword
+
+    def before(self, draft: Draft, sql: str, text: str, said: Mapping[Condition, str]) -> str:
+        """`sql` after the statements that find nothing: for words as they are `said`, or in the wrong place."""
+        otherwise = {condition.sql: condition.keyword for condition in said if said[condition] != condition.keyword}
+        if otherwise:
+            first = sql
+            for condition in said:
+                first = first.replace(quoted(f"%{condition.keyword}%"), quoted(f"%{said[condition]}%"))
+            # Without a row that lacks the everyday word there is nothing to miss.
+            return f"{first}; {sql}" if all(condition.holds for condition in said) else sql
+        subject = draft.subject
+        if subject is None or not sql.endswith(name_is(subject)) or ";" in sql or self._rng.random() >= MISS_SHARE:
+            return sql
+        ways: list[Callable[[Draft, Entity, str, str], str | None]] = [
+            self._wrong_column,
+            self._wrong_table,
+            self._too_much_text,
+        ]
+        self._rng.shuffle(ways)
+        first = next((found for way in ways if (found := way(draft, subject, sql, text))), "")
+        return f"{first}; {sql}" if first else sql
+
+    def _wrong_column(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
+        """A column that is taken for the right one and is empty in this row."""
+        if draft.column is None or draft.task_type == "unanswerable":
+            return None
+        table, column = draft.column
+        wrong = {
+            other
+            for group in CONFUSED_COLUMNS
+            if column in group
+            for other in group
+            if other in self._catalog.columns[table] and not subject.values.get(other)
+        } - {column}
+        return sql.replace(f"SELECT {column} ", f"SELECT {self._rng.choice(sorted(wrong))} ") if wrong else None
+
+    def _wrong_table(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
+        """The other table, which has no row of this name."""
+        (other,) = set(NAME_COLUMNS) - {subject.table}
+        column = _ELSEWHERE[subject.table].get(draft.column[1]) if draft.column else None
+        if column not in self._catalog.columns[other] or self._catalog.rows_with(
+            other, NAME_COLUMNS[other], subject.name
+        ):
+            return None
+        return f"SELECT {column} FROM {other} WHERE {NAME_COLUMNS[other]} = {quoted(subject.name)}"
+
+    def _too_much_text(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
+        """Words of the question that stand beside the name, taken for a part of it."""
+        start = text.find(subject.name)
+        if start < 0:
+            return None
+        end = start + len(subject.name)
+        before, after = _near(text[:start][::-1])[::-1], _near(text[end:])
+        cuts = [cut for cut in (before + subject.name, subject.name + after) if self._namer.leads_to(subject, cut)]
+        wrong = self._rng.choice(cuts) if cuts else None
+        return sql.replace(quoted(subject.name), quoted(wrong)) if wrong else None
+
+
+def _near(text: str) -> str:
+    """The next few characters up to a mark; in English one word."""
+    if text[:1] == " ":
+        return " " + _END.split(text[1:], maxsplit=1)[0]
+    return _END.split(text, maxsplit=1)[0][:_MOST_AROUND]
