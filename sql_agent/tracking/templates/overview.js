@@ -1,0 +1,81 @@
+"use strict";
+// Show what a run or an evaluation was, its tables and its curves.
+
+function overview(report) {
+  const { page, runs } = report;
+  return el("div.overview", {},
+    facts(runs),
+    runs.length > 1 ? differences(runs) : null,
+    page.tables.map(figureTable),
+    el("div.charts", {}, mergedCharts(runs).map(chart)),
+    runs.map(run => droppedTable(run, runs.length > 1)),
+    runs.map(run => el("details", {}, el("summary", {}, `${t("Settings")}${runs.length > 1 ? `: ${run.name}` : ""}`), el("pre", {}, JSON.stringify(run.config, null, 2)))));
+}
+
+function facts(runs) {
+  if (runs.length === 1) {
+    return el("dl.facts", {}, runs[0].facts.map(([name, value]) => el("div", {}, el("dt", {}, t(name)), el("dd", {}, t(value)))));
+  }
+  const names = [...new Set(runs.flatMap(run => run.facts.map(fact => fact[0])))];
+  const values = runs.map(run => new Map(run.facts));
+  return el("div.wide", {}, el("table.compared", {},
+    el("thead", {}, el("tr", {}, el("th"), runs.map((run, i) => el("th", {}, `${"ABCDEFGH"[i]} ${run.name}`)))),
+    el("tbody", {}, names.map(name => comparedRow(t(name), values.map(of => t(of.get(name) ?? "–")))))));
+}
+
+function comparedRow(name, values) {
+  const differs = new Set(values).size > 1;
+  return el(differs ? "tr.differs" : "tr", {}, el("th", {}, name), values.map(value => el("td", {}, value)));
+}
+
+/** Return a table of the settings in which runs differ. */
+function differences(runs) {
+  const flat = runs.map(run => new Map(flattened(run.config)));
+  const names = [...new Set(flat.flatMap(of => [...of.keys()]))].filter(name => new Set(flat.map(of => of.get(name))).size > 1);
+  if (!names.length) return null;
+  return el("section", {}, el("h2", {}, t("Settings that differ")), el("div.wide", {}, el("table", {},
+    names.map(name => el("tr", {}, el("th", {}, name), flat.map(of => el("td", {}, of.get(name) ?? "–")))))));
+}
+
+function flattened(value, prefix = "") {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return [[prefix, JSON.stringify(value)]];
+  return Object.entries(value).flatMap(([key, each]) => flattened(each, prefix ? `${prefix}.${key}` : key));
+}
+
+function figureTable({ title, columns, sections, note }) {
+  return el("section", {}, el("h2", {}, t(title)),
+    columns.length ? el("div.wide", {}, el("table.numbers", {},
+      el("thead", {}, el("tr", {}, el("th"), columns.map(name => el("th", {}, translated(name))))),
+      sections.filter(rows => rows.length).map(rows => el("tbody", {}, rows.map(([name, texts]) =>
+        el("tr", {}, el("th", {}, translated(name)), texts.map(text => el("td", {}, text)))))))) : null,
+    note ? el("p.note", {}, t(note)) : null);
+}
+
+/** Translate a heading such as "natural, step 8" or "accurate: two hops", in whole or by its parts. */
+function translated(text) {
+  if (t(text) !== text) return t(text);
+  const step = text.match(/^(.*), step (\d+)$/);
+  if (step) return `${t(step[1])}, ${t("step {step}", { step: step[2] })}`;
+  const kind = text.match(/^accurate: (.*)$/);
+  return kind ? `${t("accurate")}: ${t(kind[1])}` : text;
+}
+
+/** Return the charts of all runs, those of the same title as one; the curves of later runs are dashed. */
+function mergedCharts(runs) {
+  const merged = new Map();
+  runs.forEach((run, number) => {
+    for (const { title, unit, curves } of run.charts) {
+      if (!merged.has(title)) merged.set(title, { title, unit, curves: [] });
+      merged.get(title).curves.push(...curves.map(curve => ({ ...curve, run: number, tag: runs.length > 1 ? "ABCDEFGH"[number] : "" })));
+    }
+  });
+  return [...merged.values()];
+}
+
+function droppedTable(run, named) {
+  if (!run.columns.step.length) return null;
+  return el("section", {}, el("h2", {}, t("Dropped rollouts"), named ? `: ${run.name}` : ""),
+    run.dropped.length
+      ? el("div.wide", {}, el("table", {}, run.dropped.map(([reason, count]) => el("tr", {}, el("td.score", {}, String(count)), el("td", {}, reason)))))
+      : el("p.note", {}, t("None of {n} rollouts was dropped.", { n: run.columns.step.length })));
+}

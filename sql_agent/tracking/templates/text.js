@@ -1,0 +1,46 @@
+"use strict";
+// Make elements, and write texts in the reader's language.
+
+const CHINESE = JSON.parse(document.getElementById("chinese").textContent);
+let language = (recall("language") || navigator.language || "en").startsWith("zh") ? "zh" : "en";
+
+/** Return `text` in the reader's language, with {name} replaced by the value of that name. */
+function t(text, values = {}) {
+  const written = (language === "zh" && CHINESE[text]) || text;
+  return written.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? values[name] : whole));
+}
+
+/** Make an element from "tag.class.class", its properties, and children: elements, texts, arrays, or nothing. */
+function el(name, properties = {}, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const element = document.createElement(tag);
+  if (classes.length) element.className = classes.join(" ");
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("on") || key in element) element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  element.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== ""));
+  return element;
+}
+
+/** Make an SVG element with attributes and children. */
+function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children.flat());
+  return element;
+}
+
+/** Return a number with so many digits behind the point, or a dash for none. */
+function figure(value, digits = 3, sign = false) {
+  if (value === null || value === undefined) return "–";
+  return (sign && value >= 0 ? "+" : "") + value.toFixed(digits);
+}
+
+// A browser may refuse to store anything for a page that was opened from a file.
+function recall(key) {
+  try { return localStorage.getItem(`sql-agent-${key}`); } catch { return null; }
+}
+function remember(key, value) {
+  try { localStorage.setItem(`sql-agent-${key}`, value); } catch { /* the choice holds until the page is closed */ }
+}
