@@ -144,6 +144,17 @@ def test_some_questions_write_the_name_in_another_way_and_show_how_to_recover(da
     assert led / len(recovering) > 0.6
 
 
+def test_a_name_that_no_row_has_is_looked_for_as_a_part_too_before_giving_up(database: Path, natural: Made) -> None:
+    names = {row.name for rows in read_catalog(database).rows.values() for row in rows}
+    absent = 0
+    for question in everything(natural):
+        (name,) = re.findall(r"_name = '((?:[^']|'')+)'$", question.statements[0]) or [""]
+        if question.task_type == "unanswerable" and name and name.replace("''", "'") not in names:
+            absent += 1
+            assert f"LIKE '%{name}%'" in question.statements[-1] or len(question.statements) > 1, question
+    assert absent
+
+
 def test_first_queries_that_find_nothing_are_about_a_third_of_all(database: Path, catalog: Catalog) -> None:
     asked = [q for q in everything(make_questions(catalog, per_type=40)) if q.task_type != "unanswerable"]
     with open_database(database, SCHEMA, QueryLimits(deadline_s=30.0)) as opened:
