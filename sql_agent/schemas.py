@@ -194,6 +194,7 @@ class DropCause(_WithMessage):
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
+    PROCESS = "process", "the process that ran it died"
     ATTEMPT = "attempt", "the attempt did not succeed"
     STORE = "store", "the store could not be read"
     SPANS = "spans", "spans never reached the store"

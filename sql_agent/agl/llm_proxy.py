@@ -1,17 +1,23 @@
-"""Start agent-lightning's LLM proxy on 127.0.0.1, with its output in a file."""
+"""Serve agent-lightning's LLM proxy on 127.0.0.1."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import signal
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import agentlightning as agl
+import uvicorn
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
 from sql_agent.agl.call_recorder import RolloutPath, TokenIdRecorder
+
+HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
+_KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
 
 
 def model_entry(name: str, api_base: str) -> dict[str, Any]:
@@ -24,27 +30,45 @@ def model_entry(name: str, api_base: str) -> dict[str, Any]:
 
 
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
-    """Runs an LLMProxy in a process of its own, bound to 127.0.0.1; the output of litellm goes to `log_file`."""
+    """Serves `models` on port `port` of 127.0.0.1 and records the token ids of each call in `store`.
 
-    def __init__(self, log_file: Path) -> None:
+    It serves in the process that calls `serve`, and there can be one in a process, because litellm's is a global.
+    """
+
+    def __init__(self, port: int, store: agl.LightningStore, models: Sequence[dict[str, Any]]) -> None:
         super().__init__(
+            model_list=list(models),
+            store=store,
             launcher_args=PythonServerLauncherArgs(
                 host="127.0.0.1",  # the default is every interface
                 access_host="127.0.0.1",
-                launch_mode="mp",
-                healthcheck_url="/health/liveliness",  # the default calls the model behind the proxy
-                startup_timeout=120.0,
+                port=port,
+                healthcheck_url=HEALTH,
             ),
             middlewares=[RolloutPath],
             callbacks=["return_token_ids", TokenIdRecorder],
         )
-        self._log_file = log_file
 
-    @asynccontextmanager
-    async def _serve_context(self) -> AsyncIterator[None]:
-        # Entered in the proxy's own process, so this redirects only the proxy's output.
-        with self._log_file.open("a", encoding="utf-8") as sink:
-            os.dup2(sink.fileno(), 1)
-            os.dup2(sink.fileno(), 2)
-        async with super()._serve_context():
-            yield
+    async def serve(self, sock: socket.socket) -> None:
+        """Serve on the listening `sock` until SIGTERM."""
+        async with self._serve_context():
+            config = uvicorn.Config(
+                self.server_launcher.app,
+                log_level="info",
+                access_log=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=1,
+            )
+            server = uvicorn.Server(config)
+            # Not serve(), because that handles SIGINT too, which is for the process that started this one.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
+            await server._serve(sockets=[sock])
+
+
+def serve_proxy(sock: socket.socket, store_address: str, models: Sequence[dict[str, Any]], log_file: Path) -> None:
+    """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`."""
+    with log_file.open("a", encoding="utf-8") as sink:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    store = agl.LightningStoreClient(store_address)
+    asyncio.run(LocalLlmProxy(sock.getsockname()[1], store, models).serve(sock))

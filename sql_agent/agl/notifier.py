@@ -27,3 +27,8 @@ class Notifier:
         end = self._pairs[receiver % len(self._pairs)][1]
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.get_running_loop().sock_recv(end, 4096), timeout_s)
+
+    def close(self) -> None:
+        """Close this process's ends; those of the processes forked from it stay open."""
+        for end in itertools.chain(*self._pairs):
+            end.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +18,11 @@ from sql_agent.agl.span_exporter import SpanExporter, make_span
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request
 _DEQUEUE_PAUSE_S = 0.005  # between two requests
+
+
+def worker_id(pid: int) -> str:
+    """Return the name under which a store knows the runner process `pid` of this host; no two runners share one."""
+    return f"{socket.gethostname()}-{pid}"
 
 
 class NoTracer(DummyTracer):  # type: ignore[misc]
@@ -37,12 +44,13 @@ class NoTracer(DummyTracer):  # type: ignore[misc]
 class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
     """Runs up to `concurrency` rollouts at once.
 
-    It asks the store for queued rollouts when `notifier` wakes it, else every `poll_s` seconds. A rollout waits for
-    the model nearly all of its time, so a process for each would only take memory and start-up time.
+    It asks the store for queued rollouts when `notifier` wakes its `receiver`, else every `poll_s` seconds. A rollout
+    waits for the model nearly all of its time, so a process for each would only take memory and start-up time.
     """
 
-    def __init__(self, *, concurrency: int, poll_s: float, notifier: Notifier) -> None:
+    def __init__(self, *, concurrency: int, poll_s: float, notifier: Notifier, receiver: int) -> None:
         super().__init__(tracer=NoTracer(), poll_interval=poll_s)
+        self._receiver = receiver
         self._concurrency = concurrency
         self._poll_s = poll_s
         self._notifier = notifier
@@ -51,6 +59,10 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
     def init_worker(self, worker_id: int, store: agl.LightningStore, **kwargs: Any) -> None:
         """Set this process's number and its store, before the first rollout."""
         super().init_worker(worker_id, _RunnerStore(store), **kwargs)
+
+    def get_worker_id(self) -> str:
+        """Return the name under which the store knows this process."""
+        return worker_id(os.getpid())
 
     async def iter(self, *, event: Any = None) -> None:
         """Run queued rollouts of the store until `event` is set, then cancel those still running."""
@@ -89,7 +101,7 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         """Wait until the store has rollouts again or a running one ends, and return the tasks that still run."""
         if len(running) < self._concurrency:
             if poll:
-                await self._notifier.wait(self.worker_id or 0, self._poll_s)
+                await self._notifier.wait(self._receiver, self._poll_s)
             await asyncio.sleep(_DEQUEUE_PAUSE_S)
         else:
             await asyncio.wait(running, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)

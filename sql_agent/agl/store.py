@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 OnEnd = Callable[[agl.Rollout], None]
 
 _QUEUED = ("queuing", "requeuing")
+_STARTED = ("preparing", "running")
+_LOST = "lost"  # in a rollout's metadata: why it was lost, as lose_rollouts says
 _ENDED = ("succeeded", "failed", "cancelled")
 _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
 
@@ -119,6 +121,26 @@ async def mark_consumed(store: Any, rollout_id: str) -> None:
     own = _own(store)
     if own is not None:
         await own.mark_consumed(rollout_id)
+
+
+async def lose_rollouts(store: agl.LightningStore, reason: str, *, is_lost: Callable[[agl.Rollout, str], bool]) -> int:
+    """End the started rollouts of which `is_lost` is true as failed, because of `reason`; returns how many there were.
+
+    `is_lost` gets a rollout and the id of the worker that runs it.
+    """
+    lost = 0
+    for rollout in await store.query_rollouts(status_in=list(_STARTED)):
+        attempt = await store.get_latest_attempt(rollout.rollout_id)
+        if attempt is not None and is_lost(rollout, attempt.worker_id or ""):
+            metadata = (rollout.metadata or {}) | {_LOST: reason}
+            await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+            lost += 1
+    return lost
+
+
+def reason_lost(rollout: agl.Rollout) -> str | None:
+    """Return why `lose_rollouts` ended `rollout`; None when it did not."""
+    return (rollout.metadata or {}).get(_LOST)
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:

@@ -6,18 +6,21 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import agentlightning as agl
 
 from sql_agent.agl.lit_agent import RESOURCE
 from sql_agent.agl.preflight import check_triplet
+from sql_agent.agl.processes import RunProcesses, proxy_name
 from sql_agent.agl.store import cancel_stale_rollouts
+from sql_agent.backends.recovery import Recovery
 from sql_agent.backends.stall import describe_stalled
 from sql_agent.backends.step_monitor import StepMonitor
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import load_task
-from sql_agent.errors import SqlAgentError
+from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.group_ranking import GroupBarrier
 from sql_agent.rl.question_pool import QuestionPool
 from sql_agent.rl.retry import RetryingScheduler
@@ -32,22 +35,26 @@ from sql_agent.tracking.run_log import RunLog
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     """Runs `_run`, which must check `_stop` and `_monitor.failure` regularly, until it ends or a signal comes.
 
-    `error` is the error that ended the run early, and `interrupted` is true when a signal did. Both are kept here,
-    because the trainer's `fit` hides an interrupt and logs an error with a traceback.
+    `store_address` must be set before `run`. Afterwards `error` is the error that ended the run early, and
+    `interrupted` is true when a signal did. The runners and proxies are those of `processes`, which replaces them.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
 
-    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         self._settings = settings
         self._log = log
         self._ui = ui
+        self._processes = processes
         self._resume = resume
+        self._recovery: Recovery
+        self._proxy_at: dict[str, str] = {}  # names of the proxies by address
         self._stop: asyncio.Event
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
         self._watch: asyncio.Task[None] | None = None
         self._stall_shown_at = time.monotonic()
+        self.store_address = ""
         self.error: SqlAgentError | None = None
         self.interrupted = False
 
@@ -59,6 +66,8 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         val: Mapping[str, Sequence[Question]] = val_dataset
         self._stop = asyncio.Event()
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
+        self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
+        self._processes.watch(self._recovery.handle)
         with handled_signals(self._interrupt):
             try:
                 with named_disk_errors():
@@ -66,12 +75,19 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             except SqlAgentError as error:
                 self.error = error
             finally:
+                self._processes.unwatch()
                 if self._watch is not None:
                     self._watch.cancel()
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         """Train to the end; raises SqlAgentError for whatever ends the run early."""
+
+    async def _start_proxies(self, models: Sequence[dict[str, Any]], log_files: Sequence[Path]) -> list[str]:
+        """Start a proxy before `models` for each of `log_files`, and return their addresses."""
+        addresses = await self._processes.start_proxies(self.store_address, models, log_files)
+        self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
+        return addresses
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
         """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
@@ -86,11 +102,15 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
         )
         await cancel_stale_rollouts(store)
+        resources = [(await store.add_resources({RESOURCE: route})).resources_id for route in routes]
+        self._recovery.proxy_of_resource |= {
+            resource: self._proxy_at[route.endpoint] for resource, route in zip(resources, routes, strict=True)
+        }
         runner = self._settings.runner
         self._scheduler = RolloutScheduler(
             store,
             adapter,
-            [(await store.add_resources({RESOURCE: route})).resources_id for route in routes],
+            resources,
             timeout_s=runner.rollout_timeout_s,
             span_deadline_s=runner.span_deadline_s,
         )
@@ -116,6 +136,10 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """Describe what is waited for; None while nothing is."""
         waiting = self._scheduler.waiting if self._scheduler else []
         return await describe_stalled(self.get_store(), waiting) if waiting else None
+
+    def _fail(self, error: TrainingError) -> None:
+        """End the run early because of `error`."""
+        self._monitor.failure = self._monitor.failure or error
 
     def _interrupt(self) -> None:
         self.interrupted = True

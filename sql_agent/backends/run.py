@@ -1,32 +1,31 @@
-"""Run a training: store, proxy, runners and algorithm under agent-lightning's Trainer."""
+"""Run a training: the store, the runner and proxy processes, and the algorithm."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import multiprocessing
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the runners
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the supervisor
 
 import agentlightning as agl
 import uvloop
 
 from sql_agent.agl.adapter import TokenIdAdapter
-from sql_agent.agl.lit_agent import SqlLitAgent
-from sql_agent.agl.llm_proxy import LocalLlmProxy
-from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.processes import RunProcesses
 from sql_agent.agl.run_role import RunRole
-from sql_agent.agl.runner import ConcurrentRunner
 from sql_agent.agl.store import RunStore
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.local.algorithm import LocalGrpo
+from sql_agent.backends.recovery import Recovery
 from sql_agent.backends.verl.algorithm import VerlGrpo
 from sql_agent.config.settings import Settings
+from sql_agent.errors import TrainingError
 from sql_agent.schemas import Question
-from sql_agent.system.processes import die_with_parent_after_fork
+from sql_agent.system.signals import handled_signals
 from sql_agent.system.sockets import free_port
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -49,15 +48,30 @@ def run_algorithm(
     The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
     `interrupted` of the returned algorithm say how the run ended.
     """
-    algorithm = (VerlGrpo if settings.backend == "verl" else LocalGrpo)(settings, log, ui, resume=resume)
-    trainer = _trainer(settings, run_role, algorithm, log_file=log.folder / "proxy.log")
-    trainer.fit(SqlLitAgent(settings), train, val_dataset=val)
+    uvloop.install()  # also for the runners and the proxies, which are forked from this process
+    verl = settings.backend == "verl"
+    processes = RunProcesses(settings, n_proxies=settings.runner.n_proxies if verl else 1)
+    try:
+        algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
+        adapter = TokenIdAdapter()
+        algorithm.set_adapter(adapter)  # which keeps a weak reference only
+        asyncio.run(_train(algorithm, processes, settings, run_role, train=train, val=val))
+    finally:
+        processes.stop()
     return algorithm
 
 
-def run_runners(settings: Settings, run_role: RunRole, train: Sequence[Question]) -> None:
-    """Run the rollouts of an algorithm in another process, until a signal comes."""
-    _trainer(settings, run_role, None).fit(SqlLitAgent(settings), train)
+def run_runners(settings: Settings, run_role: RunRole, ui: Ui) -> None:
+    """Run the rollouts of an algorithm that runs elsewhere, until a signal comes.
+
+    Raises TrainingError when a runner dies and cannot be replaced.
+    """
+    uvloop.install()
+    processes = RunProcesses(settings, n_proxies=0)
+    try:
+        asyncio.run(_watch_runners(processes, run_role, ui))
+    finally:
+        processes.stop()
 
 
 def set_log_level(*, debug: bool) -> None:
@@ -68,32 +82,67 @@ def set_log_level(*, debug: bool) -> None:
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
-def _trainer(
-    settings: Settings, run_role: RunRole, algorithm: TrainingAlgorithm | None, *, log_file: Path = Path(os.devnull)
-) -> agl.Trainer:
-    die_with_parent_after_fork()
-    uvloop.install()  # also for the runners and the proxies, which are forked from this process
-    multiprocessing.set_start_method("fork", force=True)  # runners inherit the settings; torch is not loaded yet
-    port = settings.runner.store_port or (free_port() if run_role.managed_store and run_role.role == "both" else None)
-    notifier = Notifier(settings.runner.n_runners)
-    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, poll_s=settings.runner.poll_s, notifier=notifier)
+async def _train(
+    algorithm: TrainingAlgorithm,
+    processes: RunProcesses,
+    settings: Settings,
+    run_role: RunRole,
+    *,
+    train: Sequence[Question],
+    val: Mapping[str, Sequence[Question]],
+) -> None:
+    async with _opened_store(settings, run_role, processes) as (store, address):
+        algorithm.set_store(store)
+        algorithm.store_address = address
+        if run_role.role == "both":
+            processes.start_runners(address)
+        await algorithm.run(train, val)
+
+
+async def _watch_runners(processes: RunProcesses, run_role: RunRole, ui: Ui) -> None:
+    """Start the runners and replace those that die, until a signal comes or one cannot be replaced."""
+    ended: asyncio.Future[TrainingError | None] = asyncio.get_running_loop().create_future()
+
+    def end(error: TrainingError | None = None) -> None:
+        if not ended.done():
+            ended.set_result(error)
+
+    address = str(run_role.store_address)
+    store = agl.LightningStoreClient(address)
+    processes.watch(Recovery(store, ui.say, end).handle)
+    processes.start_runners(address)
+    try:
+        with handled_signals(end):
+            error = await ended
+    finally:
+        processes.unwatch()
+        await store.close()
+    if error is not None:
+        raise error
+
+
+@asynccontextmanager
+async def _opened_store(
+    settings: Settings, run_role: RunRole, processes: RunProcesses
+) -> AsyncIterator[tuple[agl.LightningStore, str]]:
+    """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.
+
+    Raises TrainingError when the run's own cannot be served.
+    """
     if run_role.store_address:
-        store = agl.LightningStoreClient(run_role.store_address.rstrip("/"))
-    else:
-        store = RunStore(notifier, thread_safe=True, eviction_memory_threshold=_SPAN_BYTES)
-    return agl.Trainer(
-        algorithm=algorithm,
-        store=store,
-        tracer=runner.tracer,
-        runner=runner,
-        adapter=TokenIdAdapter(),
-        llm_proxy=LocalLlmProxy(log_file),
-        strategy=agl.ClientServerExecutionStrategy(
-            role=run_role.role,
-            server_host="127.0.0.1",
-            server_port=port,
-            n_runners=settings.runner.n_runners,
-            managed_store=run_role.managed_store,
-        ),
-        n_runners=settings.runner.n_runners,
-    )
+        client = agl.LightningStoreClient(run_role.store_address.rstrip("/"))
+        try:
+            yield client, run_role.store_address.rstrip("/")
+        finally:
+            await client.close()
+        return
+    own = RunStore(processes.notifier, thread_safe=True, eviction_memory_threshold=_SPAN_BYTES)
+    server = agl.LightningStoreServer(own, "127.0.0.1", settings.runner.store_port or free_port())
+    try:
+        await server.start()
+    except RuntimeError as error:
+        raise TrainingError(f"the store cannot be served at {server.endpoint}: {error}") from error
+    try:
+        yield server, server.endpoint
+    finally:
+        await server.stop()

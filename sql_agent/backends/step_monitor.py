@@ -14,7 +14,7 @@ from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
-from sql_agent.schemas import Question
+from sql_agent.schemas import DropCause, Question
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
@@ -57,9 +57,10 @@ class StepMonitor:
 
     A rollout that was lost is run again. The run stops, with the reasons, when more than the accepted share of a step's
     rollouts were lost, when as many as the step has were lost and none was kept, when the judge failed on more than its
-    accepted share, or when dynamic sampling does not find enough groups whose rewards differ. `last_event` is the
-    monotonic time in seconds at which a try last began or ended. `val` are the questions of each validation by the
-    name of their set, which is measured by itself; no two of them have the same id.
+    accepted share, or when dynamic sampling does not find enough groups whose rewards differ. Rollouts that were lost
+    with their process are reported and do not count, because the process was replaced. `last_event` is the monotonic
+    time in seconds at which a try last began or ended. `val` are the questions of each validation by the name of their
+    set, which is measured by itself; no two of them have the same id.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:
@@ -140,6 +141,7 @@ class StepMonitor:
         return ended
 
     def _failure(self, request: RolloutRequest, finished: Sequence[FinishedRollout]) -> TrainingError | None:
+        finished = [r for r in finished if r.dropped is None or r.dropped.cause is not DropCause.PROCESS]
         where = f"step {request.step} ({request.mode})"
         expected = self._expected[request.mode]
         lost = sum(r.dropped is not None for r in finished)

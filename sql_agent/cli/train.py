@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     run.set_log_level(debug=arguments.debug)
     if log is None:
-        run.run_runners(settings, run_role, train)
+        run.run_runners(settings, run_role, ui)
         return 0
     if warning:
         ui.say(f"Warning: {warning}")

@@ -9,6 +9,7 @@ from sql_agent.rl.group_ranking import GroupBarrier
 from sql_agent.rl.question_pool import QuestionPool
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
+from sql_agent.schemas import DropCause
 
 
 class RolloutLostError(TrainingError):
@@ -30,8 +31,9 @@ class RolloutObserver(Protocol):
 class RetryingScheduler:
     """Runs a rollout that was lost again, up to `retries` times.
 
-    The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts of a
-    training group wait for each other and are ranked. With a `pool` a group may be given another question.
+    A rollout that was lost with its process does not count, because whoever replaces the process limits how often it
+    dies. The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts
+    of a training group wait for each other and are ranked. With a `pool` a group may be given another question.
     """
 
     def __init__(
@@ -64,8 +66,8 @@ class RetryingScheduler:
 
     async def _kept(self, request: RolloutRequest) -> FinishedRollout:
         barrier = self._barrier if request.mode == "train" else None
-        reasons = []
-        for _ in range(1 + self._retries):
+        reasons: list[str] = []
+        while len(reasons) <= self._retries:
             self._observer.enqueued(request)
             try:
                 rollout = await self._scheduler.run(request)
@@ -78,7 +80,8 @@ class RetryingScheduler:
             self._observer.finished(request, rollout)
             if rollout.dropped is None:
                 return rollout
-            reasons.append(str(rollout.dropped))
+            if rollout.dropped.cause is not DropCause.PROCESS:
+                reasons.append(str(rollout.dropped))
         if barrier is not None:
             await barrier.abandon(request.group)
         raise RolloutLostError(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import agentlightning as agl
 
-from sql_agent.agl.store import subscribe_ended
+from sql_agent.agl.store import mark_consumed, reason_lost, subscribe_ended
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
 
@@ -70,6 +70,9 @@ class RolloutScheduler:
         if rollout is None:
             detail = f"nothing ended for {2 * self._timeout_s:g} s"
             return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, detail)
+        if reason := reason_lost(rollout):
+            await mark_consumed(self._store, rollout_id)
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
         try:
             spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
         except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run

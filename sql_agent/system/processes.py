@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent_after_fork() -> None:
-    """Have every child that is forked from now on get SIGTERM when this process dies (Linux only)."""
-    os.register_at_fork(after_in_child=die_with_parent)
 
 
 def die_with_parent() -> None:

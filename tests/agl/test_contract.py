@@ -28,9 +28,9 @@ OVERRIDES = [
     (RunStore, "_post_update_rollout"),
     (RunStore, "add_many_spans"),
     (ConcurrentRunner, "_post_process_rollout_result"),
+    (ConcurrentRunner, "get_worker_id"),
     (ConcurrentRunner, "init_worker"),
     (ConcurrentRunner, "iter"),
-    (LocalLlmProxy, "_serve_context"),
     (TokenIdAdapter, "_literal_eval_maybe"),
     (TokenIdAdapter, "_maybe_reward_value"),
     (TokenIdAdapter, "adapt"),
@@ -40,9 +40,11 @@ OVERRIDES = [
 ]
 # The private methods that we call, with the arguments that we pass.
 CALLED = {
+    (agl.LLMProxy, "_serve_context"): "",
     (agl.LitAgentRunner, "_start_heartbeat_loop"): "store",
     (agl.LitAgentRunner, "_step_impl"): "next_rollout",
     (agl.InMemoryLightningStore, "_evict_spans_for_rollout"): "collections, rollout_id",
+    (uvicorn.Server, "_serve"): "",
 }
 # The private attributes of the store that we read, with their types, and the one of its collections.
 READ = {

@@ -13,9 +13,11 @@ import pytest
 from fastapi import FastAPI
 
 from sql_agent.agl.adapter import TokenIdAdapter
-from sql_agent.agl.llm_proxy import LocalLlmProxy, model_entry
+from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.preflight import check_opentelemetry, check_triplet
+from sql_agent.agl.processes import RunProcesses
 from sql_agent.backends.serving.server import ServerThread
+from sql_agent.config.settings import load_settings
 from sql_agent.errors import PreflightError
 from sql_agent.system.sockets import bind_local, free_port
 
@@ -38,32 +40,36 @@ def server_without_token_ids() -> Iterator[str]:
     server.stop()
 
 
-async def preflight(api_base: str, log_file: Path) -> agl.Triplet:
+@pytest.fixture
+def processes() -> Iterator[RunProcesses]:
+    processes = RunProcesses(load_settings(), n_proxies=1)
+    yield processes
+    processes.stop()
+
+
+async def preflight(processes: RunProcesses, api_base: str, log_file: Path) -> agl.Triplet:
     store = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())
-    proxy = LocalLlmProxy(log_file)
-    proxy.set_store(store)
-    proxy.update_model_list([model_entry("policy", api_base)])
     await store.start()
     try:
-        await proxy.start()
-        return await check_triplet(store, proxy.as_resource(), TokenIdAdapter(), deadline_s=1.0)
+        (address,) = await processes.start_proxies(store.endpoint, [model_entry("policy", api_base)], [log_file])
+        route = agl.ProxyLLM(endpoint=address, model="policy")
+        return await check_triplet(store, route, TokenIdAdapter(), deadline_s=1.0)
     finally:
-        await proxy.stop()
         await store.stop()
 
 
 def test_a_server_that_returns_no_token_ids_is_named_as_the_cause(
-    server_without_token_ids: str, tmp_path: Path
+    processes: RunProcesses, server_without_token_ids: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PreflightError, match="no triplet with token ids") as caught:
-        asyncio.run(preflight(server_without_token_ids, tmp_path / "proxy.log"))
+        asyncio.run(preflight(processes, server_without_token_ids, tmp_path / "proxy.log"))
     assert "prompt_token_ids" in (caught.value.hint or "")
 
 
-def test_a_model_that_is_down_is_named_as_the_cause(tmp_path: Path) -> None:
+def test_a_model_that_is_down_is_named_as_the_cause(processes: RunProcesses, tmp_path: Path) -> None:
     started = time.monotonic()
     with pytest.raises(PreflightError, match="did not answer"):
-        asyncio.run(preflight(f"http://127.0.0.1:{free_port()}/v1", tmp_path / "proxy.log"))
+        asyncio.run(preflight(processes, f"http://127.0.0.1:{free_port()}/v1", tmp_path / "proxy.log"))
     assert time.monotonic() - started < 60
 
 

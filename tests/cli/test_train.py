@@ -16,42 +16,15 @@ import pytest
 from sql_agent.cli.train import main, parse_arguments, settings_from
 from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
-from sql_agent.schemas import Question
 from sql_agent.system.sockets import bind_local
 from tests.support.judge_server import serving
 from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, start, stop
-from tests.support.small_database import make_database
+from tests.support.tiny_training import tiny_training
 
 
 @pytest.fixture
 def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
-    """A run of the tiny random model: it answers nonsense, which must be scored, recorded and survived."""
-    make_database(tmp_path / "medical.db")
-    for name in ("train", "val"):
-        questions = [
-            Question(id=f"{name}-{i}", question=f"{name} question {i}?", answer="oral", task_type="drug_field")
-            for i in range(4)
-        ]
-        lines = "".join(q.model_dump_json() + "\n" for q in questions)
-        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
-    return [
-        f"--model={tiny_model_folder}",
-        f"--train-file={tmp_path / 'train.jsonl'}",
-        f"--val-file={tmp_path / 'val.jsonl'}",
-        "--n-runners=2",
-        f"database.path={tmp_path / 'medical.db'}",
-        f"runs_dir={tmp_path / 'runs'}",
-        f"local.cache_dir={tmp_path / 'cache'}",
-        "run_name=r",
-        "local.max_context=8192",
-        "local.threads=1",  # a tiny model gains nothing from a second one
-        "sft.steps=0",
-        "agent.max_tokens=8",
-        "train.questions_per_step=2",
-        "train.group_size=2",
-        "train.save_every=1",
-        "data.val_questions=2",
-    ]
+    return tiny_training(tmp_path, tiny_model_folder)
 
 
 @pytest.mark.slow

@@ -86,3 +86,12 @@ def family_and_ports(process: subprocess.Popen[str]) -> tuple[list[psutil.Proces
     family = [root, *root.children(recursive=True)]
     ports = {c.laddr.port for p in family for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
     return family, ports
+
+
+def runners_and_proxies(process: subprocess.Popen[str]) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """Return the runner and the proxy processes of a run; a proxy is recognised by the file of its output."""
+    root = psutil.Process(process.pid)
+    supervisors = [child for child in root.children() if child.cmdline() == root.cmdline()]
+    children = [child for supervisor in supervisors for child in supervisor.children()]
+    proxies = [child for child in children if Path(f"/proc/{child.pid}/fd/1").readlink().name.startswith("proxy")]
+    return [child for child in children if child not in proxies], proxies

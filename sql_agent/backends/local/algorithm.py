@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import agentlightning as agl
+
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.backends.algorithm import TrainingAlgorithm
-from sql_agent.errors import TrainingError
 from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.batching import batch_for_step
 from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
@@ -29,33 +30,29 @@ _POLL_S = 0.1
 class LocalGrpo(TrainingAlgorithm):
     """Trains the policy in this process and serves it to the runners, for backend `local`.
 
-    Torch is imported inside `run`, after agent-lightning has forked its runners, because a process that has started
-    torch's threads must not be forked.
+    Torch is imported inside `run`, after the supervisor of runners and proxies was forked, because a process that has
+    started torch's threads must not be forked.
     """
 
     stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         sock = bind_local()
-        proxy = self.get_llm_proxy()
-        if proxy is None:
-            raise TrainingError("the local backend needs the LLM proxy")
         api_base = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
-        proxy.update_model_list([model_entry(_SERVED_AS, api_base)])
-        # Before torch is imported, because the proxy is forked too.
-        with self._ui.status("Starting the LLM proxy"):
-            await proxy.start()
         try:
+            with self._ui.status("Starting the LLM proxy"):
+                log_file = self._log.folder / "proxy.log"
+                (address,) = await self._start_proxies([model_entry(_SERVED_AS, api_base)], [log_file])
             trainer = await self._open_trainer(train, sock)
             if trainer is None:
                 return
             try:
-                await self._train(trainer, await self._start_rollouts([proxy.as_resource()]), train, val)
+                route = agl.ProxyLLM(endpoint=address, model=_SERVED_AS)
+                await self._train(trainer, await self._start_rollouts([route]), train, val)
             finally:
                 trainer.close()
         finally:
             sock.close()
-            await proxy.stop()
 
     async def _open_trainer(self, train: Sequence[Question], sock: Any) -> PolicyTrainer | None:
         with without_gc():

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import agentlightning as agl
 from rich.text import Text
 
-from sql_agent.agl.llm_proxy import LocalLlmProxy, model_entry
+from sql_agent.agl.llm_proxy import model_entry
+from sql_agent.agl.processes import RunProcesses
 from sql_agent.agl.store import without_request_log
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.verl.config import verl_environment, verl_options
@@ -43,9 +45,8 @@ class VerlGrpo(TrainingAlgorithm):
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
 
-    def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, resume: bool) -> None:
-        super().__init__(settings, log, ui, resume=resume)
-        self._proxies: list[LocalLlmProxy] = []
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
+        super().__init__(settings, log, ui, processes, resume=resume)
         self._starting = contextlib.ExitStack()  # the clock that is shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
@@ -64,23 +65,16 @@ class VerlGrpo(TrainingAlgorithm):
             await self._train(server.url, model)
         finally:
             await server.stop()
-            for proxy in self._proxies:
-                await proxy.stop()
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
         """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
-        store = self.get_store()
-        without_request_log(store)
+        without_request_log(self.get_store())
         models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
-        for index in range(self._settings.runner.n_proxies):
-            proxy = LocalLlmProxy(self._log.folder / f"proxy-{index}.log")
-            proxy.set_store(store)
-            proxy.update_model_list(models)
-            self._proxies.append(proxy)
-        await asyncio.gather(*(proxy.start() for proxy in self._proxies))
+        log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
+        proxies = await self._start_proxies(models, log_files)
         routes = [
-            self._proxies[index % len(self._proxies)].as_resource(model=f"policy-{index % len(addresses)}")
-            for index in range(max(len(addresses), len(self._proxies)))
+            agl.ProxyLLM(endpoint=proxies[index % len(proxies)], model=f"policy-{index % len(addresses)}")
+            for index in range(max(len(addresses), len(proxies)))
         ]
         scheduler = await self._start_rollouts(routes)
         self._starting.close()

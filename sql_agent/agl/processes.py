@@ -1,0 +1,126 @@
+"""Run the runner and LLM proxy processes of a run, under a supervisor that replaces those that die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import agentlightning as agl
+import aiohttp
+
+from sql_agent.agl.lit_agent import SqlLitAgent
+from sql_agent.agl.llm_proxy import HEALTH, serve_proxy
+from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.runner import ConcurrentRunner
+from sql_agent.config.settings import Settings
+from sql_agent.errors import TrainingError
+from sql_agent.system.sockets import bind_local
+from sql_agent.system.supervisor import Ended, Supervisor
+
+_PROXY_START_S = 120.0
+_BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
+
+
+@dataclass(frozen=True)
+class _RunnerJob:
+    receiver: int
+    store_address: str
+
+
+@dataclass(frozen=True)
+class _ProxyJob:
+    index: int
+    store_address: str
+    models: tuple[dict[str, Any], ...]
+    log_file: Path
+
+
+class RunProcesses:
+    """Starts runners and up to `n_proxies` proxies, and replaces those that die, until `stop`.
+
+    Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the
+    sockets of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the
+    runners when rollouts are queued in a store of this process.
+    """
+
+    def __init__(self, settings: Settings, *, n_proxies: int) -> None:
+        self._n_runners = settings.runner.n_runners
+        self.notifier = Notifier(self._n_runners)
+        sockets = [bind_local() for _ in range(n_proxies)]
+        for sock in sockets:
+            sock.listen(_BACKLOG)
+        self._ports: list[int] = [sock.getsockname()[1] for sock in sockets]
+        jobs = {"runner": partial(_run_runner, settings, self.notifier), "proxy": partial(_run_proxy, sockets)}
+        self._supervisor = Supervisor(jobs)
+        for sock in sockets:
+            sock.close()  # the supervisor has its own
+
+    def watch(self, on_end: Callable[[Ended], None]) -> None:
+        """Call `on_end` on this event loop with each process that ends."""
+        self._supervisor.watch(on_end)
+
+    def unwatch(self) -> None:
+        """End what `watch` began."""
+        self._supervisor.unwatch()
+
+    def start_runners(self, store_address: str) -> None:
+        """Start all runners; they take rollouts from the store at `store_address`."""
+        for index in range(self._n_runners):
+            self._supervisor.start(f"Runner {index}", "runner", _RunnerJob(index, store_address))
+
+    async def start_proxies(
+        self, store_address: str, models: Sequence[dict[str, Any]], log_files: Sequence[Path]
+    ) -> list[str]:
+        """Start a proxy for each of `log_files` before all `models`, and return their addresses once all answer.
+
+        Raises TrainingError when one does not answer in two minutes.
+        """
+        for index, log_file in enumerate(log_files):
+            job = _ProxyJob(index, store_address, tuple(models), log_file)
+            self._supervisor.start(proxy_name(index), "proxy", job)
+        addresses = [f"http://127.0.0.1:{port}" for port in self._ports[: len(log_files)]]
+        await asyncio.gather(*map(_until_healthy, addresses, log_files))
+        return addresses
+
+    def stop(self) -> None:
+        """End all of these processes."""
+        self._supervisor.stop()
+        self.notifier.close()
+
+
+def proxy_name(index: int) -> str:
+    """Return the name under which the end of proxy `index` is reported."""
+    return f"LLM proxy {index}"
+
+
+async def _until_healthy(address: str, log_file: Path) -> None:
+    try:
+        timeout = aiohttp.ClientTimeout(total=_PROXY_START_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}{HEALTH}") as response:
+            response.raise_for_status()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise TrainingError(
+            f"the LLM proxy at {address} did not start: {type(error).__name__}: {error}", hint=f"see {log_file}"
+        ) from error
+
+
+def _run_runner(settings: Settings, notifier: Notifier, job: _RunnerJob) -> None:
+    asyncio.run(_take_rollouts(settings, notifier, job))
+
+
+async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob) -> None:
+    limits = settings.runner
+    runner = ConcurrentRunner(
+        concurrency=limits.concurrency, poll_s=limits.poll_s, notifier=notifier, receiver=job.receiver
+    )
+    runner.init(agent=SqlLitAgent(settings))
+    runner.init_worker(job.receiver, agl.LightningStoreClient(job.store_address))
+    await runner.iter()
+
+
+def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:
+    serve_proxy(sockets[job.index], job.store_address, job.models, job.log_file)

@@ -1,0 +1,160 @@
+"""Run jobs in child processes, see at once when one dies, and replace it."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from sql_agent.system.processes import die_with_parent
+
+Job = Callable[[Any], object]
+
+_EARLY_S = 5.0  # a child that dies sooner than this after its start may never be able to run
+_MAX_EARLY = 5  # such deaths in succession until no other child takes its place
+_GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Says that a child process ended: its name and id, how it ended, and whether another took its place."""
+
+    name: str
+    pid: int
+    how: str
+    replaced: bool
+
+    @property
+    def finished(self) -> bool:
+        """Return whether the job came to its end by itself, so that there was nothing to replace."""
+        return self.how == "ended"
+
+
+@dataclass(frozen=True)
+class _Order:
+    name: str
+    kind: str
+    argument: Any
+
+
+@dataclass(frozen=True)
+class _Child:
+    order: _Order
+    process: BaseProcess
+    started: float
+    early: int  # how many of its predecessors died early, in succession
+
+
+class Supervisor:
+    """Runs jobs in children of one process, which it forks at once and which does nothing else, until `stop`.
+
+    That process stays small and has one thread, so it can fork at any time; the process that trains holds torch and
+    threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
+    child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
+    often right after its start. SIGINT is ignored in all of them, because an interrupt is for the process that started
+    them; they end when that one does.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_supervise, args=(theirs, self._pipe, jobs), name="supervisor")
+        self._process.start()
+        theirs.close()
+
+    def start(self, name: str, kind: str, argument: Any = None) -> None:
+        """Start a child that does the job `kind` with `argument`, which must be picklable."""
+        self._pipe.send(_Order(name, kind, argument))
+
+    def watch(self, on_end: Callable[[Ended], None]) -> None:
+        """Call `on_end` on this event loop with each child that ends, until the loop ends."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            try:
+                while self._pipe.poll():
+                    on_end(self._pipe.recv())
+            except (EOFError, OSError):
+                loop.remove_reader(self._pipe.fileno())
+                on_end(Ended("the supervisor of runners and proxies", self._process.pid or 0, "died", replaced=False))
+
+        loop.add_reader(self._pipe.fileno(), read)
+
+    def unwatch(self) -> None:
+        """End what `watch` began."""
+        asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+
+    def stop(self) -> None:
+        """End all children: ask them with SIGTERM, and kill them 3 s later."""
+        self._pipe.close()
+        self._process.join(2 * _GRACE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job]) -> None:
+    """Carry out the orders that come through `pipe` and replace children that die, until the pipe closes."""
+    other_end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent()
+    children: dict[int, _Child] = {}  # by what `wait` returns when they end
+
+    def launch(order: _Order, early: int) -> None:
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=_do, args=(pipe, jobs[order.kind], order.argument), name=order.name)
+        process.start()
+        children[process.sentinel] = _Child(order, process, time.monotonic(), early)
+
+    try:
+        while True:
+            for ready in wait([pipe, *children]):
+                if ready is pipe:
+                    launch(pipe.recv(), 0)
+                elif isinstance(ready, int):
+                    child = children.pop(ready)
+                    how, early = _how_it_ended(child), _early_deaths(child)
+                    replaced = how != "ended" and early < _MAX_EARLY
+                    if replaced:
+                        launch(child.order, early)
+                    pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
+    except (EOFError, OSError):  # the process that started this one has closed the pipe, or ended
+        pass
+    finally:
+        _end([child.process for child in children.values()])
+
+
+def _do(pipe: Connection, job: Job, argument: Any) -> None:
+    pipe.close()
+    die_with_parent()
+    job(argument)
+
+
+def _how_it_ended(child: _Child) -> str:
+    child.process.join()
+    code = child.process.exitcode or 0
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"died with exit code {code}" if code else "ended"
+
+
+def _early_deaths(child: _Child) -> int:
+    return child.early + 1 if time.monotonic() - child.started < _EARLY_S else 0
+
+
+def _end(processes: list[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _GRACE_S
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()

@@ -1,0 +1,79 @@
+"""A child process that dies is seen at once and replaced, unless it cannot run at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sql_agent.system.supervisor import Ended, Supervisor
+
+
+def sleep(note: Path) -> None:
+    with note.open("a") as sink:
+        sink.write(f"{os.getpid()}\n")
+    time.sleep(60)
+
+
+def leave(code: int) -> None:
+    sys.exit(code)
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor({"sleep": sleep, "leave": leave})
+    yield supervisor
+    supervisor.stop()
+
+
+async def ends(supervisor: Supervisor, count: int) -> list[Ended]:
+    """Return the next `count` ends."""
+    queue: asyncio.Queue[Ended] = asyncio.Queue()
+    supervisor.watch(queue.put_nowait)
+    try:
+        return [await asyncio.wait_for(queue.get(), timeout=10) for _ in range(count)]
+    finally:
+        supervisor.unwatch()
+
+
+async def started(note: Path, count: int) -> list[int]:
+    """Return the ids of the first `count` processes that wrote into `note`."""
+    while True:
+        pids = note.read_text().split() if note.exists() else []  # noqa: ASYNC240  a few bytes
+        if len(pids) >= count:
+            return [int(pid) for pid in pids]
+        await asyncio.sleep(0.01)
+
+
+async def test_a_killed_child_is_reported_and_replaced_and_all_end_together(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    note = tmp_path / "pids"
+    supervisor.start("Sleeper", "sleep", note)
+    (first,) = await started(note, 1)
+    os.kill(first, signal.SIGKILL)
+    killed = time.monotonic()
+    (ended,) = await ends(supervisor, 1)
+    assert time.monotonic() - killed < 2
+    assert ended == Ended("Sleeper", first, "was killed by SIGKILL", replaced=True)
+    second = (await started(note, 2))[1]
+    assert psutil.pid_exists(second)
+    supervisor.stop()
+    assert not psutil.pid_exists(second)
+
+
+async def test_a_child_that_can_never_run_is_given_up_and_one_that_has_finished_is_not_replaced(
+    supervisor: Supervisor,
+) -> None:
+    supervisor.start("Broken", "leave", 3)
+    assert [e.replaced for e in await ends(supervisor, 5)] == [True] * 4 + [False]
+    supervisor.start("Done", "leave", 0)
+    (ended,) = await ends(supervisor, 1)
+    assert ended.finished and not ended.replaced
