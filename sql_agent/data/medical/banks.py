@@ -76,9 +76,18 @@ class Topic(Bank):
 
 
 class TopicAsks(Halves[Asks]):
-    """The topics that a column is asked about, and how; {topic} is one of the topic's `said`."""
+    """The topics that a column is asked about, and how; {topic} is one of the topic's `said`.
+
+    `own` are questions about one topic, which need not say it: "can I drink with {name}?"
+    """
 
     topics: tuple[str, ...]
+    own: dict[str, Halves[Asks]] = {}
+
+    def about(self, topic: str, half: Half) -> tuple[Asks, ...]:
+        """The ways to ask for one topic: those of all topics, and its own."""
+        own = self.own.get(topic)
+        return (self.of(half), own.of(half)) if own else (self.of(half),)
 
 
 class Topics(Bank):
@@ -104,14 +113,14 @@ class Lacking(Halves[Asks]):
 class Names(Bank):
     """`names.toml`: how names are written otherwise.
 
-    `prefixes` and `suffixes` may be left out and `added` is put behind the names of a table; `confused` are two
+    `prefixes` and `suffixes` may be left out, one of the `forms` that a drug has may be added; `confused` are two
     spellings with a slash between them; `roots` are the words that long Chinese names consist of; `called` are
     everyday names by the database's name.
     """
 
     prefixes: tuple[str, ...]
     suffixes: tuple[str, ...]
-    added: dict[str, tuple[str, ...]]
+    forms: tuple[str, ...]
     confused: tuple[str, ...]
     roots: tuple[str, ...] = ()
     called: dict[str, tuple[str, ...]]

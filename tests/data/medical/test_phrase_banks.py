@@ -127,6 +127,19 @@ def test_each_question_about_a_topic_says_the_topic(lang: Lang) -> None:
 
 
 @each_language
+def test_questions_of_one_topic_stand_beside_a_topic_of_their_column(lang: Lang) -> None:
+    for columns in _read(lang, "topics")["asks"].values():
+        for asks in columns.values():
+            own = asks.get("own", {})
+            assert set(own) <= set(asks["topics"])
+            for path, train, test in _halves(own):
+                assert not set(map(_plain, _sentences(train))) & set(map(_plain, _sentences(test))), path
+                for half in (train, test):
+                    assert all(_slots(text)["name"] == 1 for text in half.get("named", [])), path
+                    assert all("name" not in _slots(text) for text in half.get("after", [])), path
+
+
+@each_language
 def test_there_are_situations_and_people_enough(lang: Lang) -> None:
     bank = _read(lang, "situations")
     assert len(bank["askers"]["train"]) >= MIN_ASKERS[lang]

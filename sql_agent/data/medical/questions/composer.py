@@ -135,8 +135,9 @@ class Composer:
         table, column = draft.column
         if kind := draft.pool.removeprefix("lacking ") if draft.pool.startswith("lacking ") else None:
             return patterns.lacking[table][kind].of(self._half)
-        if draft.pool == "part_of_field":
-            return self._banks.topics.asks[table][column].of(self._half)
+        if draft.pool.startswith("part_of_field "):
+            topic = draft.pool.removeprefix("part_of_field ")
+            return self._rng.choice(self._banks.topics.asks[table][column].about(topic, self._half))
         pools = patterns.yes_no[table] if draft.pool == "yes_no" else self._banks.asks[table]
         return pools[column].of(self._half) if column in pools else None
 

@@ -74,10 +74,10 @@ class OtherNames:
             yield "".join(root[0] for root in roots)
 
     def lengthened(self, entity: Entity) -> Iterator[str]:
-        """The name with a dosage form, a salt or a word that the database leaves out."""
-        added = self._names.added[entity.table]
-        if not entity.name.endswith((*self._names.suffixes, *added)):
-            yield from (entity.name + ending for ending in added)
+        """The name of a drug with one of its dosage forms, which the database leaves out."""
+        made_as = (entity.values.get("form") or "").lower()
+        if not entity.name.endswith((*self._names.suffixes, *self._names.forms)):
+            yield from (entity.name + form for form in self._names.forms if form.strip().removesuffix("s") in made_as)
 
     def aliases(self, entity: Entity) -> Iterator[str]:
         """Other names that stand in the row's own text."""

@@ -32,7 +32,7 @@ def part_of_field(source: Source) -> Iterator[Draft]:
                     for name in asks.topics:
                         about = readers[name].about(items)
                         if about and len(about) < len(items) and _fits(source, about):
-                            yield _part(source, entity, column, readers[name], about)
+                            yield _part(source, entity, column, name, about)
 
 
 def _readers(source: Source) -> dict[str, TopicReader]:
@@ -43,12 +43,13 @@ def _fits(source: Source, items: list[str]) -> bool:
     return len(items) <= MAX_ITEMS and len(source.separator.join(items)) <= source.max_answer
 
 
-def _part(source: Source, entity: Entity, column: str, topic: TopicReader, about: list[str]) -> Draft:
+def _part(source: Source, entity: Entity, column: str, topic: str, about: list[str]) -> Draft:
     draft = cell_draft(
         source, entity, column, about,
-        task_type="part_of_field", pool="part_of_field", bucket=f"{column}, {topic.said[0]}",
+        task_type="part_of_field", pool=f"part_of_field {topic}", bucket=f"{column}, {topic}",
     )  # fmt: skip
-    return replace(draft, slots={**draft.slots, "topic": source.rng.choice(topic.said)})
+    said = source.rng.choice(source.natural.topics.topics[topic].said)
+    return replace(draft, slots={**draft.slots, "topic": said})
 
 
 def yes_no(source: Source) -> Iterator[Draft]:
