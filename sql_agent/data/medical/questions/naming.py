@@ -58,7 +58,7 @@ class Namer:
                 (3.0, others.abbreviated),
                 (2.0, others.lengthened),
                 (2.0, others.aliases),
-                (6.0, others.called),
+                (3.0, others.called),
                 (1.5, partial(others.misspelt, rng=rng)),
             ]
             # The weighted order of Efraimidis and Spirakis.
