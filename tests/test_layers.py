@@ -14,7 +14,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 LAYERS = (
     ("cli",),
     ("backends",),
-    ("evaluation", "tracking"),
+    ("evaluation",),
+    ("tracking",),
     ("rl",),
     ("agl", "chat"),
     ("agent",),

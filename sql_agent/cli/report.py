@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sql_agent.cli.parser import help_text
+from sql_agent.system.sockets import bind_local
 from sql_agent.tracking.report import write_report
+from sql_agent.tracking.run_reader import RunReader
+from sql_agent.tracking.serve import ReportServer
 
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts
 in full, and why some were dropped. A run draws it when it ends; use this to see
-two runs on one page, or one that was drawn by an older version."""
+two runs on one page, or with --serve a run that is still going on."""
 
 _EXAMPLES = """
   sql-agent report runs/night                     runs/night/report.html
   sql-agent report runs/night --compare runs/day  runs/night/comparison.html
+  sql-agent report runs/night --serve             a page that follows the run
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page into the run's folder, print its path and return 0."""
+    """Write the page into the run's folder and print its path, or serve it; returns 0."""
     parser = argparse.ArgumentParser(prog="sql-agent report", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder such as runs/quickstart")
     parser.add_argument("--compare", type=Path, metavar="RUN", help="another run, shown on the same page")
+    parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="of --serve (default: 0, any free one)")
     arguments = parser.parse_args(argv)
-    print(write_report(arguments.run, arguments.compare))
+    if arguments.serve:
+        _serve([RunReader(folder) for folder in (arguments.run, arguments.compare) if folder], arguments.port)
+    else:
+        print(write_report(arguments.run, arguments.compare))
     return 0
+
+
+def _serve(runs: Sequence[RunReader], port: int) -> None:
+    with bind_local(port) as sock, ReportServer(runs, sock) as server, suppress(KeyboardInterrupt):
+        print(f"{server.url}   Ctrl-C ends it", flush=True)
+        server.serve_forever()

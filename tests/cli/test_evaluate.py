@@ -23,6 +23,7 @@ from sql_agent.tracking.run_log import RunLog
 from tests.support.library import TASK
 from tests.support.processes import ROOT
 from tests.support.question_server import QuestionServer, answering
+from tests.support.report_page import data_of
 from tests.support.small_database import make_database
 
 FORMS = {1: "capsule", 2: "syrup", 4: "tablet", 5: "capsule", 6: "syrup", 8: "tablet"}
@@ -101,8 +102,8 @@ def test_a_model_is_measured_in_all_by_type_and_with_intervals(
     assert max(map(cell_len, output.splitlines())) <= 80 + len(str(folder))  # only a path may be longer
     assert "50.0 % [" in output and "accurate: keyword search" in output
     assert "not medical advice" in output
-    page = (folder / "evaluation.html").read_text(encoding="utf-8")
-    assert all(question.question in page for question in QUESTIONS)
+    (shown,) = data_of(folder / "evaluation.html")["runs"]
+    assert {question["question"] for question in shown["questions"]} == {q.question for q in QUESTIONS}
     assert "| accurate answers | 50.0 % [" in (folder / "evaluation.md").read_text(encoding="utf-8")
 
 

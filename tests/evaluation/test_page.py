@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,10 +10,10 @@ from sql_agent.config.settings import load_settings, public_dump
 from sql_agent.data.medical.task import WORDS
 from sql_agent.evaluation.folder import About
 from sql_agent.evaluation.measures import measure_set
-from sql_agent.evaluation.page import with_evidence
 from sql_agent.evaluation.results import Evaluation, report_on, write_results
 from sql_agent.schemas import RolloutRecord
-from tests.support.records import EVIDENCE, record
+from tests.support.browser import needs_chromium, open_browser
+from tests.support.records import record
 
 ATTACK = "</script><img src=x onerror=\"document.title='owned'\">"
 
@@ -37,16 +35,6 @@ def pages(tmp_path: Path) -> dict[str, Path]:
     return write_results(tmp_path, report, [keyed(first), keyed(second)])
 
 
-def test_the_page_of_a_comparison_has_figures_test_and_both_answers(pages: dict[str, Path]) -> None:
-    page = pages["html"].read_text(encoding="utf-8")
-    assert pages["html"].name == "comparison.html"
-    assert "b against a" in page and "McNemar&#39;s exact p" in page
-    assert 'data-kind="became right"' in page and 'data-kind="not graded"' in page
-    assert "the judge gave no score: time-out" in page
-    assert "onerror" in page and ATTACK not in page, "what a model writes is text"
-    assert "src=" not in page.replace("&lt;img src=", "") and "http" not in page, "it opens offline"
-
-
 def test_the_table_to_paste_is_markdown_on_whole_lines(pages: dict[str, Path]) -> None:
     text = pages["md"].read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -56,21 +44,24 @@ def test_the_table_to_paste_is_markdown_on_whole_lines(pages: dict[str, Path]) -
     assert "- `q0` In which form does Drug 0 come?" in text
 
 
-def test_evidence_is_marked_in_an_answer_and_markup_is_escaped() -> None:
-    question = record(1, answer="oral capsule; syrup", evidence=(EVIDENCE,)).question
-    marked = with_evidence("<b>Syrup</b>, oral capsule", question)
-    assert marked == "&lt;b&gt;<mark>Syrup</mark>&lt;/b&gt;, <mark>oral capsule</mark>"
-    assert with_evidence("nothing", question) == "nothing"
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
-def test_in_a_browser_the_filters_are_there_and_markup_is_inert(pages: dict[str, Path], tmp_path: Path) -> None:
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-             "--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000",
-             f"--user-data-dir={tmp_path / 'chromium'}"]  # fmt: skip
-    dom = subprocess.run(
-        ["chromium", *flags, "--dump-dom", pages["html"].as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
-    assert "<title>Evaluation of a · b</title>" in dom
-    assert '<span id="shown">4</span>' in dom
+@needs_chromium
+def test_the_page_of_a_comparison_has_the_tests_and_both_answers_side_by_side(
+    pages: dict[str, Path], tmp_path: Path
+) -> None:
+    assert pages["html"].name == "comparison.html"
+    with open_browser(tmp_path / "chromium") as tab:
+        tab.open(pages["html"].as_uri())
+        assert tab.value("document.title") == "Evaluation a · b"
+        for text in ("b against a", "McNemar's exact p", "the judge gave no score: time-out", "not medical advice"):
+            assert text in tab.text("body")
+        tab.click("#show-rollouts")
+        tab.wait("document.querySelector('#filter-change')")
+        tab.choose("#filter-change", "became right")
+        tab.wait("document.querySelector('#count').textContent === '1 of 8 rollouts'")
+        tab.click(".line")
+        tab.wait("document.querySelector('#tab-question')")
+        tab.click("#tab-question")
+        tab.wait("document.querySelectorAll('.card').length === 2")
+        assert ATTACK in tab.text(".cards"), "what a model writes is text"
+        assert tab.value("document.title") != "owned"
+        assert tab.errors == []

@@ -138,13 +138,7 @@ async function follow(version) {
     const answer = await fetch("data", { headers: version ? { "If-None-Match": version } : {} });
     if (answer.status === 200) {
       latest = answer.headers.get("ETag");
-      const fresh = new Report(await answer.json());
-      const kept = document.activeElement && document.activeElement.id;
-      const scrolled = list ? list.element.scrollTop : 0;
-      report = fresh;
-      draw();
-      if (list) list.element.scrollTop = scrolled;
-      if (kept && document.getElementById(kept)) document.getElementById(kept).focus();
+      refresh(new Report(await answer.json()));
     }
     document.body.classList.remove("lost");
   } catch (error) {
@@ -154,11 +148,27 @@ async function follow(version) {
   setTimeout(follow, POLL_MS, latest);
 }
 
+/** Show fresh data: the list of rollouts keeps its place, its filters and the rollout that is open. */
+function refresh(fresh) {
+  const first = !report || !report.rows.length;
+  report = fresh;
+  if (first || !list) draw();
+  else {
+    drawBar();
+    list.report = report;
+    list.selected = rowOfState();
+    refilter();
+  }
+  loaded();
+}
+
+function loaded() {
+  document.body.dataset.loaded = Math.round(performance.now());
+}
+
 async function start() {
   if (recall("theme")) switchTheme(null, recall("theme"));
   if (LIVE) return follow(null);
-  report = await Report.embedded();
-  draw();
-  document.body.dataset.loaded = Math.round(performance.now());
+  refresh(await Report.embedded());
 }
 start();

@@ -1,0 +1,69 @@
+"""A served report follows a run that is still going on, and only this machine can read it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sql_agent.system.sockets import bind_local
+from sql_agent.tracking.run_reader import RunReader
+from sql_agent.tracking.serve import ReportServer
+from tests.support.browser import needs_chromium, open_browser
+from tests.support.small_run import make_run, rollout_line, step_line, write_lines
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "night")
+
+
+@pytest.fixture
+def url(run: Path) -> Iterator[str]:
+    with bind_local() as sock, ReportServer([RunReader(run)], sock) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server.url
+        server.shutdown()
+        thread.join()
+
+
+def test_the_data_change_only_when_the_run_s_files_do(run: Path, url: str) -> None:
+    first = httpx.get(f"{url}data")
+    assert len(first.json()["runs"][0]["columns"]["step"]) == 9
+    again = {"If-None-Match": first.headers["ETag"]}
+    assert httpx.get(f"{url}data", headers=again).status_code == 304
+    write_lines(run / "rollouts.jsonl", [rollout_line(3, 1.0)])
+    changed = httpx.get(f"{url}data", headers=again)
+    assert changed.json()["runs"][0]["columns"]["step"][-1] == 3
+    assert len(httpx.get(f"{url}block/0-0").text.splitlines()) == 10
+    (run / "rollouts.jsonl").write_text("", encoding="utf-8")  # as a resumed run cuts it
+    assert httpx.get(f"{url}data").json()["runs"][0]["columns"]["step"] == []
+
+
+def test_what_is_not_there_is_404_and_another_site_s_name_is_refused(url: str) -> None:
+    for path in ("block/0-9", "block/3-0", "block/x", "config.json", "../etc/passwd"):
+        assert httpx.get(url + path).status_code == 404
+    assert httpx.get(url, headers={"Host": "evil.example:80"}).status_code == 403
+
+
+@needs_chromium
+def test_in_a_browser_the_page_follows_the_run_and_keeps_what_is_open(run: Path, url: str, tmp_path: Path) -> None:
+    with open_browser(tmp_path / "chromium") as tab:
+        tab.open(url)
+        assert "2 / 2" in tab.text(".facts")
+        write_lines(run / "metrics.jsonl", [step_line(3)])
+        tab.wait("document.querySelector('.facts').innerText.includes('3 / 2')")
+        tab.click("#show-rollouts")
+        tab.wait("document.querySelector('.line')")
+        tab.click(".line:nth-child(2)")
+        tab.wait("document.querySelector('.rollout')")
+        tab.value("document.querySelector('.rollout').dataset.kept = 'yes'")
+        write_lines(run / "rollouts.jsonl", [rollout_line(3, 1.0)])
+        tab.wait("document.querySelector('#count').textContent === '10 of 10 rollouts'")
+        assert tab.value("document.querySelector('.rollout').dataset.kept") == "yes"
+        assert tab.count(".line[aria-selected=true]") == 1
+        assert tab.errors == []
