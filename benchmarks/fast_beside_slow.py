@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sql_agent.agent.tools import QueryTool
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 
 FAST = "SELECT med_name, indication FROM drugs_info WHERE id = {number}"
 # Joins without a condition: each keeps a core busy until its deadline.
@@ -21,7 +21,7 @@ SLOW = (
 )
 
 
-async def measure(database: SqliteDatabase, slow: int, count: int) -> list[float]:
+async def measure(database: Database, slow: int, count: int) -> list[float]:
     """Return the seconds of `count` fast queries, one after the other, while `slow` slow ones always run."""
     tool = QueryTool(database)
     over = asyncio.Event()

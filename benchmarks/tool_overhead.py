@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sql_agent.agent.tools import QueryTool
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.schemas import QueryLimits
 
 # What a trained model sends: look-ups by name or id, keyword searches, comparisons, counts, joins, WITH.
@@ -62,9 +62,7 @@ def _text(value: str) -> str:
     return value.replace("'", "''")
 
 
-async def measure(
-    database: SqliteDatabase, bare: sqlite3.Connection, rounds: int
-) -> dict[str, list[tuple[float, float]]]:
+async def measure(database: Database, bare: sqlite3.Connection, rounds: int) -> dict[str, list[tuple[float, float]]]:
     """Return the milliseconds of (bare sqlite3, tool) for each statement, by template; the two alternate in order."""
     tool = QueryTool(database)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in TEMPLATES}

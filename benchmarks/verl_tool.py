@@ -13,14 +13,14 @@ from verl.tools.function_tool import function_tool
 from sql_agent.agent.tools import QueryTool
 from sql_agent.backends.policy.sft import tool_schema
 from sql_agent.data.medical.task import TASK
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Question
 
 
 @cache
-def _database() -> SqliteDatabase:
+def _database() -> Database:
     return open_database(Path(os.environ["BENCH_DB"]), TASK.schema)
 
 

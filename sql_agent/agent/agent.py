@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion
 from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.config.settings import AgentSettings
 from sql_agent.data.task import Task
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import Database
 from sql_agent.schemas import Lang, Outcome, QueryCall, Reply, ToolCall, Usage
 
 set_tracing_disabled(True)
@@ -62,7 +62,7 @@ async def run_agent(
     *,
     lang: Lang,
     task: Task,
-    database: SqliteDatabase,
+    database: Database,
     endpoint: ModelEndpoint,
     settings: AgentSettings,
     http_client: DefaultAsyncHttpxClient | None = None,

@@ -7,7 +7,7 @@ from openai import DefaultAsyncHttpxClient, OpenAIError
 from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import Database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
@@ -18,7 +18,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     question: Question,
     task: Task,
     endpoint: ModelEndpoint,
-    database: SqliteDatabase,
+    database: Database,
     judge: Judge | None,
     settings: Settings,
     *,

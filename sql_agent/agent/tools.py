@@ -8,7 +8,7 @@ from typing import Any
 
 import agents
 
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import Database
 from sql_agent.database.truncation import refusal
 from sql_agent.schemas import QueryAnswer, QueryCall
 
@@ -32,7 +32,7 @@ class QueryTool:
     has no answer. So the hint says when a statement was run before, and after `max_calls` of them that none is left.
     """
 
-    def __init__(self, database: SqliteDatabase, *, max_calls: int | None = None) -> None:
+    def __init__(self, database: Database, *, max_calls: int | None = None) -> None:
         self._database = database
         self._max_calls = max_calls
         self.calls: list[QueryCall] = []

@@ -85,7 +85,7 @@ def check_database() -> Check:
     except SqlAgentError as error:
         return Check("database", error.message, "fail", error.hint or "")
     rows = ", ".join(f"{count} rows in {table}" for table, count in counts.items())
-    return Check("database", f"{database.path}: {rows}", "ok")
+    return Check("database", f"{database.source}: {rows}", "ok")
 
 
 def check_judge(*, online: bool) -> Check:

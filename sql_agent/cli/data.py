@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sql_agent.cli import data_check, data_facts, data_writer
+from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
 from sql_agent.data.medical.questions.generate import count_by_type, task_types
@@ -21,7 +22,7 @@ from sql_agent.tracking.console import Ui, open_console
 
 _DESCRIPTION = """\
 Make the sample database, and questions with gold SQL, answer and evidence about
-any SQLite file with the tables drugs_info and disease; or check your own."""
+any database with the tables drugs_info and disease; or check your own."""
 
 _BUILD_DESCRIPTION = """\
 Make the SQLite file of the sample facts about drugs and diseases: always the
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     questions = commands.add_parser(
         "questions", help="make questions about a database", **help_text(_QUESTIONS_DESCRIPTION, _QUESTIONS)
     )
-    questions.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file to ask about")
+    questions.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to ask about")
     questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
                            "with _STYLE unless mixed")  # fmt: skip
     questions.add_argument("--seed", type=int, default=0, help="another seed makes other questions (default: 0)")

@@ -12,6 +12,7 @@ from typing import get_args
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.exit_codes import print_error
 from sql_agent.config.settings import load_settings
 from sql_agent.data.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
@@ -42,7 +43,7 @@ Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sql-agent data check`."""
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one a split")
-    parser.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file that they are about")
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} that they are about")
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
 
 

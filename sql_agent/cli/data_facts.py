@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.config.settings import TeacherSettings, load_settings
 from sql_agent.data.prose_facts import Rewritten, facts_of_prose
 from sql_agent.data.question_columns import ColumnMapping
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
     parser.add_argument(
-        "--db", type=Path, metavar="FILE", help="SQLite file; facts may then also stand in cells of the gold SQL"
+        "--db", type=database, metavar="DB", help=f"{DATABASE}; facts may then also stand in cells of the gold SQL"
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of FILE")
 

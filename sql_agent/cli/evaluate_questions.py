@@ -11,7 +11,7 @@ from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task
-from sql_agent.database import DatabasePool
+from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.overlap import Overlap, find_overlap
 from sql_agent.rl.batching import spread_over_types
@@ -63,12 +63,12 @@ def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, wh
     """
     train = task.questions(settings, "train")
 
-    def path_of(name: str | None) -> Path:
-        return task.database_path(settings) if name is None else task.named_database(settings, name)
+    def source_of(name: str | None) -> Source:
+        return task.database_source(settings) if name is None else task.named_database(settings, name)
 
     kept: Sets = {}
     for name, questions in sets.items():
-        overlap = find_overlap(questions, path_of, train, path_of)
+        overlap = find_overlap(questions, source_of, train, source_of)
         kept[name] = questions
         if not overlap.ids:
             continue

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from sql_agent.cli import rescale
+from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.exit_codes import print_error
 from sql_agent.cli.judge_tables import show_agreement, show_robustness
 from sql_agent.cli.parser import help_text, positive
@@ -19,6 +20,7 @@ from sql_agent.data.judge_examples import read_example
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
+from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
@@ -88,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--questions", type=Path, action="append", metavar="FILE",
                           help="parquet or JSONL with gold SQL; may be repeated (default: the sample's)")  # fmt: skip
-    evaluate.add_argument("--db", type=Path, action="append", metavar="FILE",
-                          help="the SQLite file that the questions are about, one for each --questions")  # fmt: skip
+    evaluate.add_argument("--db", type=database, action="append", metavar="DB",
+                          help=f"{DATABASE} that the questions are about, one for each --questions")  # fmt: skip
     evaluate.add_argument(
         "--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions"
     )
@@ -186,14 +188,14 @@ def _on_labels(
     return evaluation, sum((g.usage for g in gradings), start=Usage()), page
 
 
-def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Path]]:
+def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Source]]:
     """Return the question files, each with its database: those of the command line, else the task's test questions."""
     for flag, given in (("--db", arguments.db), ("--mapping", arguments.mapping)):
         if given and not arguments.questions:
             raise ConfigError(f"{flag} without --questions", hint="give the file of questions with --questions")
     if not arguments.questions:
         task.prepare(settings, ui.say)
-    databases = arguments.db or [task.database_path(settings)]
+    databases = arguments.db or [task.database_source(settings)]
     files = arguments.questions or [task.question_file(settings, "test")]
     if len(files) != len(databases):
         raise ConfigError(
@@ -203,7 +205,7 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 
 
 def _read_all(
-    questions: Sequence[tuple[Question, Path]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
+    questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
     """Query the databases for all `questions`: for each the one that it names, else the file in its pair.
 

@@ -23,6 +23,7 @@ from sql_agent.config.paths import PROJECT
 from sql_agent.config.settings import (
     GENERAL,
     SECTIONS,
+    DatabaseServerSettings,
     EndpointSettings,
     Settings,
     TeacherSettings,
@@ -101,7 +102,8 @@ def markdown(sections: Sequence[str]) -> str:
 def entries(section: str) -> Iterator[Entry]:
     """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
-        yield from (*_variables(TeacherSettings), *_variables(EndpointSettings))
+        for variables in (TeacherSettings, EndpointSettings, DatabaseServerSettings):
+            yield from _variables(variables)
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]
     verl = flatten(tomllib.loads(VERL_DEFAULTS.read_text(encoding="utf-8")))

@@ -19,6 +19,7 @@ from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
+from sql_agent.data.source import given_source
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
@@ -147,7 +148,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 def _asks_the_sample(settings: Settings) -> bool:
     """Whether the embedded model is trained on the sample's own questions, for which laptop.toml was made."""
-    given = (settings.model, settings.database.path, settings.data.train_file)
+    given = (settings.model, given_source(settings), settings.data.train_file)
     return settings.task == "medical" and not any(given)
 
 

@@ -44,7 +44,7 @@ class DatabaseSettings(Section):
     """The run's database, and the limits of one query."""
 
     path: Path | None = Field(
-        None, description="SQLite file to query; none takes the sample of `lang`, made if missing"
+        None, description="SQLite file to query; none takes DATABASE_URL, else the sample of `lang`, made if missing"
     )
     deadline_s: PositiveNumber = Field(2.0, description="seconds that one query may run")
     max_rows: Positive = Field(20, description="rows of one query's result that the model sees")
@@ -312,6 +312,19 @@ class TeacherSettings(BaseSettings):
         None,
         validation_alias=AliasChoices("REWARD_MODEL_URL"),
         description='address of the judge `reward-model`: POST {"prompt": …, "response": …} gives {"score": …}',
+    )
+
+
+class DatabaseServerSettings(BaseSettings):
+    """A database on a server, from the conventional variable or `.env`, because its address holds a password."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    url: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("DATABASE_URL"),
+        description="database to query where `database.path` names none: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
+        "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
     )
 
 

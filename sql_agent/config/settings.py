@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from sql_agent.config.paths import ENV_FILES
 from sql_agent.config.sections import (
     AgentSettings,
+    DatabaseServerSettings,
     EndpointSettings,
     JudgeSettings,
     LocalSettings,
@@ -37,6 +38,7 @@ __all__ = [
     "GENERAL",
     "SECTIONS",
     "AgentSettings",
+    "DatabaseServerSettings",
     "EndpointSettings",
     "JudgeSettings",
     "LocalSettings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from sql_agent.database import DatabasePool, SqliteDatabase
+from sql_agent.database import Database, DatabasePool
 from sql_agent.database.schema import fold
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.schemas import Evidence, QueryAnswer, Question
@@ -37,7 +37,7 @@ def lacks_evidence(question: Question) -> bool:
     return not question.evidence and is_prose(question.answer, question.lang)
 
 
-def derive_evidence(question: Question, database: SqliteDatabase) -> tuple[Evidence, ...]:
+def derive_evidence(question: Question, database: Database) -> tuple[Evidence, ...]:
     """Return the cells that the gold SQL returns and that the reference quotes as a whole, without repetition.
 
     A cell that the question quotes too, such as the name that is asked about, is not part of the answer. The row is
@@ -54,7 +54,7 @@ def _with_evidence(question: Question, databases: DatabasePool) -> Question:
         return question.model_copy(update={"evidence": derive_evidence(question, database)})
 
 
-def _cells(sql: str, answer: QueryAnswer, question: Question, database: SqliteDatabase) -> Iterator[Evidence]:
+def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database) -> Iterator[Evidence]:
     names = [fold(name) for name in answer.columns]
     mentioned = set(map(fold, _NAME.findall(sql)))
     tables = {table: columns for table, columns in database.schema.columns.items() if table in mentioned}
@@ -71,7 +71,7 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: SqliteDa
                     yield Evidence(table=table, row_id=found, field=name, quote=cell)
 
 
-def _row(table: str, column: str, cell: str, row_id: object, database: SqliteDatabase) -> int | None:
+def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:
     """Return the id of the row with `cell` in `column`: `row_id` where it is one of them, else the only one."""
     text = cell.replace("'", "''")
     answer = database.query(f"SELECT id FROM {table} WHERE {column} = '{text}' LIMIT 20")

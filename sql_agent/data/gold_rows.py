@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from sql_agent.database import Naming, SqliteDatabase
+from sql_agent.database import Database, Naming
 from sql_agent.database.conditions import conditions, only_table, where_of
 from sql_agent.database.guard import parse
 from sql_agent.database.schema import fold
@@ -14,13 +14,13 @@ from sql_agent.schemas import QueryAnswer, QueryCall, Question
 _NARROWER = ("group", "having", "limit", "offset", "distinct")
 
 
-def gold_calls(question: Question, database: SqliteDatabase) -> tuple[QueryCall, ...]:
+def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
     """Run the gold SQL of a question."""
     return tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
 
 
 def whole_rows(
-    calls: tuple[QueryCall, ...], database: SqliteDatabase, namings: Mapping[str, Naming], *, unanswerable: bool
+    calls: tuple[QueryCall, ...], database: Database, namings: Mapping[str, Naming], *, unanswerable: bool
 ) -> list[str]:
     """Return the rows of gold statements as JSON objects, each once, with all columns where they are of one table.
 
@@ -36,17 +36,19 @@ def whole_rows(
     return list(dict.fromkeys(lines))
 
 
-def _whole_statement(
-    sql: str, database: SqliteDatabase, namings: Mapping[str, Naming], *, unanswerable: bool
-) -> str | None:
-    tree = parse(sql)
+def _whole_statement(sql: str, database: Database, namings: Mapping[str, Naming], *, unanswerable: bool) -> str | None:
+    tree = parse(sql, database.dialect)
     table = only_table(tree, database.schema)
     if table is None or any(tree.args.get(part) for part in _NARROWER):
         return None
-    where = where_of(tree)
+    where = where_of(tree, database.dialect)
     if unanswerable:
         column = fold(namings[table].column)
-        by_name = [c.sql for c in conditions(tree, database.schema) if any(t.column == column for t in c.texts)]
+        by_name = [
+            c.sql
+            for c in conditions(tree, database.schema, database.dialect)
+            if any(t.column == column for t in c.texts)
+        ]
         where = f"WHERE {' AND '.join(f'({condition})' for condition in by_name)}" if by_name else where
     return f"SELECT * FROM {table} {where}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import Database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import DataError
 from sql_agent.reward.meta_evaluation.examples import Example, Reading
@@ -15,7 +15,7 @@ _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
 _TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 
 
-def read_example(question: Question, database: SqliteDatabase) -> Example:
+def read_example(question: Question, database: Database) -> Example:
     """Run the gold SQL of `question`, then the same with all columns, then a SELECT of each table as a whole.
 
     Raises DataError when the question has no SQL, or one that fails on `database`.
@@ -29,7 +29,7 @@ def read_example(question: Question, database: SqliteDatabase) -> Example:
     failure = next((call.answer.error for call in gold.calls if call.answer.error), None)
     if failure is not None:
         raise DataError(
-            f"the SQL of question {question.id!r} fails on {database.path}: {failure.message}",
+            f"the SQL of question {question.id!r} fails on {database.source}: {failure.message}",
             hint="give --db the database that these questions are about; where it is slow, raise database.deadline_s",
         )
     tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
@@ -38,6 +38,6 @@ def read_example(question: Question, database: SqliteDatabase) -> Example:
     return Example(question, gold, rows, _read(question, [f"SELECT * FROM {table}" for table in tables], database))
 
 
-def _read(question: Question, statements: Sequence[str], database: SqliteDatabase) -> Reading:
+def _read(question: Question, statements: Sequence[str], database: Database) -> Reading:
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
     return Reading(calls, evidence_read(database, calls, question.evidence))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import Database
 from sql_agent.errors import JudgeCutOffError, JudgeRefusedError
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
@@ -33,7 +33,7 @@ class Rewritten(NamedTuple):
     usage: Usage
 
 
-async def facts_of_prose(question: Question, client: JudgeClient, database: SqliteDatabase | None) -> Rewritten:
+async def facts_of_prose(question: Question, client: JudgeClient, database: Database | None) -> Rewritten:
     """Ask for the facts of a question's prose; if some are not copied letter by letter, ask once more and say which.
 
     Sources are the quotes of the evidence and, with a `database`, the cells that the gold SQL returns. When the teacher
@@ -62,7 +62,7 @@ def _parse(text: str) -> FactList | None:
     return read_reply(text, FactList)
 
 
-def _sources(question: Question, database: SqliteDatabase | None) -> list[str]:
+def _sources(question: Question, database: Database | None) -> list[str]:
     """Return the texts that facts may be copied from, the evidence first, up to a total number of characters."""
     texts = [item.quote for item in question.evidence]
     if database is not None:

@@ -6,12 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
 from sql_agent.data.derived_evidence import derive_evidence, lacks_evidence
-from sql_agent.database import DatabasePool, SqliteDatabase
+from sql_agent.database import Database, DatabasePool, Source
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
@@ -28,14 +27,14 @@ _AT_LEAST = 8  # questions, however slow the database is
 class CheckedQuestion:
     """Holds what a check found out about a question.
 
-    `question` has its evidence, derived where it could be; `database` is the file that was queried. `returns_rows` says
+    `question` has its evidence, derived where it could be; `database` is the one that was queried. `returns_rows` says
     that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` the kind of its
     QueryFailure. `earned` is what the judge gives the reference (0.0–1.0), None where none was asked, `reason` why it
     is not all, `hint` what to do.
     """
 
     question: Question
-    database: Path
+    database: Source
     form: Form
     returns_rows: bool = False
     failure: str | None = None
@@ -131,14 +130,14 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
     )
 
 
-async def _check(question: Question, database: SqliteDatabase, reader: Reader, judge: Judge | None) -> CheckedQuestion:
+async def _check(question: Question, database: Database, reader: Reader, judge: Judge | None) -> CheckedQuestion:
     if judge is not None and lacks_evidence(question):
         question = question.model_copy(update={"evidence": derive_evidence(question, database)})
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
     error = next((call.answer.error for call in calls if call.answer.error), None)
     result = CheckedQuestion(
         question=question,
-        database=database.path,
+        database=database.source,
         form=reference_form(question, reader),
         returns_rows=error is None and any(call.answer.count for call in calls),
         failure=error.message if error else None,
@@ -148,7 +147,7 @@ async def _check(question: Question, database: SqliteDatabase, reader: Reader, j
 
 
 async def _graded(
-    result: CheckedQuestion, calls: tuple[QueryCall, ...], database: SqliteDatabase, judge: Judge
+    result: CheckedQuestion, calls: tuple[QueryCall, ...], database: Database, judge: Judge
 ) -> CheckedQuestion:
     question = result.question
     quotes = tuple(item.quote for item in question.evidence)

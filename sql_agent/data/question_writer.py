@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sql_agent.data.gold_rows import gold_calls, whole_rows
 from sql_agent.data.rewrite_checks import Half, Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
-from sql_agent.database import Naming, SqliteDatabase
+from sql_agent.database import Database, Naming
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.client import JudgeClient
@@ -55,7 +55,7 @@ class QuestionWriter:
     def __init__(
         self,
         client: JudgeClient,
-        database: SqliteDatabase,
+        database: Database,
         namings: Mapping[str, Naming],
         words: Mapping[Lang, Words],
         checks: TaskChecks,

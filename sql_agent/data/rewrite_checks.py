@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from sql_agent.data.question_columns import language
 from sql_agent.database.guard import parse
+from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.reward.judges.facts import reference_facts
 from sql_agent.reward.judges.items import Reader, normalise
 from sql_agent.schemas import Lang, Question
@@ -121,9 +122,9 @@ def _answer_problem(original: Question, text: str, reader: Reader, task: TaskChe
 
 
 def _sql_texts(question: Question) -> Iterator[str]:
-    """Yield the texts that the gold SQL compares with, without wildcards."""
+    """Yield the texts that the gold SQL compares with, without wildcards; they look the same in every dialect."""
     for statement in question.statements:
-        for literal in parse(statement).find_all(exp.Literal):
+        for literal in parse(statement, SQLITE).find_all(exp.Literal):
             if literal.is_string:
                 yield from (part.strip() for part in _WILDCARDS.split(literal.name) if part.strip())
 

@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
-from sql_agent.database import DatabasePool, RequiredSchema, SqliteDatabase, open_database
+from sql_agent.data.source import given_source
+from sql_agent.database import Database, DatabasePool, RequiredSchema, Source, open_database
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
@@ -85,24 +86,24 @@ class Task:
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward
     metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
 
-    def database_path(self, settings: Settings) -> Path:
-        """Return the run's own file to query: `database.path`, else the task's own."""
-        return settings.database.path or self.default_database(settings)
+    def database_source(self, settings: Settings) -> Source:
+        """Return the run's own database: `database.path`, else that of DATABASE_URL, else the task's own file."""
+        return given_source(settings) or self.default_database(settings)
 
-    def open_database(self, settings: Settings) -> SqliteDatabase:
-        """Open the run's own file. Raises DatabaseFileError when it is missing or lacks something of the schema."""
-        return open_database(self.database_path(settings), self.schema, settings.database_limits())
+    def open_database(self, settings: Settings) -> Database:
+        """Open the run's own database. Raises DatabaseFileError when it is missing or lacks something of the schema."""
+        return open_database(self.database_source(settings), self.schema, settings.database_limits())
 
-    def databases(self, settings: Settings, own: Path | None = None) -> DatabasePool:
-        """Return the databases by the name in `Question.database`; `own` replaces the run's own file.
+    def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
+        """Return the databases by the name in `Question.database`; `own` replaces the run's own.
 
         Nothing is opened yet. Asked for a database, the pool raises DataError when there is none of that name, and
         DatabaseFileError when its file is missing or lacks something of the schema.
         """
 
-        def open_named(name: str | None) -> SqliteDatabase:
-            path = own or self.database_path(settings) if name is None else self.named_database(settings, name)
-            return open_database(path, self.schema, settings.database_limits())
+        def open_named(name: str | None) -> Database:
+            source = own or self.database_source(settings) if name is None else self.named_database(settings, name)
+            return open_database(source, self.schema, settings.database_limits())
 
         return DatabasePool(open_named)
 
@@ -116,7 +117,7 @@ class Task:
             raise ConfigError(f"data.{split}_file={given} does not exist", hint="check the path")
         path = given or self.default_questions(settings, split)
         if not path.exists():
-            hint = self.questions_hint.replace("{database}", str(self.database_path(settings)))
+            hint = self.questions_hint.replace("{database}", str(self.database_source(settings)))
             raise ConfigError(
                 f"no {split} questions of the task {self.name} at {path}",
                 hint=f"give {'--questions FILE' if split == 'test' else f'data.{split}_file=PATH'}, or {hint}",

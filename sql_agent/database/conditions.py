@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema, fold
 
 _LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
@@ -36,10 +37,12 @@ class Condition:
     texts: tuple[SearchedText, ...]
 
 
-def conditions(tree: exp.Expr, schema: Schema) -> tuple[Condition, ...]:
+def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condition, ...]:
     """Return the conditions of all WHERE clauses of `tree`, those of subqueries included."""
     return tuple(
-        _condition(part, where, schema) for where in tree.find_all(exp.Where) for part in _joined_with_and(where.this)
+        _condition(part, where, schema, dialect)
+        for where in tree.find_all(exp.Where)
+        for part in _joined_with_and(where.this)
     )
 
 
@@ -51,10 +54,10 @@ def only_table(tree: exp.Expr, schema: Schema) -> str | None:
     return fold(tables[0].name)
 
 
-def where_of(tree: exp.Expr) -> str:
+def where_of(tree: exp.Expr, dialect: Dialect) -> str:
     """The WHERE clause of a SELECT over one table, as SQL without the name that the statement gives to the table."""
     where = tree.args.get("where")
-    return f"WHERE {_plain(where.this)}" if where is not None else ""
+    return f"WHERE {_plain(where.this, dialect)}" if where is not None else ""
 
 
 def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -67,7 +70,7 @@ def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-def _condition(node: exp.Expr, where: exp.Expr, schema: Schema) -> Condition:
+def _condition(node: exp.Expr, where: exp.Expr, schema: Schema, dialect: Dialect) -> Condition:
     sources = _sources(where)
     owners = {_owner(column, sources, schema) for column in node.find_all(exp.Column)}
     apart = len(owners) == 1 and node.find(exp.Query) is None
@@ -76,16 +79,18 @@ def _condition(node: exp.Expr, where: exp.Expr, schema: Schema) -> Condition:
     ]
     found = (_searched(literal, sources, schema) for literal in literals)
     return Condition(
-        owners.pop() if apart else None, _plain(node), tuple(dict.fromkeys(text for text in found if text is not None))
+        owners.pop() if apart else None,
+        _plain(node, dialect),
+        tuple(dict.fromkeys(text for text in found if text is not None)),
     )
 
 
-def _plain(node: exp.Expr) -> str:
+def _plain(node: exp.Expr, dialect: Dialect) -> str:
     copy = node.copy()
     for column in copy.find_all(exp.Column):
         column.set("table", None)
         column.set("db", None)
-    return copy.sql("sqlite")
+    return copy.sql(dialect.name)
 
 
 def _sources(where: exp.Expr) -> dict[str, str]:

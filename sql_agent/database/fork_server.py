@@ -14,18 +14,19 @@ import os
 import pickle
 import signal
 import socket
-import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from typing import NoReturn
 
 from sql_agent.database.channel import ORDER, Channel
+from sql_agent.database.engine import Opened
 from sql_agent.database.guard import check
 from sql_agent.database.name_index import NameIndex, read_names
-from sql_agent.database.opening import Opened, read_only_connection
 from sql_agent.database.schema import Schema
-from sql_agent.database.worker import answer_requests, limit_resources
+from sql_agent.database.sqlite.dialect import SQLITE
+from sql_agent.database.worker import Session, answer_requests, limit_resources
+from sql_agent.errors import QueryError
 from sql_agent.system.processes import die_with_parent
 
 _FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
@@ -38,7 +39,7 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     # What sqlglot builds at its first statement is then shared by all workers.
-    check(_FIRST, Schema(()))
+    check(_FIRST, Schema(()), SQLITE)
     _serve(control, _be_template)
 
 
@@ -54,8 +55,9 @@ def _be_template(control: socket.socket) -> None:
 def _be_worker(end: socket.socket, opened: Opened, names: NameIndex, trouble: str | None) -> None:
     limit_resources()
     with closing(Channel(end, max_bytes=MAX_REQUEST_BYTES)) as channel:
+        session = Session(opened, names)
         channel.send({"pid": os.getpid(), "trouble": trouble})
-        answer_requests(channel, opened, names)
+        answer_requests(channel, session)
 
 
 def _serve(control: socket.socket, run: Callable[[socket.socket], None]) -> None:
@@ -139,9 +141,9 @@ def _received(control: socket.socket) -> bytes:
 def _names(opened: Opened) -> tuple[NameIndex, str | None]:
     """Read the names of the database; return what went wrong, too: hints then name no rows."""
     try:
-        with closing(read_only_connection(opened.path)) as connection:
-            return NameIndex(read_names(opened.schema, opened.names, connection.execute)), None
-    except sqlite3.Error as error:
-        return NameIndex(()), str(error)
+        with closing(opened.engine.connect(opened.schema, opened.limits)) as connection:
+            return NameIndex(read_names(opened.schema, opened.names, connection.read)), None
+    except QueryError as error:
+        return NameIndex(()), error.message
     except Exception as error:  # of the task's own functions that find other names
         return NameIndex(()), f"{type(error).__name__}: {error}"

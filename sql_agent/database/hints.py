@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sqlglot import exp
 
 from sql_agent.database.conditions import Condition, SearchedText, conditions, only_table, where_of
+from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
 from sql_agent.database.name_index import Found, Name, NameIndex, comparable, quoted
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold
@@ -40,22 +41,24 @@ class Hints:
         namings: Mapping[str, Naming],
         names: NameIndex,
         read: Callable[[str], Sequence[Row]],
+        dialect: Dialect,
     ) -> None:
         self._schema = schema
+        self._dialect = dialect
         self._namings = {fold(table): naming for table, naming in namings.items()}
         self._names = names
         self._read = read
 
     def hint(self, sql: str, answer: QueryAnswer) -> str | None:
         """Return what helps after the checked statement `sql` gave `answer`, in at most `MAX_HINT_CHARS`; else None."""
-        tree = parse(sql)
+        tree = parse(sql, self._dialect)
         if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
             return _fitted(self._after_nothing(tree))
         return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
         """Parts of a hint, the most helpful first."""
-        parts = conditions(tree, self._schema)[:MAX_CONDITIONS]
+        parts = conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS]
         alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         counts = {part: 0 if alone else self._count(part) for part in parts}
         if not alone:
@@ -116,7 +119,7 @@ class Hints:
         """By table, that of the searched column first, the columns in which a text stands, except those of names."""
         if not 1 < len(searched.text) <= MAX_CHARS_SEARCHED:
             return []
-        like = "'%" + searched.text.replace("'", "''") + "%'"
+        like = self._dialect.text_literal(f"%{searched.text}%")
         found = []
         for table, columns in self._schema.tables:
             naming = self._namings.get(table)
@@ -146,7 +149,7 @@ class Hints:
         known = {fold(column.name) for column in columns} | ({fold(naming.column)} if naming else set()) | {"id"}
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
-        rows = f"SELECT * FROM {quoted(table)} {where_of(tree)} LIMIT {_FEW_ROWS}"
+        rows = f"SELECT * FROM {quoted(table)} {where_of(tree, self._dialect)} LIMIT {_FEW_ROWS}"
         flags = self._read(f"SELECT {filled} FROM ({rows}) AS found")[0] if others else ()
         full = [column for column, is_full in zip(others, flags, strict=True) if is_full]
         yield f"empty here: {', '.join(empty)}"

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 
+from sql_agent.database.dialect import Dialect
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000
 
-# SQLite's own rules: quotes double to escape (brackets cannot), comments do not nest, an open one runs to the end.
-_QUOTED_OR_COMMENT = re.compile(
-    r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])"""
-    r"""|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"""
-    r"""|(?P<open>['"`\[])""",
-    re.DOTALL,
-)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
-_FIRST_WORD = re.compile(r"\s*([A-Za-z_]*)")
+_FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
 
 
@@ -28,11 +22,11 @@ def check_length(sql: str) -> None:
         raise QueryError("too_long", message, hint="write a shorter statement")
 
 
-def clean(sql: str) -> str:
+def clean(sql: str, dialect: Dialect) -> str:
     """Return the one SELECT statement in `sql` without comments and final semicolons.
 
     Comments are removed, because parsers disagree about where they end. Raises QueryError of kind empty, too_long,
-    syntax, too_complex, not_select or multiple_statements.
+    syntax, not_select or multiple_statements.
     """
     check_length(sql)
     sql = sql.removeprefix("\ufeff")  # the mark that some programs put before a text
@@ -42,7 +36,7 @@ def clean(sql: str) -> str:
         raise QueryError("syntax", message, hint="leave this character out")
     if sql.lstrip().startswith("```"):
         raise QueryError("syntax", "the statement is wrapped in ``` marks", hint="send the SQL text alone")
-    text, bare = _without_comments(sql)
+    text, bare = _without_comments(sql, dialect)
     if not bare.strip("; \t\r\n"):
         raise QueryError("empty", "there is no statement", hint="send one SELECT statement")
     _check_first_word(text)
@@ -50,15 +44,16 @@ def clean(sql: str) -> str:
     if ";" in bare:
         raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
     _check_characters(bare)
+    dialect.check_text(text, bare)
     return text
 
 
-def _without_comments(sql: str) -> tuple[str, str]:
+def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
     """Return the text without comments, and the same with every quoted part masked (equal lengths)."""
     text: list[str] = []
     bare: list[str] = []
     position = 0
-    for match in _QUOTED_OR_COMMENT.finditer(sql):
+    for match in dialect.parts.finditer(sql):
         between = sql[position : match.start()]
         position = match.end()
         if match["open"]:
@@ -89,7 +84,7 @@ def _check_first_word(text: str) -> None:
 
 
 def _check_characters(bare: str) -> None:
-    """Refuse full-width punctuation and unusual spaces, because SQLite reads them as parts of names."""
+    """Refuse full-width punctuation and unusual spaces, because engines read them as parts of names."""
     for match in _NON_ASCII.finditer(bare):
         char = match.group()
         if not char.isalnum():

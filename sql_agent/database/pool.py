@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from sql_agent.database.sqlite import SqliteDatabase
+from sql_agent.database.database import Database
 
 _KEEP = 32  # databases; each has a connection, and so a file handle, for every query that ran at once
 
@@ -19,7 +19,7 @@ _KEEP = 32  # databases; each has a connection, and so a file handle, for every 
 class _Opened:
     """Counts the users of an open database."""
 
-    database: SqliteDatabase
+    database: Database
     users: int = 0
 
 
@@ -29,7 +29,7 @@ class DatabasePool:
     The name None stands for the run's own. One in use is never closed, so more than `keep` may be open.
     """
 
-    def __init__(self, open_named: Callable[[str | None], SqliteDatabase], *, keep: int = _KEEP) -> None:
+    def __init__(self, open_named: Callable[[str | None], Database], *, keep: int = _KEEP) -> None:
         self._open_named = open_named
         self._keep = keep
         self._opened: OrderedDict[str | None, _Opened] = OrderedDict()  # least recently used first
@@ -44,7 +44,7 @@ class DatabasePool:
         self.close()
 
     @contextmanager
-    def of(self, name: str | None) -> Iterator[SqliteDatabase]:
+    def of(self, name: str | None) -> Iterator[Database]:
         """Yield the database `name`. Raises what `open_named` raises, such as DatabaseFileError."""
         with self._lock:
             opened = self._opened.pop(name, None) or _Opened(self._open_named(name))

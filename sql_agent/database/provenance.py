@@ -12,11 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlglot import exp
+
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.guard import parse
+from sql_agent.database.name_index import quoted
 from sql_agent.database.schema import Schema, fold
 from sql_agent.schemas import Evidence, QueryAnswer, QueryCall
 
 _WITH = re.compile(r"\s*with\b", re.IGNORECASE)
-_MAIN = re.compile(r"\bmain\s*\.\s*", re.IGNORECASE)
+_NO_ROW = -(2**63)  # no table numbers its rows from there
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,8 @@ def evidence_read(
 ) -> tuple[Evidence, ...]:
     """Return the part of `evidence`, row by row, that at least one of `calls` read.
 
-    A call read a row's cells when its answer is another one with these cells empty; one that fails then is taken to
-    have read them.
+    A call read a row's cells when its answer is another one with these cells empty than with none empty; one that fails
+    then is taken to have read them.
     """
     rows: dict[tuple[str, int], list[Evidence]] = {}
     for item in evidence:
@@ -56,14 +61,19 @@ def evidence_read(
 
 def _changes(database: _Database, call: QueryCall, cells: Iterable[Evidence]) -> bool:
     emptied = [CellRef(item.table, item.row_id, item.field) for item in cells]
-    answer = database.query(call.sql, emptied=emptied)
-    return (sorted(map(repr, answer.records)), answer.truncated) != (
-        sorted(map(repr, call.answer.records)),
-        call.answer.truncated,
-    )
+    without = _rows(database.query(call.sql, emptied=emptied))
+    if without == _rows(call.answer):
+        return False
+    # An engine may take other rows for a LIMIT, or in another order, when a WITH query stands for the table.
+    nothing = [CellRef(cell.table, _NO_ROW, cell.column) for cell in emptied]
+    return without != _rows(database.query(call.sql, emptied=nothing))
 
 
-def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef]) -> str:
+def _rows(answer: QueryAnswer) -> tuple[list[str], bool, str | None]:
+    return sorted(map(repr, answer.records)), answer.truncated, answer.error.kind if answer.error else None
+
+
+def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef], dialect: Dialect) -> str:
     """Return the checked statement `sql` over the same tables with `cells` NULL.
 
     Each table that has such a cell is replaced by a WITH query of its name. Cells of tables or columns that the schema
@@ -72,18 +82,33 @@ def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef]) -> st
     emptied: dict[str, dict[str, list[int]]] = {}
     for cell in cells:
         emptied.setdefault(fold(cell.table), {}).setdefault(fold(cell.column), []).append(cell.row_id)
-    replaced = [_replacement(table, columns, emptied[table]) for table, columns in schema.tables if table in emptied]
+    replaced = [
+        _replacement(table, columns, emptied[fold(table)], schema)
+        for table, columns in schema.tables
+        if fold(table) in emptied
+    ]
     if not replaced:
         return sql
-    plain = _MAIN.sub("", sql)
+    plain = _unqualified(sql, dialect)
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
 
 
-def _replacement(table: str, columns: Iterable[str], emptied: dict[str, list[int]]) -> str:
+def _unqualified(sql: str, dialect: Dialect) -> str:
+    """Leave out the name of the database before tables, because a WITH query has none."""
+    databases = [node.args["db"] for node in parse(sql, dialect).find_all(exp.Table, exp.Column) if node.args.get("db")]
+    for name in sorted(databases, key=lambda node: -int(node.meta["start"])):
+        rest = sql[name.meta["end"] + 1 :].lstrip()
+        sql = sql[: name.meta["start"]] + rest.removeprefix(".").lstrip()
+    return sql
+
+
+def _replacement(table: str, columns: Iterable[str], emptied: dict[str, list[int]], schema: Schema) -> str:
     def shown(column: str) -> str:
         rows = emptied.get(fold(column))
-        name = '"' + column.replace('"', '""') + '"'
+        name = quoted(column)
         return f"CASE WHEN id IN ({', '.join(map(str, rows))}) THEN NULL ELSE {name} END AS {name}" if rows else name
 
-    return f"{table} AS (SELECT {', '.join(map(shown, columns))} FROM main.{table})"
+    return (
+        f"{quoted(table)} AS (SELECT {', '.join(map(shown, columns))} FROM {quoted(schema.database)}.{quoted(table)})"
+    )

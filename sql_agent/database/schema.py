@@ -10,7 +10,6 @@ from functools import cached_property
 MAX_HINT_CHARS = 200  # the model that reads it may have a small context
 _TABLES_DESCRIBED = 4  # with their columns, for which a hint has no room where there are more
 _MUCH_NEARER = 0.1  # likeness by which a column of another table is preferred to one of a table that is read
-ROWID_NAMES = frozenset({"rowid", "oid", "_rowid_"})
 
 _TO_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
@@ -47,10 +46,14 @@ class RequiredSchema:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a database has: the columns of the tables that may be read, in their order, and the names of all others."""
+    """What a database has: the columns of the tables that may be read, in their order, and the names of all others.
+
+    `database` is the database's own name in statements, as in `main.books`.
+    """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     other_tables: frozenset[str] = frozenset()
+    database: str = "main"
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:

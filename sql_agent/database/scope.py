@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from sql_agent.database.allowed import AGGREGATES, WINDOW_FUNCTIONS
-from sql_agent.database.schema import ROWID_NAMES, Schema, fold
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
 
 
@@ -39,8 +39,10 @@ Names = Mapping[str, Relation]
 class Scopes:
     """Resolves one parsed statement against a schema; `ctes` are then the names of its WITH queries."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self._schema = schema
+        self._dialect = dialect
+        self._row_functions = dialect.aggregates | dialect.window_functions
         self._schema_tables = _schema_tables(schema)
         self.ctes: set[str] = set()
 
@@ -67,7 +69,7 @@ class Scopes:
             raise _recursion_refused()
         visible = dict(ctes)
         for cte in clause.expressions:
-            name = fold(cte.alias)
+            name = self._dialect.table_key(cte.alias)
             if name in self._schema_tables or name in self._schema.other_tables:
                 raise QueryError(
                     "forbidden_table", f"WITH redefines the table {name}", hint="give the WITH query another name"
@@ -138,7 +140,9 @@ class Scopes:
         elif isinstance(node, exp.Subquery):
             found[fold(node.alias) or f"#{taken}"] = self._query(node.this, ctes, outer)
         else:
-            raise QueryError("forbidden_table", f"{node.sql('sqlite')} is not a table", hint=self._schema.only_these)
+            raise QueryError(
+                "forbidden_table", f"{node.sql(self._dialect.name)} is not a table", hint=self._schema.only_these
+            )
         for join in node.args.get("joins") or ():
             found.update(self._relation(join.this, ctes, outer, taken=taken + len(found)))
             if join.args.get("on"):
@@ -150,15 +154,15 @@ class Scopes:
             raise QueryError(
                 "forbidden_table", "a function cannot stand in place of a table", hint=self._schema.only_these
             )
-        name, database = fold(node.name), fold(node.db)
+        name, database = self._dialect.table_key(node.name), self._dialect.table_key(node.db)
         if name in ctes and not database:
             if ctes[name] is _BEING_DEFINED:
                 raise _recursion_refused()
             return ctes[name]
-        if name in self._schema_tables and database in {"", "main"} and not node.catalog:
+        if name in self._schema_tables and database in {"", self._schema.database} and not node.catalog:
             return self._schema_tables[name]
         shown = f"{database}.{name}" if database else name
-        if name.startswith(("sqlite_", "pragma_")) or database == "information_schema":
+        if fold(name).startswith(("sqlite_", "pragma_")) or fold(database) == "information_schema":
             raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.listing)
         if database or name in self._schema.other_tables:
             raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.only_these)
@@ -174,16 +178,15 @@ class Scopes:
                 relation = self._query(node, ctes, scopes)
                 found |= relation.from_tables or (isinstance(node.parent, exp.Exists) and relation.table_rows)
             elif isinstance(node, exp.Column):
-                found |= _look_up(node, scopes)
+                found |= _look_up(node, scopes, self._dialect.row_ids)
             else:
-                if isinstance(node, exp.Anonymous) and fold(node.name) in _ROW_FUNCTIONS:
-                    found |= bool(scopes) and _counts_rows(node, scopes[0])
+                if (name := self._dialect.called(node)) in self._row_functions:
+                    found |= bool(scopes) and _counts_rows(node, name, scopes[0])
                 stack.extend(node.iter_expressions())
         return found
 
 
 _BEING_DEFINED = Relation((), table_rows=False)
-_ROW_FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS
 
 
 @lru_cache(maxsize=8)
@@ -219,7 +222,7 @@ def _starred(output: exp.Expr, sources: Names) -> list[Output]:
     return [column for name, source in sources.items() if not table or name == table for column in source.columns]
 
 
-def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> bool:
+def _look_up(column: exp.Column, scopes: tuple[Names, ...], row_ids: frozenset[str]) -> bool:
     """Return whether a column comes from a table of the schema, in the innermost scope that has it."""
     table, name = fold(column.table), fold(column.name)
     for sources in scopes:
@@ -227,12 +230,12 @@ def _look_up(column: exp.Column, scopes: tuple[Names, ...]) -> bool:
         found = [output for source in named for output in source.columns if output.name == name]
         if found:
             return any(output.from_tables for output in found)
-        if name in ROWID_NAMES and any(source.table_rows for source in named):
+        if name in row_ids and any(source.table_rows for source in named):
             return True
     return False
 
 
-def _counts_rows(function: exp.Anonymous, sources: Names) -> bool:
+def _counts_rows(function: exp.Expr, name: str | None, sources: Names) -> bool:
     """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
-    scalar = fold(function.name) in {"max", "min"} and len(function.expressions) > 1
+    scalar = name in {"max", "min"} and len(function.expressions) > 1
     return not scalar and any(source.table_rows for source in sources.values())

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sql_agent.database.channel import ORDER, Channel
+from sql_agent.database.engine import Opened
 from sql_agent.database.fork_client import ForkServer
-from sql_agent.database.opening import Opened
 from sql_agent.errors import DatabaseFileError, QueryError
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Workers:
 
     def __init__(self, opened: Opened, *, max_reply_bytes: int) -> None:
         self._opened = pickle.dumps(opened)
-        self._path = opened.path
+        self._source = opened.engine.source
         self._max_reply_bytes = max_reply_bytes
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_WORKERS)
@@ -137,7 +137,7 @@ class Workers:
             try:
                 return self._started_by(self._current_template())
             except (OSError, EOFError) as error:
-                message = f"no process can be started to query {self._path}: {error!r}"
+                message = f"no process can be started to query {self._source}: {error!r}"
                 raise DatabaseFileError(message, hint="see what it wrote to the terminal") from error
 
     def _current_template(self) -> socket.socket:
@@ -167,7 +167,7 @@ class Workers:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise QueryError("failed", f"the database {self._path} is closed", hint="open it again")
+            raise QueryError("failed", f"the database {self._source} is closed", hint="open it again")
 
     def _tell(self, trouble: str | None) -> None:
         if trouble and not self._told:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sql_agent.database import Source
 from sql_agent.schemas import Question
 
-PathOf = Callable[[str | None], Path]  # the file of the database that a question names
-Row = tuple[Path, str, int]
+SourceOf = Callable[[str | None], Source]  # where the database is that a question names
+Row = tuple[Source, str, int]
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Overlap:
 
 
 def find_overlap(
-    asked: Sequence[Question], asked_in: PathOf, trained: Sequence[Question], trained_in: PathOf
+    asked: Sequence[Question], asked_in: SourceOf, trained: Sequence[Question], trained_in: SourceOf
 ) -> Overlap:
-    """Compare the texts of two question sets, and the rows of their evidence where they are of the same file.
+    """Compare the texts of two question sets, and the rows of their evidence where they are of the same database.
 
     Texts are compared without regard to case and white space. A question without evidence shares no row.
     """
@@ -43,23 +44,24 @@ def find_overlap(
 
 
 class _Rows:
-    """Names the rows of evidence by the file of their database, which is looked up once for each name."""
+    """Names the rows of evidence by their database, which is looked up once for each name."""
 
-    def __init__(self, path_of: PathOf) -> None:
-        self._path_of = path_of
-        self._paths: dict[str | None, Path] = {}
+    def __init__(self, source_of: SourceOf) -> None:
+        self._source_of = source_of
+        self._sources: dict[str | None, Source] = {}
 
     def of(self, questions: Iterable[Question]) -> set[Row]:
         return {
-            (self._path(question.database), item.table.casefold(), item.row_id)
+            (self._source(question.database), item.table.casefold(), item.row_id)
             for question in questions
             for item in question.evidence
         }
 
-    def _path(self, name: str | None) -> Path:
-        if name not in self._paths:
-            self._paths[name] = self._path_of(name).resolve()
-        return self._paths[name]
+    def _source(self, name: str | None) -> Source:
+        if name not in self._sources:
+            source = self._source_of(name)
+            self._sources[name] = source.resolve() if isinstance(source, Path) else source
+        return self._sources[name]
 
 
 def _folded(text: str) -> str:

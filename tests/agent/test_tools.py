@@ -13,7 +13,7 @@ from agents.tool_context import ToolContext
 
 from sql_agent.agent.tools import LAST, REPEATED, TOOL_NAME, QueryTool, answer_json, function_tool
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from tests.support.small_database import make_database
 
@@ -21,7 +21,7 @@ DESCRIPTION = "Run one SELECT."
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     path: Path = make_database(tmp_path_factory.mktemp("tools") / "medical.db")
     with open_database(path, SCHEMA, QueryLimits(deadline_s=0.5)) as opened:
         opened.query("SELECT 1")  # starts the first worker
@@ -36,12 +36,12 @@ async def invoke(tool: QueryTool, arguments: str) -> Any:
     return json.loads(await wrapped.on_invoke_tool(context, arguments))
 
 
-async def test_the_answer_is_compact_json_with_plain_chinese(database: SqliteDatabase) -> None:
+async def test_the_answer_is_compact_json_with_plain_chinese(database: Database) -> None:
     text = await QueryTool(database)("SELECT id, med_name FROM drugs_info WHERE id = 9001")
     assert text == '{"status":"ok","columns":["id","med_name"],"records":[[9001,"布洛芬"]],"count":1,"truncated":false}'
 
 
-async def test_an_error_has_kind_message_and_hint_and_nothing_else(database: SqliteDatabase) -> None:
+async def test_an_error_has_kind_message_and_hint_and_nothing_else(database: Database) -> None:
     shown = json.loads(await QueryTool(database)("SELECT name FROM drugs_info"))
     assert shown == {
         "status": "error",
@@ -53,7 +53,7 @@ async def test_an_error_has_kind_message_and_hint_and_nothing_else(database: Sql
     }
 
 
-async def test_an_empty_result_has_a_hint_that_is_kept_with_the_call(database: SqliteDatabase) -> None:
+async def test_an_empty_result_has_a_hint_that_is_kept_with_the_call(database: Database) -> None:
     tool = QueryTool(database)
     shown = json.loads(await tool("SELECT form FROM drugs_info WHERE med_name = '布络芬'"))
     assert shown == {
@@ -63,7 +63,7 @@ async def test_an_empty_result_has_a_hint_that_is_kept_with_the_call(database: S
     assert tool.calls[0].answer.hint == "nearest med_name '布洛芬'"
 
 
-async def test_a_statement_that_is_repeated_is_said_to_be(database: SqliteDatabase) -> None:
+async def test_a_statement_that_is_repeated_is_said_to_be(database: Database) -> None:
     tool, sql = QueryTool(database), "SELECT form FROM drugs_info WHERE med_name = '布络芬'"
     assert json.loads(await tool(sql))["hint"] == "nearest med_name '布洛芬'"
     assert json.loads(await tool(sql))["hint"] == f"{REPEATED}; nearest med_name '布洛芬'"
@@ -72,13 +72,13 @@ async def test_a_statement_that_is_repeated_is_said_to_be(database: SqliteDataba
     assert json.loads(await tool("SELECT name FROM drugs_info"))["error"]["hint"].startswith(f"{REPEATED}; did you")
 
 
-async def test_after_the_last_query_the_model_is_told_to_answer(database: SqliteDatabase) -> None:
+async def test_after_the_last_query_the_model_is_told_to_answer(database: Database) -> None:
     tool = QueryTool(database, max_calls=2)
     assert "hint" not in json.loads(await tool("SELECT 1"))
     assert json.loads(await tool("SELECT 2"))["hint"] == LAST
 
 
-async def test_odd_values_are_still_json(database: SqliteDatabase) -> None:
+async def test_odd_values_are_still_json(database: Database) -> None:
     text = await QueryTool(database)(
         "SELECT 9e999, -9e999, CAST('a' AS BLOB), NULL, 1.5, overview FROM disease LIMIT 1"
     )
@@ -92,7 +92,7 @@ def test_the_model_never_sees_where_the_rows_come_from() -> None:
     )
 
 
-async def test_every_call_is_recorded_with_its_time(database: SqliteDatabase) -> None:
+async def test_every_call_is_recorded_with_its_time(database: Database) -> None:
     tool = QueryTool(database)
     await tool("SELECT count(*) FROM disease")
     await tool("DROP TABLE disease")
@@ -106,7 +106,7 @@ async def test_every_call_is_recorded_with_its_time(database: SqliteDatabase) ->
     assert 0 < tool.calls[0].seconds < 0.5
 
 
-async def test_a_slow_statement_does_not_block_the_event_loop(database: SqliteDatabase) -> None:
+async def test_a_slow_statement_does_not_block_the_event_loop(database: Database) -> None:
     tool = QueryTool(database)
     slow = asyncio.create_task(tool("SELECT count(*) FROM disease a, disease b, disease c, disease d"))
     await asyncio.sleep(0.05)
@@ -115,7 +115,7 @@ async def test_a_slow_statement_does_not_block_the_event_loop(database: SqliteDa
     assert json.loads(await slow)["error"]["kind"] == "timeout"
 
 
-def test_the_tool_that_the_model_sees(database: SqliteDatabase) -> None:
+def test_the_tool_that_the_model_sees(database: Database) -> None:
     wrapped = function_tool(QueryTool(database), DESCRIPTION)
     assert wrapped.name == "query_database_by_sql"
     assert wrapped.params_json_schema["required"] == ["sql"]
@@ -124,7 +124,7 @@ def test_the_tool_that_the_model_sees(database: SqliteDatabase) -> None:
     assert wrapped.description == DESCRIPTION
 
 
-async def test_a_call_through_openai_agents(database: SqliteDatabase) -> None:
+async def test_a_call_through_openai_agents(database: Database) -> None:
     shown = await invoke(QueryTool(database), json.dumps({"sql": "SELECT med_name FROM drugs_info WHERE id = 3"}))
     assert shown["records"] == [["Drug 3"]]
 
@@ -144,9 +144,7 @@ async def test_a_call_through_openai_agents(database: SqliteDatabase) -> None:
         ('{"sql": "SELECT 1", "limit": 3}', "limit"),
     ],
 )
-async def test_malformed_arguments_tell_the_model_what_is_wrong(
-    database: SqliteDatabase, arguments: str, part: str
-) -> None:
+async def test_malformed_arguments_tell_the_model_what_is_wrong(database: Database, arguments: str, part: str) -> None:
     tool = QueryTool(database)
     shown = await invoke(tool, arguments)
     assert shown["error"]["kind"] == "malformed_call"

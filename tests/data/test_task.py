@@ -84,7 +84,7 @@ def test_demonstrations_and_checks_query_the_database_of_each_question(task: Tas
     with task.databases(settings) as databases:
         checked = check_questions(questions, databases, task.words, task.judge(settings))
     assert [c.earned for c in checked] == [1.0] * 4
-    assert {c.database.name for c in checked} == {"library.db", "branch.db"}
+    assert {Path(str(c.database)).name for c in checked} == {"library.db", "branch.db"}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_no_statement_reads_another_table_than_those_of_the_task(
 def test_a_database_of_another_task_is_refused_with_the_hint_of_this_one(
     task: Task, settings: Settings, tmp_path: Path
 ) -> None:
-    other = load_settings([f"database.path={task.database_path(settings)}"])
+    other = load_settings([f"database.path={task.database_source(settings)}"])
     with pytest.raises(DatabaseFileError, match="has no table disease") as error:
         load_task(other.task).open_database(other)
     assert "sql-agent data build --lang en" in (error.value.hint or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.database import RequiredSchema, SqliteDatabase
+from sql_agent.database import RequiredSchema, open_database
 from sql_agent.errors import DatabaseFileError
 from tests.support.orchard import write_spider_folder
 
@@ -16,7 +16,7 @@ ANY = RequiredSchema(None, hint="look elsewhere")
 
 def test_every_table_may_be_read_and_nothing_else(tmp_path: Path) -> None:
     path = write_spider_folder(tmp_path) / "database" / "orchard" / "orchard.sqlite"
-    with SqliteDatabase(path, ANY) as database:
+    with open_database(path, ANY) as database:
         assert dict(database.schema.columns)["harvest"] == ("tree_id", "year", "kilos", "buyer")
         assert database.query("SELECT kind FROM tree WHERE row = 2").records == (("apple",), ("quince",))
         assert database.query("SELECT text FROM note").records == (), "a table without rows may be read too"
@@ -32,7 +32,7 @@ def test_a_hint_lists_as_many_tables_as_it_has_room_for(tmp_path: Path) -> None:
     for number in range(40):
         connection.execute(f"CREATE TABLE table_{number} (a, b)")
     connection.close()
-    with SqliteDatabase(path, ANY) as database:
+    with open_database(path, ANY) as database:
         asked = database.query("PRAGMA table_list").error
         missing = database.query("SELECT 1 FROM zzz").error
     for error in (asked, missing):
@@ -47,4 +47,4 @@ def test_a_file_without_tables_is_refused(tmp_path: Path) -> None:
     connection.execute("DROP TABLE gone")
     connection.close()
     with pytest.raises(DatabaseFileError, match="has no tables"):
-        SqliteDatabase(path, ANY)
+        open_database(path, ANY)

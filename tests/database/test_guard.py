@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sql_agent.data.medical.schema import TABLES
 from sql_agent.database.guard import KINDS, CheckedQuery, check
 from sql_agent.database.schema import Schema
+from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 
@@ -16,12 +17,12 @@ SCHEMA = Schema(tuple(TABLES.items()), other_tables=frozenset({"secrets", "secre
 
 
 def accepted(sql: str) -> CheckedQuery:
-    return check(sql, SCHEMA)
+    return check(sql, SCHEMA, SQLITE)
 
 
 def refused(sql: str) -> QueryError:
     with pytest.raises(QueryError) as caught:
-        check(sql, SCHEMA)
+        check(sql, SCHEMA, SQLITE)
     assert caught.value.kind in KINDS
     return caught.value
 
@@ -179,7 +180,7 @@ PIECES = st.sampled_from([*WORDS.split(), "\x00", "\ud800"])
 def test_any_text_is_either_accepted_or_refused_with_a_known_kind(text: str) -> None:
     for sql in (text, f"SELECT {text}", f"SELECT id FROM disease WHERE {text}"):
         try:
-            check(sql, SCHEMA)
+            check(sql, SCHEMA, SQLITE)
         except QueryError as error:
             assert error.kind in KINDS
             assert error.message

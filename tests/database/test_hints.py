@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA, create_table_sql
 from sql_agent.data.task import load_task
-from sql_agent.database import Naming, RequiredSchema, SqliteDatabase, open_database
+from sql_agent.database import Database, Naming, RequiredSchema, open_database
 from sql_agent.database.provenance import CellRef, evidence_read
 from sql_agent.database.schema import MAX_HINT_CHARS
 from sql_agent.reward.judges.rows import rows_text
@@ -49,7 +49,7 @@ DISEASES = [
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     path: Path = tmp_path_factory.mktemp("hints") / "medical.db"
     with sqlite3.connect(path) as connection:
         for table in ("drugs_info", "disease"):
@@ -65,12 +65,12 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabas
         yield opened
 
 
-def hint(database: SqliteDatabase, sql: str) -> str | None:
+def hint(database: Database, sql: str) -> str | None:
     answer = database.query(sql)
     return answer.error.hint if answer.error else answer.hint
 
 
-def by_name(database: SqliteDatabase, name: str) -> str | None:
+def by_name(database: Database, name: str) -> str | None:
     return hint(database, f"SELECT indication FROM drugs_info WHERE med_name = '{name}'")
 
 
@@ -99,9 +99,7 @@ def by_name(database: SqliteDatabase, name: str) -> str | None:
         ("Hypertensoin", "nearest disease.disease_name 'Hypertension'"),
     ],
 )
-def test_the_nearest_name_is_told_for_a_name_that_is_not_there(
-    database: SqliteDatabase, name: str, expected: str
-) -> None:
+def test_the_nearest_name_is_told_for_a_name_that_is_not_there(database: Database, name: str, expected: str) -> None:
     assert by_name(database, name) == expected
 
 
@@ -115,12 +113,12 @@ def test_the_nearest_name_is_told_for_a_name_that_is_not_there(
         ("COPD", "disease.disease_name 'Chronic obstructive pulmonary disease'"),
     ],
 )
-def test_the_name_behind_an_abbreviation_is_told(database: SqliteDatabase, name: str, expected: str) -> None:
+def test_the_name_behind_an_abbreviation_is_told(database: Database, name: str, expected: str) -> None:
     assert by_name(database, name) == f"perhaps short for {expected}"
 
 
 @pytest.mark.parametrize("name", ["zebra stripes", "Warfarin", "完全不相干", "药", "q", "Ibex"])
-def test_no_name_is_invented_where_none_is_near(database: SqliteDatabase, name: str) -> None:
+def test_no_name_is_invented_where_none_is_near(database: Database, name: str) -> None:
     assert by_name(database, name) == f"nothing is like '{name}'; LIKE '%part%' finds parts"
 
 
@@ -135,9 +133,7 @@ def test_no_name_is_invented_where_none_is_near(database: SqliteDatabase, name: 
         ("med_name LIKE '%' || 'Ibuprofin' || '%'", "nearest med_name 'Ibuprofen'"),
     ],
 )
-def test_a_text_is_found_however_the_statement_looks_for_it(
-    database: SqliteDatabase, condition: str, expected: str
-) -> None:
+def test_a_text_is_found_however_the_statement_looks_for_it(database: Database, condition: str, expected: str) -> None:
     assert hint(database, f"SELECT indication FROM drugs_info WHERE {condition}") == expected
 
 
@@ -165,11 +161,11 @@ def test_a_text_is_found_however_the_statement_looks_for_it(
         ),
     ],
 )
-def test_counts_subqueries_and_joins_get_a_hint_too(database: SqliteDatabase, sql: str, expected: str) -> None:
+def test_counts_subqueries_and_joins_get_a_hint_too(database: Database, sql: str, expected: str) -> None:
     assert hint(database, sql) == expected
 
 
-def test_the_condition_that_failed_is_told_apart_from_the_one_that_holds(database: SqliteDatabase) -> None:
+def test_the_condition_that_failed_is_told_apart_from_the_one_that_holds(database: Database) -> None:
     sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen' AND indication LIKE '%migraine%'"
     assert hint(database, sql) == (
         "indication LIKE '%migraine%' alone finds nothing; nothing is like 'migraine'; LIKE '%part%' finds parts; "
@@ -181,7 +177,7 @@ def test_the_condition_that_failed_is_told_apart_from_the_one_that_holds(databas
     )
 
 
-def test_a_text_of_another_column_or_table_is_told_by_the_name_of_its_columns(database: SqliteDatabase) -> None:
+def test_a_text_of_another_column_or_table_is_told_by_the_name_of_its_columns(database: Database) -> None:
     assert by_name(database, "发热") == "'发热' is in drugs_info: indication"
     assert (
         hint(database, "SELECT med_name FROM drugs_info WHERE storage LIKE '%吸烟%'") == "'吸烟' is in disease: cause"
@@ -190,7 +186,7 @@ def test_a_text_of_another_column_or_table_is_told_by_the_name_of_its_columns(da
     assert equals == "'fever' is in drugs_info: indication", "it is a part of the cells that were searched"
 
 
-def test_an_empty_cell_is_told_from_a_row_that_is_not_there(database: SqliteDatabase) -> None:
+def test_an_empty_cell_is_told_from_a_row_that_is_not_there(database: Database) -> None:
     storage = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen gel'"
     assert hint(database, storage) == "empty here: storage; filled: indication"
     blank = hint(database, "SELECT med_name, storage FROM drugs_info WHERE med_name LIKE 'Aspirin%'")
@@ -213,7 +209,7 @@ def test_an_empty_cell_is_told_from_a_row_that_is_not_there(database: SqliteData
     ],
 )
 def test_an_unknown_column_is_answered_from_the_tables_that_the_statement_reads(
-    database: SqliteDatabase, sql: str, expected: str
+    database: Database, sql: str, expected: str
 ) -> None:
     text = hint(database, sql)
     assert text is not None and expected in text
@@ -231,7 +227,7 @@ def test_an_unknown_column_is_answered_from_the_tables_that_the_statement_reads(
         "SELECT med_name FROM drugs_info WHERE med_name <> '' AND id < 0 AND NOT med_name = 'x'",
     ],
 )
-def test_there_is_no_empty_talk(database: SqliteDatabase, sql: str) -> None:
+def test_there_is_no_empty_talk(database: Database, sql: str) -> None:
     text = hint(database, sql)
     assert text is None or "alone finds" in text
 
@@ -257,7 +253,7 @@ def test_a_task_that_declares_no_names_still_learns_which_columns_hold_a_text(tm
         assert hint(opened, "SELECT b FROM t WHERE a = 'pear'") == "'pear' is in t: b"
 
 
-def test_judges_and_provenance_see_rows_and_never_hints(database: SqliteDatabase) -> None:
+def test_judges_and_provenance_see_rows_and_never_hints(database: Database) -> None:
     sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofin'"
     call = QueryCall(sql=sql, answer=database.query(sql), seconds=0.0)
     assert call.answer.hint == "nearest med_name 'Ibuprofen'"
@@ -311,9 +307,7 @@ STATEMENTS = st.builds(
 @given(STATEMENTS)
 @example("SELECT storage FROM drugs_info WHERE indication LIKE '%发热%' AND med_name = 'Aspirin'")
 @example("SELECT treatment FROM disease WHERE overview = 'overview'")
-def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(
-    database: SqliteDatabase, sql: str
-) -> None:
+def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(database: Database, sql: str) -> None:
     text = hint(database, sql)
     if text is not None:
         assert len(text) <= MAX_HINT_CHARS
@@ -323,7 +317,7 @@ def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(
 
 @settings(max_examples=300, deadline=None)
 @given(sql=STATEMENTS)
-def test_no_statement_makes_the_hints_fail(database: SqliteDatabase, sql: str) -> None:
+def test_no_statement_makes_the_hints_fail(database: Database, sql: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sql_agent.database.sqlite.logger.warning", lambda *_: pytest.fail(f"failed on {sql}"))
+        patch.setattr("sql_agent.database.database.logger.warning", lambda *_: pytest.fail(f"failed on {sql}"))
         database.query(sql)

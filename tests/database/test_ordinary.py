@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.schemas import QueryLimits
 from tests.database.hostile_statements import REFUSED
 from tests.database.ordinary_statements import ASK_FOR_THE_SCHEMA, ORDINARY, OTHER_DIALECTS
@@ -17,7 +17,7 @@ from tests.support.small_database import make_database
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteDatabase]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     path = make_database(tmp_path_factory.mktemp("ordinary") / "medical.db")
     limits = QueryLimits(deadline_s=3, max_rows=1000, max_chars=1_000_000)
     with open_database(path, SCHEMA, limits) as opened:
@@ -42,11 +42,11 @@ def test_there_are_enough_of_them() -> None:
 
 
 def test_at_most_two_in_a_hundred_that_the_engine_runs_are_refused_and_no_answer_differs(
-    database: SqliteDatabase,
+    database: Database,
 ) -> None:
     ran, refused, different = 0, [], []
     for sql in ORDINARY:
-        rows = alone(database.path, sql)
+        rows = alone(Path(str(database.source)), sql)
         if rows is None:
             continue
         ran += 1
@@ -76,13 +76,13 @@ def test_at_most_two_in_a_hundred_that_the_engine_runs_are_refused_and_no_answer
         ("SHOW TABLES", "disease has id"),
     ],
 )
-def test_an_error_says_what_to_write_instead(database: SqliteDatabase, sql: str, part: str) -> None:
+def test_an_error_says_what_to_write_instead(database: Database, sql: str, part: str) -> None:
     error = database.query(sql).error
     assert error is not None
     assert part in str(error.hint)
 
 
-def test_every_refusal_has_a_hint(database: SqliteDatabase) -> None:
+def test_every_refusal_has_a_hint(database: Database) -> None:
     for sql in [*OTHER_DIALECTS, *ASK_FOR_THE_SCHEMA, *(sql for kind in REFUSED.values() for sql in kind)]:
         error = database.query(sql).error
         assert error is None or error.hint, (sql[:100].encode("utf-8", "replace"), error)

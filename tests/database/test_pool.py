@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import DatabasePool, SqliteDatabase, open_database
+from sql_agent.database import Database, DatabasePool, open_database
 from sql_agent.errors import DatabaseFileError
 from tests.support.small_database import make_database
 
@@ -26,7 +26,7 @@ class Opener:
         for rows in range(1, 7):
             make_database(folder / f"{rows}.db", rows=rows)
 
-    def __call__(self, name: str | None) -> SqliteDatabase:
+    def __call__(self, name: str | None) -> Database:
         self.opened.append(name)
         return open_database(self._folder / f"{name or 1}.db", SCHEMA)
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from sql_agent.agent.tools import answer_json
 from sql_agent.data.medical.schema import SCHEMA, create_table_sql
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.database.guard import KINDS
-from sql_agent.database.opening import read_only_connection
+from sql_agent.database.sqlite.connection import SqliteConnection
+from sql_agent.database.sqlite.file_state import FileState
+from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.database.truncation import fit
-from sql_agent.database.worker import Connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
@@ -37,13 +38,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def database(path: Path) -> Iterator[SqliteDatabase]:
+def database(path: Path) -> Iterator[Database]:
     with open_database(path, SCHEMA, QueryLimits(deadline_s=DEADLINE_S)) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def roomy(path: Path) -> Iterator[SqliteDatabase]:
+def roomy(path: Path) -> Iterator[Database]:
     with open_database(path, SCHEMA, QueryLimits(max_chars=1_000_000, deadline_s=10)) as opened:
         yield opened
 
@@ -54,7 +55,7 @@ def digest(path: Path) -> str:
 
 class TestHostile:
     def test_none_gets_anywhere(
-        self, database: SqliteDatabase, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, database: Database, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         before, beside = digest(path), sorted(path.parent.iterdir())
@@ -70,7 +71,7 @@ class TestHostile:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("category", REFUSED)
-    def test_every_one_is_refused_with_a_known_kind(self, database: SqliteDatabase, category: str) -> None:
+    def test_every_one_is_refused_with_a_known_kind(self, database: Database, category: str) -> None:
         for sql in REFUSED[category]:
             answer = database.query(sql)
             assert answer.error is not None, sql[:200]
@@ -81,12 +82,13 @@ class TestHostile:
 
     def test_sqlite_alone_holds_when_the_guard_is_gone(self, path: Path) -> None:
         before = digest(path)
-        connection = Connection(path, frozenset({"drugs_info", "disease"})).raw
+        schema = read_schema(path, SCHEMA)
+        connection = SqliteConnection(path, FileState.of(path), schema, lock_wait_s=1)
         for category in ("writes", "administration", "with_writes", "other_tables", "stacked"):
             for sql in REFUSED[category]:
                 try:
-                    rows = connection.execute(sql).fetchmany(100)
-                except (sqlite3.Error, sqlite3.Warning):
+                    rows = connection.read(sql)
+                except QueryError:
                     continue
                 assert CANARY not in str(rows), sql
         connection.close()
@@ -100,24 +102,24 @@ class TestHostile:
                 connection.execute("DELETE FROM disease")
         connection.close()
 
-    def test_the_database_still_answers_afterwards(self, database: SqliteDatabase) -> None:
+    def test_the_database_still_answers_afterwards(self, database: Database) -> None:
         for sql in COSTLY[:2]:
             database.query(sql)
         assert database.query("SELECT med_name FROM drugs_info WHERE id = 9001").records == (("布洛芬",),)
 
 
 class TestAnswers:
-    def test_rows_columns_and_count(self, database: SqliteDatabase) -> None:
+    def test_rows_columns_and_count(self, database: Database) -> None:
         answer = database.query("SELECT id, med_name, form AS f FROM drugs_info WHERE id IN (3, 9001) ORDER BY id")
         assert answer.columns == ("id", "med_name", "f")
         assert answer.records == ((3, "Drug 3", None), (9001, "布洛芬", "片剂"))
         assert (answer.count, answer.truncated, answer.from_tables) == (2, False, True)
 
-    def test_no_rows_is_an_answer(self, database: SqliteDatabase) -> None:
+    def test_no_rows_is_an_answer(self, database: Database) -> None:
         answer = database.query("SELECT med_name FROM drugs_info WHERE id = -1")
         assert (answer.status, answer.records, answer.count) == ("ok", (), 0)
 
-    def test_a_text_in_double_quotes_is_a_text(self, database: SqliteDatabase) -> None:
+    def test_a_text_in_double_quotes_is_a_text(self, database: Database) -> None:
         assert database.query('SELECT id FROM drugs_info WHERE med_name = "Drug 7"').records == ((7,),)
 
     @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ class TestAnswers:
             ("SELECT id FROM disease, drugs_info", "failed", "alias before the column"),
         ],
     )
-    def test_errors_carry_a_hint(self, database: SqliteDatabase, sql: str, kind: str, hint: str) -> None:
+    def test_errors_carry_a_hint(self, database: Database, sql: str, kind: str, hint: str) -> None:
         error = database.query(sql).error
         assert error is not None
         assert error.kind == kind
@@ -180,7 +182,7 @@ class TestLimits:
         assert len(text) > 100
         assert 250 < len(answer_json(answer)) <= 300
 
-    def test_a_deadline_interrupts(self, database: SqliteDatabase) -> None:
+    def test_a_deadline_interrupts(self, database: Database) -> None:
         start = time.perf_counter()
         answer = database.query("SELECT count(*) FROM disease a, disease b, disease c, disease d")
         seconds = time.perf_counter() - start
@@ -189,7 +191,7 @@ class TestLimits:
         assert "0.3 seconds" in answer.error.message
         assert DEADLINE_S <= seconds < DEADLINE_S + MARGIN_S
 
-    def test_a_timeout_does_not_hit_the_next_statement(self, database: SqliteDatabase) -> None:
+    def test_a_timeout_does_not_hit_the_next_statement(self, database: Database) -> None:
         for _ in range(3):
             assert database.query(COSTLY[0]).status == "error"
             assert database.query("SELECT count(*) FROM disease").status == "ok"
@@ -222,7 +224,7 @@ class TestLimits:
 
 
 class TestConcurrency:
-    def test_threads_do_not_wait_for_a_slow_neighbour(self, database: SqliteDatabase) -> None:
+    def test_threads_do_not_wait_for_a_slow_neighbour(self, database: Database) -> None:
         slow = [threading.Thread(target=database.query, args=(COSTLY[0],)) for _ in range(2)]
         for thread in slow:
             thread.start()
@@ -231,7 +233,7 @@ class TestConcurrency:
         for thread in slow:
             thread.join()
 
-    def test_a_busy_thread_does_not_turn_a_quick_query_into_a_timeout(self, database: SqliteDatabase) -> None:
+    def test_a_busy_thread_does_not_turn_a_quick_query_into_a_timeout(self, database: Database) -> None:
         done = threading.Event()
 
         def busy() -> None:
@@ -247,7 +249,7 @@ class TestConcurrency:
             thread.join()
         assert answer.records == ((19900,),)
 
-    def test_many_threads_get_their_own_answers(self, database: SqliteDatabase) -> None:
+    def test_many_threads_get_their_own_answers(self, database: Database) -> None:
         wrong: list[int] = []
 
         def ask(offset: int) -> None:
@@ -266,7 +268,7 @@ class TestConcurrency:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-    def test_a_forked_child_opens_the_database_again(self, database: SqliteDatabase, path: Path) -> None:
+    def test_a_forked_child_opens_the_database_again(self, database: Database, path: Path) -> None:
         database.query("SELECT 1")
         child = os.fork()
         if child == 0:
@@ -388,7 +390,7 @@ def plain(name: str) -> str:
 
 @given(sql=selects())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_allowed_statements_agree_with_bare_sqlite(roomy: SqliteDatabase, path: Path, sql: str) -> None:
+def test_allowed_statements_agree_with_bare_sqlite(roomy: Database, path: Path, sql: str) -> None:
     answer = roomy.query(sql)
     bare = sqlite3.connect(path)
     cursor = bare.execute(sql)
@@ -406,6 +408,6 @@ secrets_view main . id med_name password count LIMIT
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=25).map(" ".join))
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_soup_of_words_reads_the_other_table(database: SqliteDatabase, soup: str) -> None:
+def test_no_soup_of_words_reads_the_other_table(database: Database, soup: str) -> None:
     for sql in (f"SELECT {soup}", f"SELECT * FROM {soup}", f"SELECT id FROM disease UNION SELECT {soup}"):
         assert CANARY not in answer_json(database.query(sql))

@@ -19,7 +19,7 @@ import pytest
 
 from sql_agent.agent.tools import answer_json
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.schemas import QueryLimits
 from tests.database.breaking_statements import BREAKING
 from tests.support.small_database import make_database
@@ -39,7 +39,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def database(path: Path) -> Iterator[SqliteDatabase]:
+def database(path: Path) -> Iterator[Database]:
     with open_database(path, SCHEMA, QueryLimits(deadline_s=DEADLINE_S)) as opened:
         opened.query(FAST)
         yield opened
@@ -101,9 +101,7 @@ def until(condition: object, seconds: float = 10.0) -> bool:
 
 
 @pytest.mark.parametrize("name", BREAKING)
-def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(
-    database: SqliteDatabase, name: str
-) -> None:
+def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(database: Database, name: str) -> None:
     before, most, done = memory_kib("self", "VmRSS"), 0, threading.Event()
 
     def watch() -> None:
@@ -126,13 +124,13 @@ def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(
 
 
 @pytest.mark.slow
-def test_forty_large_statements_leave_no_large_process(database: SqliteDatabase) -> None:
+def test_forty_large_statements_leave_no_large_process(database: Database) -> None:
     for number in range(40):
         database.query(f"{BREAKING['many ids']} AND id <> {number}")
     assert all(memory_kib(pid, "VmRSS") < 200 * 1024 for pid in workers())
 
 
-def test_a_fast_query_ends_while_many_slow_ones_still_run(database: SqliteDatabase) -> None:
+def test_a_fast_query_ends_while_many_slow_ones_still_run(database: Database) -> None:
     with ThreadPoolExecutor(20) as threads:
         slow = [threads.submit(database.query, SLOW) for _ in range(20)]
         assert until(lambda: len(workers()) >= 20)
@@ -149,9 +147,7 @@ def test_more_queries_at_once_than_there_may_be_workers_wait_for_one(path: Path)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_dies_in_a_query_is_an_answer_and_is_replaced(
-    database: SqliteDatabase, how: signal.Signals
-) -> None:
+def test_a_worker_that_dies_in_a_query_is_an_answer_and_is_replaced(database: Database, how: signal.Signals) -> None:
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(database.query, SLOW)
         assert until(lambda: any(cpu_ticks(pid) > 5 for pid in workers()))
@@ -172,7 +168,7 @@ def cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_idle_workers_their_template_and_the_server_may_all_be_killed(database: SqliteDatabase) -> None:
+def test_idle_workers_their_template_and_the_server_may_all_be_killed(database: Database) -> None:
     for which in (-1, 1, 0):
         assert database.query(FAST).records == (("Drug 3",),)
         os.kill(descendants(os.getpid())[which], signal.SIGKILL)
@@ -234,11 +230,11 @@ class TestAnotherFile:
     def file(self, path: Path, tmp_path: Path) -> Path:
         return Path(shutil.copy(path, tmp_path / "own.db"))
 
-    def refusal(self, database: SqliteDatabase) -> str:
+    def refusal(self, database: Database) -> str:
         error = database.query("SELECT count(*) FROM disease").error
         assert error is not None
         assert error.kind == "database_changed"
-        assert str(database.path) in error.message
+        assert str(database.source) in error.message
         assert error.hint
         return error.message
 
@@ -309,7 +305,7 @@ class TestAnotherFile:
         writer.close()
 
 
-def test_a_sort_of_more_than_fits_into_memory_writes_no_file(database: SqliteDatabase) -> None:
+def test_a_sort_of_more_than_fits_into_memory_writes_no_file(database: Database) -> None:
     written, done = set[str](), threading.Event()
 
     def watch() -> None:

@@ -19,7 +19,7 @@ from sql_agent.backends.serving.chat import ChatEncoder, Reply
 from sql_agent.config.settings import Settings, SftSettings, TeacherSettings
 from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
-from sql_agent.database import DatabasePool, SqliteDatabase
+from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DataError, TrainingError
 from sql_agent.reward.factory import judge_name
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
@@ -141,9 +141,7 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
     return total
 
 
-def example(
-    question: Question, task: Task, database: SqliteDatabase, encoder: ChatEncoder, policy: Policy
-) -> TokenSequence:
+def example(question: Question, task: Task, database: Database, encoder: ChatEncoder, policy: Policy) -> TokenSequence:
     """Return a demonstration in the form of a rollout: question, a call for each gold statement, its rows, answer.
 
     The calls and the answer are marked as sampled. Raises DataError when the question has no SQL.
@@ -175,7 +173,7 @@ def _call_text(sql: str) -> str:
     return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
 
-def tool_schema(task: Task, database: SqliteDatabase) -> dict[str, Any]:
+def tool_schema(task: Task, database: Database) -> dict[str, Any]:
     """Return the tool's JSON schema in OpenAI's form, as the agent's requests send it to the model."""
     tool = function_tool(QueryTool(database), task.tool_description)
     return {

@@ -14,6 +14,8 @@ from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.data.medical.verify import text_problem, verify
 from sql_agent.data.question_files import write_jsonl, write_parquet
 from sql_agent.data.rewrite_checks import TaskChecks
+from sql_agent.data.source import given_source
+from sql_agent.database import Source
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang, Question, Style
 
@@ -25,7 +27,7 @@ def sample_path(lang: Lang) -> Path:
     return VAR / f"sample_{lang}.db"
 
 
-def questions_folder(database: Path, style: Style = "mixed") -> Path:
+def questions_folder(database: Source, style: Style = "mixed") -> Path:
     """Return where the questions of `style` about `database` are kept unless the user says where."""
     return VAR / (f"questions_{database.stem}" + ("" if style == "mixed" else f"_{style}"))
 
@@ -37,7 +39,7 @@ def default_database(settings: Settings) -> Path:
 
 def default_questions(settings: Settings, split: str) -> Path:
     """Return where the questions of `split` about the database of `settings` are, or would be."""
-    database = settings.database.path or sample_path(settings.lang)
+    database = given_source(settings) or sample_path(settings.lang)
     return questions_folder(database, settings.data.style) / f"{split}.parquet"
 
 
@@ -48,21 +50,22 @@ def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
     Raises DataError when a file cannot be written.
     """
     path = sample_path(settings.lang)
-    asked = settings.database.path is None or settings.data.natural_questions > 0
+    given = given_source(settings)
+    asked = given is None or settings.data.natural_questions > 0
     if asked and not path.exists():
         counts = build_database(load_facts(), settings.lang, path)
         say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
-    if settings.database.path is not None:
+    if given is not None:
         return
-    given = {"train": settings.data.train_file, "val": settings.data.val_file}
-    if any(file is None and not default_questions(settings, split).exists() for split, file in given.items()):
+    files = {"train": settings.data.train_file, "val": settings.data.val_file}
+    if any(file is None and not default_questions(settings, split).exists() for split, file in files.items()):
         folder = questions_folder(path, settings.data.style)
         made = make_question_files(path, folder, settings.lang, style=settings.data.style)
         say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
 
 
 def make_question_files(
-    database: Path,
+    database: Source,
     folder: Path,
     lang: Lang | None,
     *,

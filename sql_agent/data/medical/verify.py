@@ -12,7 +12,7 @@ from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, Source, open_database
 from sql_agent.database.schema import fold
 from sql_agent.errors import DataError
 from sql_agent.schemas import Cell, QueryLimits, Question
@@ -23,16 +23,16 @@ PATIENT = QueryLimits(deadline_s=30.0)
 Rows = tuple[tuple[Cell, ...], ...]
 
 
-def verify(questions: Iterable[Question], catalog: Catalog, path: Path, limits: QueryLimits | None = None) -> None:
-    """Check `questions` against the database at `path`, which `catalog` was read from.
+def verify(questions: Iterable[Question], catalog: Catalog, source: Source, limits: QueryLimits | None = None) -> None:
+    """Check `questions` against the database at `source`, which `catalog` was read from.
 
     Raises DataError that names the first question whose SQL fails, is cut by `limits`, or does not return its answer
     and evidence.
     """
     fields = {(row.table, row.row_id): row.values for rows in catalog.rows.values() for row in rows}
     with tempfile.TemporaryDirectory() as folder:
-        copy = _indexed_copy(path, Path(folder) / "copy.db")
-        with open_database(copy, SCHEMA, limits or PATIENT) as database:
+        queried = _indexed_copy(source, Path(folder) / "copy.db") if isinstance(source, Path) else source
+        with open_database(queried, SCHEMA, limits or PATIENT) as database:
             for question in questions:
                 for item in question.evidence:
                     if item.quote not in (fields.get((item.table, item.row_id), {}).get(item.field) or ""):
@@ -62,7 +62,7 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
     return copy
 
 
-def _run(question: Question, database: SqliteDatabase) -> list[Rows]:
+def _run(question: Question, database: Database) -> list[Rows]:
     """The rows of each statement."""
     if not question.statements:
         raise _wrong(question, "there is no SQL")

@@ -17,7 +17,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
 from sql_agent.data.question_files import load_questions
-from sql_agent.database import SqliteDatabase
+from sql_agent.database import Database, open_database
 from sql_agent.errors import TrainingError
 from sql_agent.schemas import Question
 from tests.support.small_database import make_database
@@ -113,7 +113,7 @@ def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(
     assert fine_tune(lora_rank=0).source != tuned.source, "another fine-tuning"
 
 
-def demonstrated(question: Question, model: Path, database: SqliteDatabase) -> str:
+def demonstrated(question: Question, model: Path, database: Database) -> str:
     policy = load_policy(str(model), cache_dir=model)
     shown = example(question, TASK, database, ChatEncoder(policy.tokenizer, policy.end_id), policy)
     return str(policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]))
@@ -124,7 +124,7 @@ def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
 ) -> None:
     statements = [f"SELECT form FROM drugs_info WHERE id = {row}" for row in (1, 2)]
     question = Question(id="1", question="Which forms?", answer="capsule; syrup", sql=";".join(statements))
-    with SqliteDatabase(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
         shown = demonstrated(question, tiny_model_folder, database)
     parts = [statements[0], '[["capsule"]]', statements[1], '[["syrup"]]', "capsule; syrup"]
     places = [shown.index(part) for part in parts]

@@ -61,7 +61,7 @@ def test_the_gold_sql_of_each_finds_what_its_reference_says_and_the_judge_agrees
     assert [(c.question.id, c.failure) for c in checked if c.failure] == []
     assert [c.question.id for c in checked if c.needs_rows and not c.returns_rows] == []
     assert [(c.question.id, c.earned, c.reason) for c in checked if c.earned != pytest.approx(1.0)] == []
-    assert {c.database.name for c in checked} == {f"sample_{lang}.db"}
+    assert {Path(str(c.database)).name for c in checked} == {f"sample_{lang}.db"}
 
 
 def test_a_question_about_a_database_that_is_no_sample_says_which_there_are(samples: DatabasePool) -> None:
@@ -73,4 +73,4 @@ def test_a_question_about_a_database_that_is_no_sample_says_which_there_are(samp
 def test_a_run_on_another_database_still_asks_them_of_the_sample(samples: DatabasePool, tmp_path: Path) -> None:
     settings = load_settings([f"database.path={tmp_path / 'mine.db'}"])
     with TASK.databases(settings).of(TASK.natural_questions("en")[0].database) as database:
-        assert database.path == prepare.sample_path("en")
+        assert database.source == prepare.sample_path("en")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sql_agent.data.medical.task import TASK
-from sql_agent.database import SqliteDatabase, open_database
+from sql_agent.database import Database, open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
@@ -136,7 +136,7 @@ def test_what_no_row_holds_is_worth_a_tenth() -> None:
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> SqliteDatabase:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
     path = tmp_path_factory.mktemp("facts") / "medical.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, storage TEXT, form TEXT)")
@@ -154,7 +154,7 @@ FORM = tuple(Evidence(table="drugs_info", row_id=i, field="form", quote="tablet"
 
 
 def grade_with(
-    database: SqliteDatabase, reference: str, answer: str, evidence: tuple[Evidence, ...], *statements: str
+    database: Database, reference: str, answer: str, evidence: tuple[Evidence, ...], *statements: str
 ) -> Verdict:
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
     assert all(call.answer.status == "ok" for call in calls), [call.answer.error for call in calls]
@@ -180,7 +180,7 @@ def grade_with(
     order=st.booleans(),
 )
 def test_equal_answers_from_equivalent_queries_earn_the_same(
-    database: SqliteDatabase, statements: tuple[str, ...], order: bool
+    database: Database, statements: tuple[str, ...], order: bool
 ) -> None:
     parts = ["A: cool place", "B: dry place"]
     answer = "; ".join(parts if order else parts[::-1])
@@ -197,11 +197,11 @@ def test_equal_answers_from_equivalent_queries_earn_the_same(
         "WITH t AS (SELECT id FROM drugs_info WHERE form = 'tablet') SELECT COUNT(id) FROM t",
     ],
 )
-def test_a_count_is_read_however_it_was_counted(database: SqliteDatabase, statement: str) -> None:
+def test_a_count_is_read_however_it_was_counted(database: Database, statement: str) -> None:
     assert grade_with(database, "2", "2", FORM, statement).score == 1.0
 
 
-def test_the_right_words_from_another_row_were_not_read(database: SqliteDatabase) -> None:
+def test_the_right_words_from_another_row_were_not_read(database: Database) -> None:
     evidence = STORAGE[:1]
     right = grade_with(database, "cool place", "cool place", evidence, "SELECT storage FROM drugs_info WHERE id = 1")
     wrong = grade_with(database, "cool place", "cool place", evidence, "SELECT storage FROM drugs_info WHERE id = 3")
@@ -209,7 +209,7 @@ def test_the_right_words_from_another_row_were_not_read(database: SqliteDatabase
     assert [right.score, wrong.score, constant.score] == pytest.approx([1.0, 0.1, 0.1])
 
 
-def test_a_number_that_another_query_gives_by_chance_was_not_read(database: SqliteDatabase) -> None:
+def test_a_number_that_another_query_gives_by_chance_was_not_read(database: Database) -> None:
     verdict = grade_with(database, "2", "2", FORM, "SELECT COUNT(*) FROM drugs_info WHERE storage = 'cool place'")
     assert verdict.score == pytest.approx(0.1)
 
@@ -293,7 +293,7 @@ LOOKS_ELSEWHERE = ["SELECT form FROM drugs_info WHERE id = 1", "SELECT storage F
     elsewhere=st.sampled_from(LOOKS_ELSEWHERE),
 )
 def test_yes_or_no_is_paid_once_the_deciding_cell_was_read_however_it_was(
-    database: SqliteDatabase, pair: tuple[str, str, Lang], statement: str, elsewhere: str
+    database: Database, pair: tuple[str, str, Lang], statement: str, elsewhere: str
 ) -> None:
     right, wrong, lang = pair
 
@@ -333,7 +333,7 @@ def test_the_more_wrong_items_the_less_an_answer_earns_in_any_order(
     assert scores == pytest.approx([len(right) / enough * 0.1**count for count in range(len(scores))])
 
 
-def test_of_more_facts_than_are_enough_those_that_were_read_count(database: SqliteDatabase) -> None:
+def test_of_more_facts_than_are_enough_those_that_were_read_count(database: Database) -> None:
     calls = tuple(
         QueryCall(sql=sql, answer=database.query(sql), seconds=0.0)
         for sql in ("SELECT storage FROM drugs_info WHERE id = 2", "SELECT 'cool place' FROM drugs_info")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import bisect
 import re
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.sample_facts import SEPARATORS
-from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA, TABLES
-from sql_agent.database.opening import read_only_connection, read_schema
+from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
+from sql_agent.database import Source
+from sql_agent.database.engine import Connection
+from sql_agent.database.factory import open_source
+from sql_agent.database.name_index import quoted
 from sql_agent.database.schema import fold
-from sql_agent.errors import DatabaseFileError
-from sql_agent.schemas import Lang
+from sql_agent.errors import DatabaseFileError, QueryError
+from sql_agent.schemas import Lang, QueryLimits
 
 # Names with these would break SQL patterns, or the marks that separate facts in an answer.
 _AWKWARD = re.compile(r"[%_;；:：,，、\"“”\n\t]")
@@ -26,6 +28,8 @@ _BREAKS = re.compile(r"[;；\n]")
 _ITEM_ENDS = re.compile(r"[;；,，、.。:：\n]")
 _CHINESE = re.compile(r"[一-鿿]")
 _MAX_NAME = {"en": 40, "zh": 20}
+_MAX_ROWS = 10_000_000
+_PATIENCE_S = 60.0
 # Where one column ends and the next begins; in no text of a database.
 _WALL = "\x00"
 
@@ -120,28 +124,25 @@ def holds_item(text: str, name: str) -> bool:
     return fold(name) in (item.strip() for item in _ITEM_ENDS.split(fold(text)))
 
 
-def read_catalog(path: Path, lang: Lang | None = None) -> Catalog:
-    """Read the database at `path`. Raises DatabaseFileError when it is not a filled medical database."""
-    read_schema(path, SCHEMA)
+def read_catalog(source: Source, lang: Lang | None = None) -> Catalog:
+    """Read the database at `source`. Raises DatabaseFileError when it is not a filled medical database."""
+    opened = open_source(source, SCHEMA, QueryLimits())
     try:
-        connection = read_only_connection(path)
-        try:
-            tables = {table: _read(connection, table) for table in TABLES}
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise DatabaseFileError(f"{path} cannot be read: {error}", hint="check the file") from error
+        with closing(opened.engine.connect(opened.schema, opened.limits)) as connection:
+            tables = {table: _read(connection, table, columns) for table, columns in opened.schema.tables}
+    except QueryError as error:
+        raise DatabaseFileError(f"{source} cannot be read: {error.message}", hint="check the database") from error
     for table, rows in tables.items():
         ids = {row["id"] for row in rows}
         if len(ids) < len(rows) or not all(isinstance(row_id, int) for row_id in ids):
-            raise DatabaseFileError(f"{path}: {table}.id is not a different whole number in each row")
+            raise DatabaseFileError(f"{source}: {table}.id is not a different whole number in each row")
     return Catalog(tables, lang)
 
 
-def _read(connection: sqlite3.Connection, table: str) -> list[dict[str, object]]:
-    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY id")
-    columns = [fold(item[0]) for item in cursor.description]
-    return [dict(zip(columns, row, strict=True)) for row in cursor]
+def _read(connection: Connection, table: str, columns: Sequence[str]) -> list[dict[str, object]]:
+    names = ", ".join(map(quoted, columns))
+    rows = connection.read(f"SELECT {names} FROM {table} ORDER BY id LIMIT {_MAX_ROWS}", _PATIENCE_S)
+    return [dict(zip(map(fold, columns), row, strict=True)) for row in rows]
 
 
 def _entities(table: str, rows: list[dict[str, object]], lang: Lang) -> Iterator[Entity]:

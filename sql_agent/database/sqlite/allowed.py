@@ -1,4 +1,4 @@
-"""List the functions that a statement may call, and what to write in place of others."""
+"""List the SQLite functions that a statement may call, and what to write in place of others."""
 
 from __future__ import annotations
 
@@ -69,8 +69,3 @@ FUNCTION_HINTS = {
     "ucase": "use upper()",
     "lcase": "use lower()",
 }
-
-
-def function_hint(name: str) -> str:
-    """Return what to write in place of the function `name`, in lower case."""
-    return FUNCTION_HINTS.get(name) or "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"

@@ -1,4 +1,4 @@
-"""Turns what SQLite says about a failed statement into a kind and a hint that a model can act on."""
+"""Turn what SQLite says about a failed statement into a kind and a hint that a model can act on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 
 from sqlglot import exp
 
-from sql_agent.database import allowed
-from sql_agent.database.dialects import hint_for
-from sql_agent.database.guard import is_value_position, parse
+from sql_agent.database.guard import parse
 from sql_agent.database.schema import Schema, fold
+from sql_agent.database.sqlite.dialect import SQLITE
+from sql_agent.database.sqlite.double_quotes import is_value_position
+from sql_agent.database.sqlite.other_dialects import hint_for
 from sql_agent.errors import QueryError
 
 # The first pattern found in SQLite's message decides; {table}, {column} and {function} are filled in below.
@@ -61,7 +62,7 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
 
 
 def from_sqlite(error: BaseException, sql: str, schema: Schema) -> QueryError:
-    """The QueryError for an exception of sqlite3 on the checked statement `sql`; SQLite's message is kept."""
+    """Return the QueryError for an exception of sqlite3 on the checked statement `sql`; SQLite's message is kept."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     for pattern, kind, hint in _RULES:
         match = pattern.search(message)
@@ -77,13 +78,13 @@ def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -
     if "table" in found:
         return schema.nearest_table(found["table"])
     if "function" in found:
-        return allowed.function_hint(fold(found["function"]))
+        return SQLITE.function_hint(fold(found["function"]))
     return hint.format(tables=schema.only_these, dialect=hint_for(sql)) if hint else None
 
 
 def _about_column(name: str, sql: str, schema: Schema) -> str:
     """A hint for a column that is not there, or for a text without its quotes."""
-    tree = parse(sql)
+    tree = parse(sql, SQLITE)
     for column in tree.find_all(exp.Column):
         if column.name == name and is_value_position(column):
             return f"write a text in quotes: '{name}'"

@@ -1,4 +1,4 @@
-"""Query a SQLite file: each statement runs in a worker process that is killed when its time is up."""
+"""Query a database: each statement runs in a worker process that is killed when its time is up."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.engine import UNAVAILABLE, Opened, Source
 from sql_agent.database.lexical import check_length
-from sql_agent.database.opening import open_file
 from sql_agent.database.provenance import CellRef
 from sql_agent.database.reply import read_hint, read_reply
-from sql_agent.database.schema import RequiredSchema, Schema
+from sql_agent.database.schema import Schema
 from sql_agent.database.truncation import MAX_REFUSAL_CHARS, refusal
 from sql_agent.database.workers import MAX_WORKERS, Worker, Workers
-from sql_agent.errors import QueryError
-from sql_agent.schemas import QueryAnswer, QueryLimits
+from sql_agent.errors import DatabaseFileError, QueryError
+from sql_agent.schemas import QueryAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +35,18 @@ _In = ParamSpec("_In")
 _Out = TypeVar("_Out")
 
 
-class SqliteDatabase:
-    """Queries a database file. `query` may be called from several threads at once, and not after a fork.
+class Database:
+    """Queries an opened database. `query` may be called from several threads at once, and not after a fork.
 
-    Raises DatabaseFileError when the file is missing, empty, no database, or lacks something of `required`, and when no
-    process can be started; the first one takes about half a second. Statements may read the tables of `required` and no
-    others. Once the file is another one than was opened, every statement is refused with the kind "database_changed".
+    Raises DatabaseFileError when no process can be started; the first one takes about half a second. Statements may
+    read the tables of the schema and no others. Once a file is another one than was opened, every statement is refused
+    with the kind "database_changed".
     """
 
-    def __init__(self, path: str | Path, required: RequiredSchema, limits: QueryLimits | None = None) -> None:
-        self.path = Path(path)
-        self.limits = limits or QueryLimits()
-        opened = open_file(self.path, required, self.limits)
+    def __init__(self, opened: Opened) -> None:
+        self.source: Source = opened.engine.source
+        self.dialect: Dialect = opened.engine.dialect
+        self.limits = opened.limits
         self.schema: Schema = opened.schema
         max_bytes = _BYTES_PER_CHAR * (self.limits.max_chars + MAX_REFUSAL_CHARS) + _BYTES_BESIDE
         self._workers = Workers(opened, max_reply_bytes=max_bytes)
@@ -65,7 +65,8 @@ class SqliteDatabase:
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
         """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
 
-        The cells `emptied` read as NULL, which shows whether the statement needs them; there is no `hint` then.
+        Raises DatabaseFileError when the database's server cannot be reached, which is no statement's fault. The cells
+        `emptied` read as NULL, which shows whether the statement needs them; there is no `hint` then.
         """
         request = {"sql": sql, "emptied": [(cell.table, cell.row_id, cell.column) for cell in emptied]}
         try:
@@ -73,9 +74,12 @@ class SqliteDatabase:
             while True:
                 with self._workers.lent() as worker:
                     if (answer := self._answer(worker, request)) is not None:
-                        return answer
+                        break
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint)
+        if answer.error is not None and answer.error.kind == UNAVAILABLE:
+            raise DatabaseFileError(f"{self.source} does not answer: {answer.error.message}", hint=answer.error.hint)
+        return answer
 
     async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:
         """Return what `function`, which queries this database, returns; the event loop goes on meanwhile."""
@@ -138,6 +142,6 @@ class SqliteDatabase:
 
     def _killed(self) -> QueryError:
         if self._workers.closed:
-            return QueryError("failed", f"the database {self.path} is closed", hint="open it again")
+            return QueryError("failed", f"the database {self.source} is closed", hint="open it again")
         message = "the statement needed more memory or time than a query may have"
         return QueryError("too_complex", message, hint="write a simpler statement, read fewer rows")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from sql_agent.database.file_state import FileState
-from sql_agent.database.schema import Naming, RequiredSchema, Schema, fold
+from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError
-from sql_agent.schemas import QueryLimits
 
 MAX_VALUE_BYTES = 10_000_000  # so that a text of many rows can be searched and a few of them fit into memory
 
@@ -26,24 +23,6 @@ _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
-
-
-@dataclass(frozen=True)
-class Opened:
-    """Describes an opened database: its file and the file's state, what may be read, and how much is returned."""
-
-    path: Path
-    state: FileState
-    schema: Schema
-    names: Mapping[str, Naming]
-    limits: QueryLimits
-
-
-def open_file(path: Path, required: RequiredSchema, limits: QueryLimits) -> Opened:
-    """Check the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
-    schema = read_schema(path, required)
-    names = {table: Naming(naming.column, dict(naming.aliases)) for table, naming in required.names.items()}
-    return Opened(path, FileState.of(path), schema, names, limits)
 
 
 def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Connection:

@@ -1,0 +1,50 @@
+"""Open a database by where it is: the path of a SQLite file, or the address of a MySQL or MariaDB server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sql_agent.database.database import Database
+from sql_agent.database.engine import Opened, Source
+from sql_agent.database.mysql.address import SCHEMES, ServerAddress
+from sql_agent.database.mysql.connection import open_server
+from sql_agent.database.schema import Naming, RequiredSchema
+from sql_agent.database.sqlite.connection import open_file
+from sql_agent.errors import ConfigError
+from sql_agent.schemas import QueryLimits
+
+_SQLITE = "sqlite:///"
+
+
+def open_database(source: str | Source, required: RequiredSchema, limits: QueryLimits | None = None) -> Database:
+    """Open the database at `source`, which as a text is a path or a URL.
+
+    Raises DatabaseFileError when it is not there or lacks something of `required`.
+    """
+    return Database(open_source(source, required, limits or QueryLimits()))
+
+
+def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:
+    """Check the database at `source` and return what queries it. Raises DatabaseFileError as `open_database` does."""
+    source = parse_source(source) if isinstance(source, str) else source
+    names = {table: Naming(naming.column, dict(naming.aliases)) for table, naming in required.names.items()}
+    if isinstance(source, ServerAddress):
+        server, schema = open_server(source, required, limits)
+        return Opened(server, schema, names, limits)
+    file, schema = open_file(source, required)
+    return Opened(file, schema, names, limits)
+
+
+def parse_source(text: str) -> Source:
+    """Return the path or the address in `text`. Raises ConfigError for a URL of another kind or without a database."""
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return Path(text)
+    if text.startswith(_SQLITE):
+        return Path(text.removeprefix(_SQLITE))
+    if scheme in SCHEMES:
+        return ServerAddress.parse(text)
+    raise ConfigError(
+        f"a database at {scheme}:// cannot be queried",
+        hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE, or the path of a SQLite file",
+    )

@@ -1,0 +1,1 @@
+"""Query MySQL and MariaDB servers: address, opening, dialect, functions, execution."""

@@ -1,0 +1,100 @@
+"""Read the address of a MySQL or MariaDB server from a URL."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from sql_agent.errors import ConfigError
+
+SCHEMES = ("mysql+pymysql", "mysql", "mariadb", "mariadb+pymysql")
+_PORT = 3306
+_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+_OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
+_EXAMPLE = "give mysql+pymysql://USER:PASSWORD@HOST:3306/DATABASE"
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """Names a database on a server and who asks there; as a text it is a URL without the password.
+
+    `ssl_mode` has the values of MySQL's own clients; `ssl_ca`, `ssl_cert` and `ssl_key` are PEM files.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str
+    ssl_mode: str = "preferred"
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    unix_socket: str | None = None
+
+    def __str__(self) -> str:
+        return f"mysql://{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}/{self.database}"
+
+    @property
+    def stem(self) -> str:
+        """The name under which files about the database are kept, as a file's stem."""
+        return self.database
+
+    @classmethod
+    def parse(cls, url: str) -> ServerAddress:
+        """Return the address in `url`. Raises ConfigError, whose message never holds the password."""
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname, parts.port or _PORT
+        except ValueError as error:
+            raise ConfigError(f"the database's URL has a wrong port: {error}", hint=_EXAMPLE) from None
+        database = unquote(parts.path.strip("/"))
+        options = dict(parse_qsl(parts.query))
+        unknown = sorted(options.keys() - set(_OPTIONS) - {"charset"})  # charset: always utf8mb4, as in most such URLs
+        if unknown:
+            raise ConfigError(
+                f"the database's URL has unknown options: {', '.join(unknown)}", hint=f"known: {', '.join(_OPTIONS)}"
+            )
+        options.pop("charset", None)
+        if not host and "unix_socket" not in options:
+            raise ConfigError("the database's URL names no host", hint=_EXAMPLE)
+        if not database:
+            raise ConfigError(f"the database's URL names no database at {host}", hint=_EXAMPLE)
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        address = cls(host or "localhost", port, user, password, database, **options)
+        address._check_tls()
+        return address
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the context of an encrypted connection; None leaves it to `ssl_mode` "preferred" or "disabled"."""
+        if self.ssl_mode in {"disabled", "preferred"}:
+            return None
+        context = ssl.create_default_context(cafile=self.ssl_ca)
+        context.check_hostname = self.ssl_mode == "verify_identity"
+        context.verify_mode = ssl.CERT_NONE if self.ssl_mode == "required" else ssl.CERT_REQUIRED
+        if self.ssl_cert:
+            context.load_cert_chain(self.ssl_cert, self.ssl_key)
+        return context
+
+    def _check_tls(self) -> None:
+        if self.ssl_mode not in _MODES:
+            raise ConfigError(f"ssl_mode={self.ssl_mode} in the database's URL", hint=f"use {', '.join(_MODES)}")
+        files = {"ssl_ca": self.ssl_ca, "ssl_cert": self.ssl_cert, "ssl_key": self.ssl_key}
+        given = {name: path for name, path in files.items() if path}
+        if given and self.ssl_mode in {"disabled", "preferred"}:
+            raise ConfigError(
+                f"{', '.join(given)} without an ssl_mode that uses them", hint="add ssl_mode=verify_identity"
+            )
+        for name, path in given.items():
+            if not Path(path).is_file():
+                raise ConfigError(f"{name}={path} in the database's URL is no file", hint="check the path")
+        if self.ssl_key and not self.ssl_cert:
+            raise ConfigError("ssl_key without ssl_cert in the database's URL", hint="give both")
+        try:
+            self.tls()
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(
+                f"the certificates in the database's URL cannot be used: {error}", hint="check them"
+            ) from error

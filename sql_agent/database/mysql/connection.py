@@ -1,0 +1,248 @@
+"""Run statements on a MySQL or MariaDB server: in read-only sessions, each within the server's own limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pymysql
+from pymysql.constants import FIELD_TYPE
+from pymysql.converters import encoders
+from pymysql.cursors import Cursor, SSCursor
+
+from sql_agent.database.guard import CheckedQuery
+from sql_agent.database.mysql.address import ServerAddress
+from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
+from sql_agent.database.mysql.failures import LOST, code_of, from_server, message_of
+from sql_agent.database.schema import RequiredSchema, Schema, fold
+from sql_agent.database.truncation import Row, fit
+from sql_agent.errors import DatabaseFileError, QueryError
+from sql_agent.schemas import QueryLimits
+
+# The server ends a statement before its process is killed, so that the answer says why and nothing is left behind.
+_SERVER_SHARE = 0.9
+_WAITS_S = 0.05  # between two attempts to connect to a server that has no connection left
+_TOO_MANY = frozenset({1040, 1203, 1226})
+_CONNECT_S = 10
+# || joins texts, as in SQLite, so that statements made for one engine run on the other.
+_SESSION = {"sql_mode": "'PIPES_AS_CONCAT'", "group_concat_max_len": "65536"}
+_MARIADB = {"max_session_mem_used": "134217728", "tmp_disk_table_size": "134217728"}
+_LEAST = {"MariaDB": (10, 3), "MySQL": (8, 0)}  # the first with WITH, window functions and a limit on statements
+
+_INTEGERS = ("TINY", "SHORT", "LONG", "LONGLONG", "INT24", "YEAR")
+_FAILURES = (pymysql.Error, OSError, MemoryError)
+
+
+def _number(text: str) -> int | float:
+    """A decimal number: whole ones without a decimal point are integers, as SQLite has them."""
+    value = Decimal(text)
+    return int(value) if value.as_tuple().exponent == 0 else float(value)
+
+
+# Dates and times stay as the server writes them.
+_DECODERS: dict[int, Any] = {
+    **{getattr(FIELD_TYPE, name): int for name in _INTEGERS},
+    **dict.fromkeys((FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE), float),
+    **dict.fromkeys((FIELD_TYPE.DECIMAL, FIELD_TYPE.NEWDECIMAL), _number),
+}
+
+
+def open_server(address: ServerAddress, required: RequiredSchema, limits: QueryLimits) -> tuple[MysqlServer, Schema]:
+    """Check the database at `address`. Raises DatabaseFileError when it cannot be queried or lacks what is required."""
+    try:
+        with closing(_connected(address)) as connection, connection.cursor() as cursor:
+            server = _server(address, cursor)
+            return server, _read_schema(cursor, address, required)
+    except _FAILURES as error:
+        hint = "check the URL, the user's password and rights, and that the server runs"
+        raise DatabaseFileError(f"{address} cannot be queried: {message_of(error)}", hint=hint) from error
+
+
+@dataclass(frozen=True)
+class MysqlServer:
+    """Connects to the database at `source`, on MariaDB or MySQL."""
+
+    source: ServerAddress
+    is_mariadb: bool
+
+    @property
+    def dialect(self) -> MysqlDialect:
+        return MYSQL
+
+    def connect(self, schema: Schema, limits: QueryLimits) -> MysqlConnection:
+        """Open a connection for statements over `schema`. Raises QueryError."""
+        return MysqlConnection(self, schema, limits)
+
+    def session(self, limits: QueryLimits) -> dict[str, str]:
+        """Return the variables of a session that runs statements within `limits`."""
+        seconds = limits.deadline_s * _SERVER_SHARE
+        limit = (
+            {"max_statement_time": f"{seconds:.3f}"}
+            if self.is_mariadb
+            else {"max_execution_time": str(max(1, int(seconds * 1000)))}
+        )
+        waits = {"lock_wait_timeout": str(max(1, int(seconds))), "sql_select_limit": str(limits.max_rows + 1)}
+        return {**_SESSION, **limit, **waits, **(_MARIADB if self.is_mariadb else {})}
+
+    def limited(self, sql: str, seconds: float) -> str:
+        """Return the SELECT `sql` so that the server ends it after `seconds`."""
+        if self.is_mariadb:
+            return f"SET STATEMENT max_statement_time={seconds:.3f} FOR {sql}"
+        return sql.replace("SELECT", f"SELECT /*+ MAX_EXECUTION_TIME({int(seconds * 1000)}) */", 1)
+
+
+class MysqlConnection:
+    """Holds one read-only session; one that the server has ended is opened again.
+
+    The session is read-only, so that not even a statement that the guard misread could write.
+    """
+
+    def __init__(self, server: MysqlServer, schema: Schema, limits: QueryLimits) -> None:
+        self._server = server
+        self._schema = schema
+        self._limits = limits
+        self._raw = self._open()
+
+    def run(self, checked: CheckedQuery, limits: QueryLimits) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
+        """Run a checked statement; return its columns, the rows that fit into `limits`, and whether any are missing."""
+        try:
+            try:
+                return self._fitted(checked.sql, limits)
+            except pymysql.Error as error:
+                if code_of(error) not in LOST and not isinstance(error, pymysql.err.InterfaceError):
+                    raise
+                self.close()
+                self._raw = self._open()
+                return self._fitted(checked.sql, limits)
+        except _FAILURES as error:
+            raise from_server(error, checked.sql, self._schema) from error
+
+    def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
+        """Return all rows of a SELECT of our own, which has a LIMIT or gives one row. Raises QueryError."""
+        try:
+            with self._raw.cursor() as cursor:
+                cursor.execute(sql if seconds is None else self._server.limited(sql, seconds))
+                return list(cursor.fetchall())
+        except _FAILURES as error:
+            raise from_server(error, sql, self._schema) from error
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._raw.open:
+            self._raw.close()
+
+    def _fitted(self, sql: str, limits: QueryLimits) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
+        cursor = self._raw.cursor(SSCursor)
+        cursor.execute(sql)
+        self._check_origin(cursor)
+        result = fit((item[0] for item in cursor.description or ()), _rows(cursor), limits)
+        for _ in range(limits.max_rows + 2):  # so few are read to the end
+            if cursor.fetchone() is None:
+                cursor.close()
+                return result
+        self._leave(cursor)
+        return result
+
+    def _check_origin(self, cursor: SSCursor) -> None:
+        """Raise QueryError when the server says that a column comes from elsewhere, so that the guard was misled."""
+        for column in cursor._result.fields:
+            database = column.db.decode("utf-8", "replace")
+            if database not in {"", self._schema.database}:
+                self._leave(cursor)
+                raise QueryError("forbidden_table", f"{database} may not be read", hint=self._schema.only_these)
+
+    def _leave(self, cursor: SSCursor) -> None:
+        """Give up a result of which much may be left, which can only be read or left behind with its connection."""
+        cursor._result.unbuffered_active = False
+        self.close()
+        self._raw = self._open()
+
+    def _open(self) -> pymysql.Connection[Cursor]:
+        """Connect, waiting while the server has no connection left. Raises QueryError."""
+        due = time.monotonic() + self._limits.deadline_s * _SERVER_SHARE
+        while True:
+            try:
+                connection = _connected(self._server.source)
+                break
+            except _FAILURES as error:
+                if code_of(error) not in _TOO_MANY or time.monotonic() > due:
+                    raise from_server(error, "", self._schema) from error
+                time.sleep(_WAITS_S)
+        variables = ", ".join(f"{name}={value}" for name, value in self._server.session(self._limits).items())
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET SESSION {variables}")
+                cursor.execute("SET SESSION TRANSACTION READ ONLY")
+        except _FAILURES as error:
+            connection.close()
+            raise from_server(error, "", self._schema) from error
+        return connection
+
+
+def _rows(cursor: SSCursor) -> Iterator[tuple[object, ...]]:
+    while (row := cursor.fetchone()) is not None:
+        yield row
+
+
+def _connected(address: ServerAddress) -> pymysql.Connection[Cursor]:
+    return pymysql.connect(
+        host=address.host,
+        port=address.port,
+        user=address.user,
+        password=address.password.encode(),  # pymysql would take a text for latin1
+        database=address.database,
+        unix_socket=address.unix_socket,
+        charset="utf8mb4",
+        conv={**encoders, **_DECODERS},
+        autocommit=True,
+        connect_timeout=_CONNECT_S,
+        ssl=address.tls(),
+        ssl_disabled=address.ssl_mode == "disabled",
+        local_infile=False,
+        program_name="sql-agent",
+    )
+
+
+def _server(address: ServerAddress, cursor: Cursor) -> MysqlServer:
+    cursor.execute("SELECT VERSION()")
+    ((version,),) = cursor.fetchall()
+    kind = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+    major, minor, *_ = (int(part) for part in version.split("-")[0].split("."))
+    if (major, minor) < _LEAST[kind]:
+        least = ".".join(map(str, _LEAST[kind]))
+        raise DatabaseFileError(f"{address} is {kind} {version}", hint=f"it must be {kind} {least} or newer")
+    return MysqlServer(address, kind == "MariaDB")
+
+
+def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchema) -> Schema:
+    cursor.execute("SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE()")
+    kinds: dict[str, str] = dict(cursor.fetchall())
+    found = sorted(name for name, kind in kinds.items() if kind == "BASE TABLE")
+    if not found:
+        raise DatabaseFileError(f"{address} has no tables", hint=required.hint)
+    tables: dict[str, tuple[str, ...]] = {}
+    if required.tables is None:
+        tables = {name: _columns(cursor, name) for name in found}
+    for name, needed in (required.tables or {}).items():
+        table = fold(name)
+        if table not in found:
+            raise DatabaseFileError(f"{address} has no table {table} (found: {', '.join(found)})", hint=required.hint)
+        tables[table] = _columns(cursor, table)
+        missing = [column for column in needed if fold(column) not in map(fold, tables[table])]
+        if missing:
+            raise DatabaseFileError(f"{address}: table {table} has no column {', '.join(missing)}", hint=required.hint)
+        if not cursor.execute(f"SELECT 1 FROM `{table}` LIMIT 1"):
+            raise DatabaseFileError(f"{address}: table {table} has no rows", hint=required.hint)
+    return Schema(tuple(tables.items()), frozenset(kinds.keys() - tables.keys()), address.database)
+
+
+def _columns(cursor: Cursor, table: str) -> tuple[str, ...]:
+    cursor.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
+        f"AND table_name = {MYSQL.text_literal(table)} ORDER BY ordinal_position"
+    )
+    return tuple(str(column) for (column,) in cursor.fetchall())

@@ -1,0 +1,173 @@
+"""Define MySQL's and MariaDB's SQL: how sqlglot parses it, its functions, and the parts that a statement may have.
+
+A server has no authorizer as SQLite has, so only parts on a list are accepted, and a statement must split into the same
+words for sqlglot and by the rules of the server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.parsers.mysql import MySQLParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.mysql import allowed
+from sql_agent.database.mysql.growth import MAX_GROWTH, growth
+from sql_agent.database.mysql.other_dialects import hint_for
+from sql_agent.database.schema import Schema
+from sql_agent.errors import QueryError
+
+MAX_JOINED = 20  # tables of one FROM clause, because planning a join takes the server time that no limit ends
+MAX_TABLES = 61  # in a statement, as many as a server joins
+_SQLGLOT = MySQL()
+_CONNECTORS = (exp.And, exp.Or, exp.Xor, exp.Not, exp.Paren, exp.Exists, exp.In, exp.Between, exp.Is)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Like, exp.Escape, exp.RegexpLike)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.DPipe, exp.BitwiseAnd)
+_BITS = (exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.BitwiseLeftShift, exp.BitwiseRightShift)
+_VALUES = (exp.Literal, exp.Null, exp.Boolean, exp.HexString, exp.BitString, exp.Star, exp.Tuple, exp.Interval, exp.Var)
+_NAMES = (exp.Column, exp.Identifier, exp.Alias, exp.TableAlias, exp.Table, exp.IndexTableHint)
+_CALLS = (
+    *(exp.Anonymous, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Trim, exp.Substring, exp.Extract, exp.StrPosition),
+    *(exp.GroupConcat, exp.Distinct, exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.Localtime, exp.Case),
+    *(exp.If, exp.Collate, exp.Soundex, exp.CharacterSet, exp.Localtimestamp, exp.Any, exp.All, exp.Concat),
+)
+_CLAUSES = (
+    *(exp.Select, exp.Union, exp.Intersect, exp.Except, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join, exp.Where),
+    *(exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Values, exp.Window, exp.WindowSpec),
+    *(exp.Rollup, exp.Fetch, exp.LimitOptions),
+)
+_PARTS = frozenset(
+    {*_CONNECTORS, *_COMPARISONS, *_ARITHMETIC, *_BITS, *_VALUES, *_NAMES, *_CALLS, *_CLAUSES, exp.JSONExtract}
+    | {exp.JSONExtractScalar, exp.JSONPath, exp.JSONPathRoot, exp.JSONPathKey, exp.JSONPathSubscript}
+)
+_SPECIAL = re.compile(r"[@{}\\:?]|/\*!?|--|\bINTO\b", re.IGNORECASE)
+_SPECIAL_ERRORS = {
+    "@": ("not_select", "variables are not allowed", "write the value itself, or a subquery"),
+    "\\": ("syntax", "a backslash stands outside quotes", "use it inside quotes only"),
+    "/*": ("syntax", "a comment is never closed, or is one that is executed", "leave the comment out"),
+    "/*!": ("not_select", "a comment that is executed is not allowed", "leave the comment out"),
+    "--": ("not_select", "-- begins no comment here", "write a blank after --, or - -1 for a negative number"),
+    "INTO": ("not_select", "INTO is not allowed", "leave it out: rows are only read"),
+}
+# A pattern that takes the server a time that grows with the text alone: words, alternatives, ends, single characters.
+_PLAIN_PATTERN = re.compile(r"[^\\*+?{}()]*", re.DOTALL)
+_KEPT_PARSERS = ("CAST", "CONVERT", "GROUP_CONCAT", "TRIM", "SUBSTRING", "SUBSTR", "EXTRACT", "POSITION")
+
+
+class _Parser(MySQLParser):
+    """MySQL's parser with every function kept as it was written, and || joining texts as in our sessions."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: MySQLParser.FUNCTION_PARSERS[name] for name in _KEPT_PARSERS}
+    DISJUNCTION: ClassVar[dict[Any, Any]] = {
+        token: node for token, node in MySQLParser.DISJUNCTION.items() if token is not TokenType.DPIPE
+    }
+    FUNC_TOKENS: ClassVar[set[Any]] = MySQLParser.FUNC_TOKENS - {TokenType.VALUES}
+    FACTOR: ClassVar[dict[Any, Any]] = {**MySQLParser.FACTOR, TokenType.DPIPE: exp.DPipe}
+
+    def _warn_unsupported(self) -> None:
+        """Called where sqlglot would log a warning and pass the text through unread."""
+        raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
+
+
+class MysqlDialect(Dialect):
+    """Describes the SQL of MySQL and MariaDB under the sql_mode of our sessions."""
+
+    name = "mysql"
+    title = "MySQL"
+    aggregates = allowed.AGGREGATES
+    window_functions = allowed.WINDOW_FUNCTIONS
+    functions = allowed.FUNCTIONS
+    function_hints = allowed.FUNCTION_HINTS
+    usual_functions = "use LOWER(), CHAR_LENGTH(), SUBSTRING(), INSTR(), CONCAT(), COUNT(), GROUP_CONCAT(), or LIKE"
+    row_ids = frozenset()
+    # The server's rules: quotes double, and except in backticks a backslash escapes; "--" needs a blank behind it.
+    parts = re.compile(
+        r"""(?P<quoted>'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`)"""
+        r"""|(?P<comment>--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?\*/)"""
+        r"""|(?P<open>['"`])""",
+        re.DOTALL,
+    )
+
+    def parse(self, text: str) -> list[exp.Expr | None]:
+        """Return the trees of the statements in `text`."""
+        tokens = _SQLGLOT.tokenize(text)
+        self._check_quotes(text, tokens)
+        return _Parser(dialect=_SQLGLOT).parse(tokens, text)
+
+    def check_text(self, text: str, bare: str) -> None:
+        """Raise QueryError for variables, executed comments and other marks with a meaning of their own."""
+        if special := _SPECIAL.search(bare):
+            found = special.group().upper()
+            other = ("syntax", f"{found} is not allowed outside quotes", hint_for(text))
+            kind, message, hint = _SPECIAL_ERRORS.get(found, other)
+            raise QueryError(kind, message, hint=hint)
+
+    def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
+        """Raise QueryError for parts that are not on the list, and for what would cost the server too much."""
+        for node in nodes:
+            if type(node) not in _PARTS:
+                raise _refused(node, text)
+            if isinstance(node, exp.RegexpLike):
+                _check_pattern(node)
+            if isinstance(node, exp.Select) and len(node.args.get("joins") or ()) >= MAX_JOINED:
+                raise QueryError("too_complex", f"more than {MAX_JOINED} tables are joined", hint="join fewer tables")
+        if sum(isinstance(node, exp.Table) for node in nodes) > MAX_TABLES:
+            raise QueryError("too_complex", f"more than {MAX_TABLES} tables are named", hint="read fewer tables")
+        if growth(tree) > MAX_GROWTH:
+            raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
+
+    def runnable(self, text: str, nodes: Sequence[exp.Expr], schema: Schema) -> str:
+        """Return `text` as it is: the server reads it as the guard did."""
+        return text
+
+    def syntax_hint(self, text: str) -> str:
+        """Return what to write in place of another database's dialect."""
+        return hint_for(text)
+
+    def table_key(self, name: str) -> str:
+        """Return `name` as it is, because many servers tell tables apart by case."""
+        return name
+
+    def text_literal(self, text: str) -> str:
+        """Return `text` in single quotes, which double to escape, with doubled backslashes."""
+        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+    def called(self, node: exp.Expr) -> str | None:
+        """Return the name of the function that `node` calls, in lower case; None for what is no call."""
+        return "group_concat" if isinstance(node, exp.GroupConcat) else super().called(node)
+
+    def _check_quotes(self, text: str, tokens: Sequence[Token]) -> None:
+        """Raise QueryError when sqlglot finds quotes elsewhere than the server would."""
+        ours = {match.end() - 1 for match in self.parts.finditer(text) if match["quoted"]}
+        theirs = {token.end for token in tokens if text[token.end] in "'\"`"}
+        if ours != theirs:
+            raise QueryError("syntax", "the quotes cannot be told apart", hint="write '' for one quote in a text")
+
+
+def _refused(node: exp.Expr, text: str) -> QueryError:
+    if isinstance(node, exp.Lock):
+        return QueryError("not_select", "rows cannot be locked", hint="leave out FOR UPDATE or LOCK IN SHARE MODE")
+    what = type(node).__name__
+    if isinstance(node, exp.Func):
+        name = node.sql_name().lower()
+        return QueryError("forbidden_function", f"{name}() is not allowed", hint=MYSQL.function_hint(name))
+    return QueryError("not_select", f"{what.upper()} is not allowed", hint=hint_for(text))
+
+
+def _check_pattern(node: exp.RegexpLike) -> None:
+    pattern = node.expression
+    if not (isinstance(pattern, exp.Literal) and pattern.is_string and _PLAIN_PATTERN.fullmatch(pattern.name)):
+        raise QueryError(
+            "forbidden_function",
+            "REGEXP takes a text in quotes, without * + ? { } ( ) \\ in it",
+            hint="write REGEXP 'one|other', or LIKE '%word%'",
+        )
+
+
+MYSQL = MysqlDialect()

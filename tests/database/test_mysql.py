@@ -1,0 +1,301 @@
+"""A MySQL or MariaDB server is read within limits, and nothing on it can be changed, waited for or left running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pymysql
+import pytest
+from pymysql.cursors import Cursor
+
+from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.database import Database, RequiredSchema, open_database, parse_source
+from sql_agent.database.factory import open_source
+from sql_agent.database.mysql.address import ServerAddress
+from sql_agent.database.provenance import CellRef, evidence_read
+from sql_agent.errors import ConfigError, DatabaseFileError, QueryError
+from sql_agent.schemas import Evidence, QueryCall, QueryLimits
+from tests.database.conftest import SERVER_DEADLINE_S
+from tests.database.hostile_mysql import WRITES
+from tests.database.test_workers import until, workers
+from tests.support.mariadb import administrator
+
+SLOW = "SELECT COUNT(*) FROM disease a, disease b, disease c, disease d"
+FAST = "SELECT med_name FROM drugs_info WHERE id = 3"
+CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "TRUNCATE", "DROP", "ALTER", "CREATE")
+
+
+@pytest.fixture
+def connection(server_url: str) -> Iterator[pymysql.Connection[Cursor]]:
+    with closing(administrator(server_url.rpartition("/")[2])) as opened:
+        yield opened
+
+
+def read(connection: pymysql.Connection[Cursor], sql: str) -> list[tuple[object, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def checksum(connection: pymysql.Connection[Cursor]) -> object:
+    return read(connection, "CHECKSUM TABLE disease, drugs_info, secrets"), read(connection, "SHOW TABLES")
+
+
+def running(connection: pymysql.Connection[Cursor]) -> list[tuple[object, ...]]:
+    """The statements that the server runs for the database of `connection`, but for ours."""
+    return read(
+        connection,
+        "SELECT id, info FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Query' "
+        "AND id <> CONNECTION_ID()",
+    )
+
+
+class TestWriting:
+    def test_the_server_refuses_it_when_the_guard_is_gone_though_the_user_may_write(
+        self, server_url: str, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        before = checksum(connection)
+        opened = open_source(server_url, SCHEMA, QueryLimits())
+        tried = [sql for sql in WRITES if sql.startswith(CHANGES)]
+        assert len(tried) >= 8
+        with closing(opened.engine.connect(opened.schema, opened.limits)) as session:
+            for sql in tried:
+                with pytest.raises(QueryError, match="READ ONLY"):
+                    session.read(sql)
+        assert checksum(connection) == before
+
+    def test_several_statements_in_one_text_are_never_run(self, server_url: str) -> None:
+        opened = open_source(server_url, SCHEMA, QueryLimits())
+        with closing(opened.engine.connect(opened.schema, opened.limits)) as session, pytest.raises(QueryError):
+            session.read("SELECT 1; SELECT 2")
+
+
+class TestLimits:
+    def test_a_slow_statement_ends_at_the_deadline_here_and_at_the_server(
+        self, server_database: Database, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        start = time.perf_counter()
+        error = server_database.query(SLOW).error
+        assert time.perf_counter() - start < SERVER_DEADLINE_S + 0.3
+        assert error is not None
+        assert error.kind == "timeout"
+        assert "WHERE" in str(error.hint)
+        assert running(connection) == []
+        assert server_database.query(FAST).records == (("Drug 3",),)
+
+    def test_a_worker_that_is_killed_leaves_nothing_running_at_the_server(
+        self, server_database: Database, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(server_database.query, SLOW)
+            assert until(lambda: running(connection))
+            for pid in workers():
+                os.kill(pid, signal.SIGKILL)
+            error = slow.result().error
+        assert error is not None
+        assert until(lambda: not running(connection), SERVER_DEADLINE_S)
+        assert server_database.query(FAST).records == (("Drug 3",),)
+
+    def test_rows_and_characters_are_capped_and_a_large_result_is_not_read_to_its_end(self, server_url: str) -> None:
+        with open_database(server_url, SCHEMA, QueryLimits(max_rows=5, max_chars=300)) as database:
+            every = "SELECT a.id FROM disease a, disease b, disease c LIMIT 5000000"
+            start = time.perf_counter()
+            answer = database.query(every)
+            assert time.perf_counter() - start < 1.0
+            assert (answer.count, answer.truncated) == (5, True)
+            assert database.query("SELECT id FROM disease").count == 5
+            assert database.query("SELECT REPLACE(overview, 'e', 'eeeeeeeeee') FROM disease").truncated
+            assert database.query(FAST).records == (("Drug 3",),)
+
+    def test_many_queries_at_once_get_their_own_answers(self, server_database: Database) -> None:
+        statements = [f"SELECT med_name FROM drugs_info WHERE id = {number}" for number in range(1, 101)]
+        with ThreadPoolExecutor(20) as threads:
+            answers = list(threads.map(server_database.query, statements))
+        assert [answer.records for answer in answers] == [((f"Drug {number}",),) for number in range(1, 101)]
+
+
+class TestTheServer:
+    def test_a_session_that_it_ended_is_opened_again(
+        self, server_database: Database, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        assert server_database.query(FAST).records == (("Drug 3",),)
+        sessions = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        for (session,) in read(connection, sessions):
+            read(connection, f"KILL {session}")
+        assert server_database.query(FAST).records == (("Drug 3",),)
+
+    def test_one_that_does_not_answer_is_no_fault_of_the_statement(
+        self, server_url: str, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        user = server_url.partition("//")[2].partition(":")[0]
+        with open_database(server_url, SCHEMA) as database:
+            assert database.query(FAST).status == "ok"
+            read(connection, f"ALTER USER '{user}'@'%' ACCOUNT LOCK")
+            try:
+                for session, of in read(connection, "SELECT id, user FROM information_schema.processlist"):
+                    if of == user:
+                        read(connection, f"KILL {session}")
+                with pytest.raises(DatabaseFileError, match="does not answer") as error:
+                    database.query(FAST)
+                assert "p@ss" not in str(error.value)
+            finally:
+                read(connection, f"ALTER USER '{user}'@'%' ACCOUNT UNLOCK")
+            assert database.query(FAST).status == "ok"
+
+    def test_a_table_that_is_removed_is_said(self, server_url: str, connection: pymysql.Connection[Cursor]) -> None:
+        with open_database(server_url, SCHEMA) as database:
+            read(connection, "RENAME TABLE disease TO disease_away")
+            try:
+                error = database.query("SELECT id FROM disease").error
+            finally:
+                read(connection, "RENAME TABLE disease_away TO disease")
+            assert error is not None
+            assert error.kind == "database_changed"
+
+    @pytest.mark.parametrize(
+        ("change", "part"),
+        [
+            (("/sql_agent_test", "/no_such_database_"), "cannot be queried"),
+            (("w_", "nobody_"), "Access denied"),
+            ((":3306", ":1"), "cannot be queried"),
+        ],
+    )
+    def test_a_wrong_address_is_said_without_the_password(
+        self, server_url: str, change: tuple[str, str], part: str
+    ) -> None:
+        with pytest.raises(DatabaseFileError, match=part) as error:
+            open_database(server_url.replace(*change, 1), SCHEMA)
+        assert "%40" not in str(error.value)
+        assert "p@ss" not in str(error.value)
+        assert error.value.hint
+
+    def test_a_missing_table_or_column_is_said(self, server_url: str) -> None:
+        with pytest.raises(DatabaseFileError, match="has no table books"):
+            open_database(server_url, RequiredSchema({"books": ("id",)}, "make it"))
+        with pytest.raises(DatabaseFileError, match="has no column title"):
+            open_database(server_url, RequiredSchema({"disease": ("title",)}, "make it"))
+        with pytest.raises(DatabaseFileError, match="has no table secrets_view"):
+            open_database(server_url, RequiredSchema({"secrets_view": ("id",)}, "make it"))
+
+    def test_tables_that_differ_by_case_only_are_told_apart(
+        self, server_url: str, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        if read(connection, "SELECT @@lower_case_table_names") != [(0,)]:
+            pytest.skip("this server ignores the case of tables' names")
+        read(connection, "CREATE TABLE Disease AS SELECT * FROM secrets")
+        try:
+            with open_database(server_url, SCHEMA) as database:
+                for sql in ("SELECT * FROM Disease", "WITH a AS (SELECT 1) SELECT * FROM a, Disease"):
+                    assert database.query(sql).status == "error"
+        finally:
+            read(connection, "DROP TABLE Disease")
+
+
+class TestAddress:
+    def test_its_parts_are_read_and_its_password_is_never_shown(self) -> None:
+        address = parse_source("mysql+pymysql://an%40na:p%2Fw%3A@db.example:3307/medical?charset=utf8mb4")
+        assert isinstance(address, ServerAddress)
+        assert (address.user, address.password, address.port) == ("an@na", "p/w:", 3307)
+        assert str(address) == "mysql://an@na@db.example:3307/medical"
+        assert "p/w:" not in repr(address)
+
+    @pytest.mark.parametrize(
+        ("url", "part"),
+        [
+            ("postgresql://a:secret@b/c", "postgresql"),
+            ("mysql+pymysql://a:secret@b", "names no database"),
+            ("mysql+pymysql:///c", "names no host"),
+            ("mysql+pymysql://a:secret@b:x/c", "port"),
+            ("mysql+pymysql://a:secret@b/c?ssl_mod=required", "ssl_mod"),
+            ("mysql+pymysql://a:secret@b/c?ssl_mode=some", "ssl_mode=some"),
+            ("mysql+pymysql://a:secret@b/c?ssl_ca=/no/such.pem&ssl_mode=verify_ca", "/no/such.pem"),
+            ("mysql+pymysql://a:secret@b/c?ssl_ca=/no/such.pem", "without an ssl_mode"),
+        ],
+    )
+    def test_a_wrong_url_says_what_is_wrong_without_the_password(self, url: str, part: str) -> None:
+        with pytest.raises(ConfigError) as error:
+            parse_source(url)
+        assert part in error.value.message
+        assert "secret" not in str(error.value)
+
+    def test_a_server_without_tls_is_not_queried_when_tls_is_required(
+        self, server_url: str, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        if read(connection, "SELECT @@have_ssl") == [("YES",)]:
+            pytest.skip("this server has TLS")
+        with pytest.raises(DatabaseFileError, match=r"SSL|TLS"):
+            open_database(f"{server_url}?ssl_mode=required", SCHEMA)
+
+
+class TestProvenance:
+    @pytest.mark.parametrize(
+        ("sql", "read_cells"),
+        [
+            ("SELECT treatment FROM disease WHERE disease_name = 'Disease 5'", True),
+            ("SELECT treatment FROM disease WHERE id = 5", True),
+            ("SELECT COUNT(*) FROM disease WHERE treatment LIKE 'Drug 5;%'", True),
+            ("WITH a AS (SELECT id, treatment AS t FROM disease) SELECT t FROM a WHERE id = 5", True),
+            ("SELECT x.treatment FROM {database}.disease AS x WHERE x.id = 5", True),
+            ("SELECT 'Drug 5; rest', {database}.disease.id FROM disease WHERE id = 5", False),
+            ("SELECT treatment FROM disease WHERE id = 6", False),
+            ("SELECT overview FROM disease WHERE id = 5", False),
+            ("SELECT disease_name FROM disease LIMIT 3", False),
+            ("SELECT NOW()", False),
+        ],
+    )
+    def test_a_statement_that_read_a_cell_is_told_from_one_that_did_not(
+        self, server_database: Database, sql: str, read_cells: bool
+    ) -> None:
+        sql = sql.replace("{database}", server_database.schema.database)
+        answer = server_database.query(sql)
+        assert answer.status == "ok", answer
+        evidence = (Evidence(table="disease", row_id=5, field="treatment", quote="Drug 5"),)
+        found = evidence_read(server_database, [QueryCall(sql=sql, answer=answer, seconds=0)], evidence)
+        assert found == (evidence if read_cells else ())
+
+    def test_an_emptied_cell_reads_as_null(self, server_database: Database) -> None:
+        sql = "SELECT id, treatment FROM disease WHERE id IN (5, 6)"
+        answer = server_database.query(sql, emptied=[CellRef("disease", 5, "treatment")])
+        assert answer.records == ((5, None), (6, "Drug 6; rest"))
+
+
+def test_values_come_as_on_sqlite(server_database: Database) -> None:
+    sql = "SELECT 1, 1.5, SUM(id), AVG(id), NULL, 'a', id < 3, x'41', CAST('2020-01-02' AS DATE), 9e99 FROM disease"
+    (row,) = server_database.query(sql).records
+    assert row == (1, 1.5, 20100, 100.5, None, "a", 1, "<1 bytes of binary data>", "2020-01-02", 9e99)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "med_name = 'Drg 123'",
+        "med_name = 'Drug'",
+        "form = 'tablet' AND component = 'it''s none'",
+        "indication = 'Disease 12'",
+        "med_name LIKE '%rug 12%' AND form = 'cream'",
+        "id = 3",
+        "med_name = 'Drug 7 (100 %)'",
+    ],
+)
+def test_the_hints_are_those_of_sqlite(server_database: Database, file_database: Database, condition: str) -> None:
+    sql = f"SELECT storage FROM drugs_info WHERE {condition}"
+    hint = server_database.query(sql).hint
+    assert hint is not None
+    assert hint == file_database.query(sql).hint
+
+
+async def test_a_slow_statement_does_not_hold_up_the_event_loop(server_database: Database) -> None:
+    done = threading.Event()
+    slow = asyncio.create_task(server_database.in_thread(server_database.query, SLOW))
+    await asyncio.sleep(0.05)
+    assert (await server_database.in_thread(server_database.query, FAST)).status == "ok"
+    assert not slow.done()
+    done.set()
+    await slow

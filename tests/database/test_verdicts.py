@@ -1,0 +1,111 @@
+"""Both engines give the verdicts of one table of statements, and answer what they run as the engine alone would."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from sql_agent.database import Database
+from sql_agent.database.guard import KINDS
+from tests.database.hostile_mysql import HOSTILE
+from tests.database.hostile_statements import COSTLY
+from tests.database.ordinary_statements import ORDINARY
+from tests.database.verdicts import BY_ENGINE, VERDICTS
+from tests.support.mariadb import administrator
+from tests.support.small_database import CANARY
+
+Rows = list[tuple[object, ...]]
+Alone = Callable[[str], Rows | None]
+
+
+@pytest.fixture(scope="module")
+def sqlite_alone(file_database: Database) -> Iterator[Alone]:
+    with closing(sqlite3.connect(Path(str(file_database.source)))) as connection:
+        yield lambda sql: _rows(lambda: connection.execute(sql).fetchall())
+
+
+@pytest.fixture(scope="module")
+def server_alone(server_url: str) -> Iterator[Alone]:
+    with closing(administrator(server_url.rpartition("/")[2])) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT', max_statement_time = 2")
+
+        def run(sql: str) -> Rows:
+            cursor.execute(sql.removeprefix("\ufeff"))
+            return list(cursor.fetchall())
+
+        yield lambda sql: _rows(lambda: run(sql))
+
+
+def _rows(run: Callable[[], Rows]) -> Rows | None:
+    try:
+        return [tuple(map(_plain, row)) for row in run()]
+    except (sqlite3.Error, sqlite3.Warning, pymysql.Error):
+        return None
+
+
+def _plain(cell: object) -> object:
+    if isinstance(cell, bytes):
+        return f"<{len(cell)} bytes of binary data>"
+    if isinstance(cell, Decimal):
+        return float(cell)
+    return cell if cell is None or isinstance(cell, int | float) else str(cell)
+
+
+def holds(database: Database, alone: Alone, sql: str, verdict: str) -> None:
+    answer = database.query(sql)
+    assert (answer.error.kind if answer.error else "ok") == verdict, answer
+    if verdict == "ok":
+        assert list(answer.records) == alone(sql)
+    elif verdict in BY_ENGINE and sql:
+        assert alone(sql) is None
+    assert answer.error is None or answer.error.hint
+
+
+@pytest.mark.parametrize(("sql", "verdict"), [(sql, sqlite) for sql, sqlite, _ in VERDICTS])
+def test_sqlite_gives_its_verdict(file_database: Database, sqlite_alone: Alone, sql: str, verdict: str) -> None:
+    holds(file_database, sqlite_alone, sql, verdict)
+
+
+@pytest.mark.parametrize(("sql", "verdict"), [(sql, mysql) for sql, _, mysql in VERDICTS])
+def test_mariadb_gives_its_verdict(server_database: Database, server_alone: Alone, sql: str, verdict: str) -> None:
+    holds(server_database, server_alone, sql, verdict)
+
+
+def test_at_most_two_in_a_hundred_that_mariadb_runs_are_refused_and_no_answer_differs(
+    server_database: Database, server_alone: Alone
+) -> None:
+    ran, refused, different = 0, [], []
+    for sql in ORDINARY:
+        if (rows := server_alone(sql)) is None:
+            continue
+        ran += 1
+        answer = server_database.query(sql)
+        if answer.error is not None:
+            refused.append((sql, answer.error))
+        elif list(answer.records) != rows:
+            different.append((sql, answer.records, rows))
+    assert different == []
+    assert ran >= 150
+    assert len(refused) <= ran * 0.02, refused
+
+
+@pytest.mark.parametrize("category", HOSTILE)
+def test_no_hostile_statement_runs_on_mariadb(server_database: Database, category: str) -> None:
+    for sql in HOSTILE[category]:
+        answer = server_database.query(sql)
+        assert answer.error is not None, sql
+        assert answer.error.kind in KINDS
+        assert answer.error.hint, sql
+        assert CANARY not in str(answer)
+
+
+@pytest.mark.slow
+def test_costly_statements_end_at_the_deadline_on_mariadb(server_database: Database) -> None:
+    for sql in COSTLY:
+        assert CANARY not in str(server_database.query(sql))
