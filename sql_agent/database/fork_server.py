@@ -67,8 +67,9 @@ def _serve(control: socket.socket, run: Callable[[socket.socket], None]) -> None
     def reap(_signal: int, _frame: object) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                for number in [number for number, pid in children.items() if pid == ended]:
-                    del children[number]
+                for number, pid in list(children.items()):  # copied, because another signal may come meanwhile
+                    if pid == ended:
+                        children.pop(number, None)
 
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -76,7 +77,7 @@ def _serve(control: socket.socket, run: Callable[[socket.socket], None]) -> None
         _obey(control, children, run)
     finally:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for pid in children.values():
+        for pid in list(children.values()):
             _kill(pid, signal.SIGTERM)
         with contextlib.suppress(ChildProcessError):  # there are none left
             while True:
