@@ -16,6 +16,8 @@ from sql_agent.database.schema import fold
 MAX_CELL = 20
 # How many other items are tried before a cell has none that it clearly lacks.
 TRIES = 20
+# How many questions for one item ask for one that people can say in their own words, where there is one.
+EVERYDAY_SHARE = 0.7
 # What can be asked for by name: no sentence ("孕妇禁用").
 _PLAIN = {"en": re.compile(r"[a-z][a-z -]{3,22}"), "zh": re.compile(r"(?!.*[禁忌慎等者])[一-鿿]{2,6}")}
 _WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
@@ -66,18 +68,29 @@ def _yes_no(source: Source, table: str, column: str) -> Iterator[Draft]:
     held = {row: source.catalog.items(row, column) for row in entities}
     # Items as often as rows have them: a "no" is about what is asked elsewhere, so that the item gives nothing away.
     pool = [item for items in held.values() for item in items if plain.fullmatch(item)]
+    everyday = [item for item in pool if _has_other_words(source, item)]
     for entity, items in held.items():
         if not 0 < len(items) <= MAX_CELL:
             continue
         candidates = [item for item in items if plain.fullmatch(item) and _stands_once(item, items)]
-        absent = next((item for item in _some_of(source, pool) if _clearly_absent(source, readers, item, items)), None)
+        absent = next(
+            (item for item in _some_of(source, pool, everyday) if _clearly_absent(source, readers, item, items)), None
+        )
         if candidates and absent:
-            yield _decide(source, entity, column, source.rng.choice(candidates), items, holds=True)
+            others = [item for item in candidates if _has_other_words(source, item)]
+            present = next(_some_of(source, candidates, others))
+            yield _decide(source, entity, column, present, items, holds=True)
             yield _decide(source, entity, column, absent, items, holds=False)
 
 
-def _some_of(source: Source, pool: list[str]) -> Iterator[str]:
-    return (source.rng.choice(pool) for _ in range(TRIES if pool else 0))
+def _has_other_words(source: Source, item: str) -> bool:
+    return len(spoken(source.natural, item)) > 1
+
+
+def _some_of(source: Source, pool: list[str], everyday: list[str]) -> Iterator[str]:
+    """Items of `pool`, most of them from `everyday`, which people can say in their own words."""
+    for _ in range(TRIES if pool else 0):
+        yield source.rng.choice(everyday if everyday and source.rng.random() < EVERYDAY_SHARE else pool)
 
 
 def _stands_once(item: str, items: list[str]) -> bool:
