@@ -1,4 +1,4 @@
-"""Make a database and questions, check questions: sql-agent data build | questions | check | facts"""
+"""Make a database and questions, check questions: sql-agent data build | import | questions | check | facts"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check, data_facts, data_writer
+from sql_agent.cli import data_check, data_facts, data_import, data_writer
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
@@ -21,8 +21,9 @@ from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tracking.console import Ui, open_console
 
 _DESCRIPTION = """\
-Make the sample database, and questions with gold SQL, answer and evidence about
-any database with the tables drugs_info and disease; or check your own."""
+Make the sample database or import your data, and make questions with gold SQL,
+answer and evidence about any database with the tables drugs_info and
+disease; or check your own."""
 
 _BUILD_DESCRIPTION = """\
 Make the SQLite file of the sample facts about drugs and diseases: always the
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return data_check.run(arguments)
     if arguments.command == "facts":
         return data_facts.run(arguments)
+    if arguments.command == "import":
+        return data_import.run(arguments)
     console = open_console()
     if arguments.command == "build":
         _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
@@ -100,12 +103,18 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sql-agent data",
-        **help_text(_DESCRIPTION, _BUILD + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES),
+        **help_text(
+            _DESCRIPTION, _BUILD + data_import.EXAMPLES + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES
+        ),
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="make the sample database", **help_text(_BUILD_DESCRIPTION, _BUILD))
     build.add_argument("--lang", choices=get_args(Lang), required=True, help="of names and texts")
     build.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
+    imports = commands.add_parser(
+        "import", help="bring your data into the two tables", **help_text(data_import.DESCRIPTION, data_import.EXAMPLES)
+    )
+    data_import.add_arguments(imports)
     questions = commands.add_parser(
         "questions", help="make questions about a database", **help_text(_QUESTIONS_DESCRIPTION, _QUESTIONS)
     )

@@ -1,0 +1,67 @@
+"""Bring drugs and diseases from other sources into the two tables: sql-agent data import SOURCE --db DB"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.table import Table
+
+from sql_agent.data.medical.importers.mapping import NOT_READ, TableMapping
+from sql_agent.data.medical.importers.sources import open_source
+from sql_agent.data.medical.importers.write import Imported, import_records
+from sql_agent.data.medical.schema import TABLES
+from sql_agent.tracking.console import Ui
+
+DESCRIPTION = """\
+Add drugs and diseases from another source to the tables drugs_info and disease
+of a SQLite file: CMeKG (the package PyCMeKG), openFDA's drug labels, CSV,
+JSONL, SQLite or MySQL. Prints the rows, how many cells of each column they
+fill, and what was rejected; --rejected has each of those with its place."""
+
+EXAMPLES = """\
+  sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
+  sql-agent data import drug-label-0001-of-0013.json.zip --db labels.db
+  sql-agent data import products.csv --db medical.db --mapping mapping.toml
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `sql-agent data import`."""
+    parser.add_argument("source", metavar="SOURCE", help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")
+    parser.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file; what it has is kept")
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
+    parser.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Import the source and print what became of it."""
+    ui = Ui(wraps=True)
+    mapping = TableMapping.load(arguments.mapping) if arguments.mapping else None
+    rejected = arguments.rejected or arguments.db.with_name(f"{arguments.db.name}.rejected.jsonl")
+    with ui.status(f"Importing {arguments.source.rsplit('@')[-1]}"):  # without a password
+        records, mapping = open_source(arguments.source, mapping)
+        imported = import_records(records, mapping, arguments.db, rejected)
+    ui.console.print(_coverage(imported))
+    counts = " and ".join(f"{imported.rows[table]} rows of {table}" for table in TABLES if imported.rows[table])
+    ui.say(f"{arguments.db}: {counts} added")
+    for reason, count in imported.rejected.most_common():
+        ui.say(f"{count} rejected: {reason} ({', '.join(imported.examples[reason])}{', …' if count > 3 else ''})")
+    ui.say(f"{sum(imported.rejected.values())} records were rejected; {rejected} has each with its place and reason")
+    ui.say("For research on retrieval, not medical advice.")
+    return 0
+
+
+def _coverage(imported: Imported) -> Table:
+    table = Table("table", "column", "filled", "share")
+    for figures in table.columns[2:]:
+        figures.justify = "right"
+    for name, columns in TABLES.items():
+        if rows := imported.rows[name]:
+            for column in columns:
+                if filled := imported.filled[name, column]:
+                    table.add_row(name, column, str(filled), f"{filled / rows:.1%}")
+            if empty := [column for column in columns if column not in NOT_READ and not imported.filled[name, column]]:
+                table.add_row(name, f"{len(empty)} more", "0", "0.0%")
+            table.add_section()
+    return table

@@ -1,0 +1,100 @@
+"""Write the rows of a source into the two tables of a SQLite file, and count what was written and what was not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from sql_agent.data.medical.importers.mapping import TableMapping
+from sql_agent.data.medical.importers.records import Records, Rejected, Row
+from sql_agent.data.medical.schema import TABLES, create_table_sql
+from sql_agent.errors import DataError
+from sql_agent.system.files import atomic_write
+
+_EXAMPLES = 3
+
+
+@dataclass
+class Imported:
+    """Counts the rows by table, their filled cells by table and column, and what was rejected by reason.
+
+    `examples` has some places of each reason.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    filled: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+
+def import_records(records: Records, mapping: TableMapping, database: Path, rejected: Path) -> Imported:
+    """Add the rows of `records` to `database`, which is made where there is none, all of them or, on an error, none.
+
+    What is not imported is written to `rejected`, a line of JSON with place and reason each. Raises DataError when no
+    row could be imported or a file cannot be written.
+    """
+    imported = Imported()
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(database) as unfinished:
+            if database.exists():
+                shutil.copyfile(database, unfinished)
+            with (
+                atomic_write(rejected) as log,
+                closing(sqlite3.connect(unfinished, isolation_level=None)) as connection,
+                log.open("w", encoding="utf-8", errors="backslashreplace") as lines,
+            ):
+                _write(records, mapping, connection, lines, imported)
+            _check(imported)
+    except (OSError, sqlite3.Error) as error:
+        raise DataError(f"cannot write {database}: {error}", hint="choose another file with --db") from error
+    return imported
+
+
+def _write(
+    records: Records, mapping: TableMapping, connection: sqlite3.Connection, lines: TextIO, imported: Imported
+) -> None:
+    connection.execute("BEGIN")
+    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for table in TABLES:
+        if table not in present:
+            connection.execute(create_table_sql(table))
+    seen: dict[tuple[object, ...], str] = {}
+    for record in records:
+        row = record if isinstance(record, Rejected) else mapping.row(record)
+        if isinstance(row, Row):
+            key = (row.table, *sorted(row.values.items()))
+            row = Rejected(row.place, "the same row again", seen[key]) if key in seen else row
+            seen.setdefault(key, row.place)
+        if isinstance(row, Rejected):
+            lines.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+            _count_rejected(row, imported)
+        else:
+            _insert(row, connection, imported)
+    connection.execute("COMMIT")
+
+
+def _insert(row: Row, connection: sqlite3.Connection, imported: Imported) -> None:
+    names, marks = ", ".join(row.values), ", ".join("?" * len(row.values))
+    connection.execute(f"INSERT INTO {row.table} ({names}) VALUES ({marks})", tuple(row.values.values()))
+    imported.rows[row.table] += 1
+    imported.filled.update((row.table, column) for column in row.values)
+
+
+def _count_rejected(rejected: Rejected, imported: Imported) -> None:
+    imported.rejected[rejected.reason] += 1
+    examples = imported.examples.setdefault(rejected.reason, [])
+    if len(examples) < _EXAMPLES:
+        examples.append(rejected.place)
+
+
+def _check(imported: Imported) -> None:
+    if not imported.rows:
+        reasons = "; ".join(f"{count} times: {reason}" for reason, count in imported.rejected.most_common(3))
+        raise DataError(f"no row could be imported ({reasons or 'the source is empty'})", hint="check --mapping")
