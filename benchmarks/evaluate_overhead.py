@@ -92,7 +92,7 @@ async def timed_bare(questions: Sequence[Question], task: Task, endpoint: ModelE
     """Return the seconds of the model calls alone: the same conversations, one OpenAI client."""
     waiting = iter(questions)
     with task.open_database(load_settings()) as database:
-        prompt = task.instructions("en", database.schema.columns)
+        prompt = task.instructions("en", database, load_settings())
         tool = function_tool(QueryTool(database), task.tool_description)
     function = {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
     tools: list[Any] = [{"type": "function", "function": function}]

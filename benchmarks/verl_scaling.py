@@ -15,7 +15,7 @@ from typing import Any
 
 from verl_runs import arguments_parser, dotted, median, through_lightning
 
-from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.backends.verl.config import defaults
 from sql_agent.config.settings import load_settings
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", default=[1])
     parser.add_argument("--runners", type=int, nargs="+", default=[8])
     arguments = parser.parse_intermixed_args()
-    train = load_settings(arguments.overrides, defaults=VERL_DEFAULTS).train
+    train = load_settings(arguments.overrides, defaults=defaults("medical")).train
     rollouts = train.questions_per_step * train.group_size
     results = [
         measured(gpus, runners, rollouts, arguments)

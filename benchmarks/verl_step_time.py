@@ -19,8 +19,7 @@ import pandas as pd
 from verl_runs import arguments_parser, dotted, median, steps_of, through_lightning
 
 from sql_agent.backends.verl.algorithm import typed
-from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
-from sql_agent.backends.verl.config import verl_environment, verl_options
+from sql_agent.backends.verl.config import defaults, verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.question_files import load_questions
@@ -36,7 +35,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=8, help="a step, eight rollouts each")
     arguments = parser.parse_intermixed_args()
     overrides = dotted(arguments, [f"train.questions_per_step={arguments.questions}"])
-    settings = load_settings(overrides, defaults=VERL_DEFAULTS)
+    settings = load_settings(overrides, defaults=defaults("medical"))
     arguments.out.mkdir(parents=True, exist_ok=True)
     peer = in_process(settings, arguments.out / "in-process")
     ours = through_lightning("lightning", arguments.out, overrides)
@@ -50,7 +49,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     questions = load_questions(settings.data.train_file)
     task = load_task(settings.task)
     with task.open_database(settings) as database:
-        system = task.instructions(settings.lang, database.schema.columns)
+        system = task.instructions(settings.lang, database, settings)
     for name in ("train", "val"):
         path = folder / "data" / f"{name}.parquet"
         write_dataset(questions if name == "train" else questions[:8], path, "train" if name == "train" else "val")

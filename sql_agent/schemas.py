@@ -220,12 +220,13 @@ class ToolCall(Record):
 
 
 class Reply(Record):
-    """One reply of the model, as its server returned it.
+    """One reply of the model, as its server returned it. `role` is the one it played, "" in a workflow with one role.
 
     `prompt_tokens` and `completion_tokens` are 0 where the server does not count them. `seconds` is the time from the
     request to the reply. `finish_reason` is the server's word for why the model stopped, such as "length".
     """
 
+    role: str = ""
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()

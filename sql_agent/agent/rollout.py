@@ -33,12 +33,11 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     run, read = AgentRun("", Outcome.ANSWERED, (), (), 0.0), None
     try:
         run = await run_agent(
-            question.question,
-            lang=question.lang,
+            question,
             task=task,
             database=database,
             endpoint=endpoint,
-            settings=settings.agent,
+            settings=settings,
             http_client=http_client,
         )
         if judge is None:

@@ -11,6 +11,7 @@ from pydantic_core import from_json  # two to ten times faster than json on list
 
 _REWARD = f"{LightningSpanAttributes.REWARD.value}.0.value"
 _PREFIX = "llm.hosted_vllm."
+ROLE_ATTRIBUTE = "sql_agent.role"
 _EXTRAS = {"logprobs": f"{_PREFIX}response_logprobs", "versions": f"{_PREFIX}response_versions"}
 
 
@@ -19,6 +20,7 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
 
     `response["logprobs"]` holds one natural log-probability for each response id, `response["versions"]` the first and
     the last version of the weights that sampled (the number of updates); each is there only when the server sent it.
+    `metadata["role"]` is the role that the agent played in the call, where its workflow has several.
     """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
@@ -27,6 +29,8 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
         triplets: list[agl.Triplet] = super().adapt(source)
         for triplet in triplets:
             attributes = calls.get(triplet.metadata["response_id"], {})
+            if ROLE_ATTRIBUTE in attributes:
+                triplet.metadata["role"] = attributes[ROLE_ATTRIBUTE]
             for name, key in _EXTRAS.items():
                 if key in attributes:
                     triplet.response[name] = from_json(str(attributes[key]))

@@ -13,6 +13,8 @@ from agentlightning.llm_proxy import get_active_llm_proxy
 from litellm.integrations.custom_logger import CustomLogger
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sql_agent.agent.session import ROLE_HEADER
+from sql_agent.agl.adapter import ROLE_ATTRIBUTE
 from sql_agent.agl.span_exporter import SpanExporter, make_span
 
 logger = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ class RolloutPath:
 
 
 class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
-    """Writes one span for each call, with only what a triplet needs, as a callback of litellm.
+    """Writes one span for each call, with only what a triplet needs and the role, as a callback of litellm.
 
     It replaces agent-lightning's own callback, because that one writes about six spans for each call, which repeat the
     whole conversation, and posts them one call at a time from the event loop that also serves the calls: this took
@@ -67,6 +69,8 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
             kept.append(_CHOICES)
         attributes = {_PREFIX + name: _text(reply[name]) for name in kept}
         headers = kwargs["litellm_params"]["proxy_server_request"]["headers"]
+        if ROLE_HEADER in headers:
+            attributes[ROLE_ATTRIBUTE] = headers[ROLE_HEADER]
         self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
 
     async def async_post_call_failure_hook(

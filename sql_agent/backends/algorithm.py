@@ -113,6 +113,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             resources,
             timeout_s=runner.rollout_timeout_s,
             span_deadline_s=runner.span_deadline_s,
+            train_roles=self._settings.agent.train_roles,
         )
         self._watch = asyncio.create_task(self._scheduler.watch())
         judge = load_task(self._settings.task).group_judge(self._settings)

@@ -64,7 +64,7 @@ def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, wh
     train = task.questions(settings, "train")
 
     def source_of(name: str | None) -> Source:
-        return task.database_source(settings) if name is None else task.named_database(settings, name)
+        return task.source_of(settings, name)
 
     kept: Sets = {}
     for name, questions in sets.items():

@@ -7,6 +7,7 @@ from collections import Counter
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.errors import ConfigError
+from sql_agent.evaluation.overlap import asked_in_both
 from sql_agent.rl.batching import evenly_spaced, spread_over_types
 from sql_agent.schemas import Question
 
@@ -23,7 +24,7 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = settings.data.natural_questions
     natural = list(task.natural_questions(settings.lang)) if count else []
-    shared = {q.question for q in train} & {q.question for q in (*template, *natural)}
+    shared = {q.question for q in asked_in_both((*template, *natural), train)}
     if shared:
         raise ConfigError(
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",

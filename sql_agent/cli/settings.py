@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.backends.verl.config import GRPO
 from sql_agent.cli.parser import NOT_ADVICE, help_text
 from sql_agent.config.paths import PROJECT
 from sql_agent.config.settings import (
@@ -106,7 +106,7 @@ def entries(section: str) -> Iterator[Entry]:
             yield from _variables(variables)
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]
-    verl = flatten(tomllib.loads(VERL_DEFAULTS.read_text(encoding="utf-8")))
+    verl = flatten(tomllib.loads(GRPO.read_text(encoding="utf-8")))
     for name, field in section_fields(section).items():
         default = as_text(field.get_default(call_default_factory=True)) or "empty"
         if (other := verl.get(tuple(name.split(".")))) is not None:

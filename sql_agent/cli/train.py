@@ -13,17 +13,18 @@ from typing import Any, Literal
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store
 from sql_agent.backends import local
-from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
+from sql_agent.backends.verl.config import defaults as verl_defaults
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.run_questions import questions_of_run
+from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
 from sql_agent.data.source import given_source
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError
 from sql_agent.reward import Judge
-from sql_agent.reward.factory import judge_name
+from sql_agent.reward.factory import judge_from_settings, judge_name
 from sql_agent.reward.meta_evaluation.trust import check_trust
 from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
@@ -65,6 +66,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value",
                         help="any setting, stronger than a flag; `sql-agent settings` lists them")  # fmt: skip
     _add_run_flags(parser)
+    add_task_flags(parser)
     data = parser.add_argument_group("data")
     data.add_argument("--lang", choices=("en", "zh"), help="language of the sample and of the prompts (default: en)")
     data.add_argument("--train-file", type=Path, metavar="FILE", help="questions to train on, parquet or JSONL")
@@ -119,6 +121,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         "model": arguments.model,
         "backend": arguments.backend,
         "lang": arguments.lang,
+        **task_flags(arguments),
         "data": {"train_file": arguments.train_file, "val_file": arguments.val_file, "mapping": arguments.mapping},
         "runner": {"n_runners": arguments.n_runners},
         "verl": {
@@ -133,10 +136,13 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
     if chosen_backend(settings) == "verl":
         verl = load_settings(
-            arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=VERL_DEFAULTS
+            arguments.overrides,
+            config_file=arguments.config,
+            flags=_given(flags),
+            defaults=verl_defaults(settings.task),
         )
         return verl.model_copy(update={"backend": "verl"})
-    recipe = _LAPTOP if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else None
+    recipe = [_LAPTOP] if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else []
     if recipe and arguments.ci:
         flags["train"]["steps"] = None  # as many as the recipe has
     if arguments.ci_fast:
@@ -202,6 +208,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if warning:
         ui.say(f"Warning: {warning}")
     asked = " and ".join(f"{len(questions)} {name}" for name, questions in val.items())
+    if task.make_judge is not judge_from_settings:
+        judge_said = f"judge {judge.name}, the task's own"
     ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {judge_said}")
     try:
         with recorded_session(log.folder) as ending:
@@ -235,8 +243,7 @@ def check_before_start(
     task.open_database(settings).close()
     judge = task.judge(settings)
     train, val = questions_of_run(settings, task)
-    with task.databases(settings) as databases:
-        databases.check(q.database for questions in (train, *val.values()) for q in questions)
+    task.check_databases(settings, (q.database for questions in (train, *val.values()) for q in questions))
     train, val = check_references(train, val, settings, task, ui)
     return train, val, judge
 

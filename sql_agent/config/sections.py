@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -41,7 +42,7 @@ class Section(BaseModel):
 
 
 class DatabaseSettings(Section):
-    """The run's database, and the limits of one query."""
+    """The run's databases, and the limits of one query."""
 
     path: Path | None = Field(
         None, description="SQLite file to query; none takes DATABASE_URL, else the sample of `lang`, made if missing"
@@ -50,6 +51,9 @@ class DatabaseSettings(Section):
     max_rows: Positive = Field(20, description="rows of one query's result that the model sees")
     max_chars: Annotated[int, Field(ge=200)] = Field(
         1500, description="characters of JSON of one query's result that the model sees, hint not counted"
+    )
+    keep_open: Positive = Field(
+        32, description="databases that each process keeps open where questions name several; each takes some 10 MB"
     )
 
 
@@ -83,7 +87,21 @@ class DataSettings(Section):
 class AgentSettings(Section):
     """How the agent runs, and how its model is sampled in training and in validation."""
 
-    max_turns: Positive = Field(4, description="calls of the model in one rollout, the final answer included")
+    workflow: Literal["react", "check-rewrite"] = Field(
+        "react",
+        description="react: the model calls the tool until it answers; check-rewrite: it writes a statement, checks "
+        "the result and writes the statement again, each in a role with a prompt of its own",
+    )
+    train_roles: str = Field(
+        "write|rewrite",
+        description="regular expression; of a workflow with several roles only the calls of those that it matches as a "
+        "whole are trained: write, check, rewrite, answer",
+    )
+    max_turns: Positive = Field(
+        4,
+        description="calls of the model in one rollout, the final answer included; in check-rewrite the statements "
+        "that it writes",
+    )
     max_tokens: Positive = Field(128, description="tokens that the model may write in one turn")
     temperature: NotNegativeNumber = Field(1.0, description="sampling temperature in training; 0 is greedy")
     top_p: TopP = Field(1.0, description="nucleus sampling in training: share of the probability that is sampled from")
@@ -94,6 +112,15 @@ class AgentSettings(Section):
         1.0, description="nucleus sampling in validation, `sql-agent ask` and `evaluate`, as a share"
     )
     request_timeout_s: PositiveNumber = Field(120.0, description="seconds that one call of the model may take")
+
+    @field_validator("train_roles")
+    @classmethod
+    def _is_expression(cls, expression: str) -> str:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return expression
 
 
 class JudgeSettings(Section):
@@ -259,13 +286,44 @@ class VerlSettings(Section):
     )
 
 
+class SpiderSettings(Section):
+    """The task `spider`: questions about many SQLite databases, answered with a statement and graded by its result."""
+
+    data_dir: Path | None = Field(
+        None, description="folder with database/NAME/NAME.sqlite and the questions, JSON or parquet, as Spider has them"
+    )
+    val_databases: NotNegative = Field(
+        15, description="databases whose questions are held out of training, to validate on; 0 holds out none"
+    )
+    val_seed: int = Field(0, description="seed of the choice of these databases, which does not go by `seed`")
+    schema_chars: Positive = Field(
+        6000, description="characters of a database's description in the prompt; values, then columns are left out"
+    )
+    schema_values: NotNegative = Field(2, description="values of each text column that the description shows")
+    match: Literal["public", "strict"] = Field(
+        "public",
+        description="public: results are equal by the rules of the public evaluators; strict: an empty result proves "
+        "nothing, so it never counts as right",
+    )
+    keep_distinct: bool = Field(
+        False,
+        description="compare with DISTINCT as it is written; the public evaluators remove it from both statements",
+    )
+    partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
+        0.0, description="reward of a wrong result whose cells are all right, and of others as far as they are"
+    )
+    deadline_s: PositiveNumber = Field(10.0, description="seconds that a statement may run when results are compared")
+
+
 class Settings(Section):
     """The task, the model, the backend and the folder of the results. `load_settings` builds this."""
 
     lang: Lang = Field(
         "en", description="language of the sample that is used when no database is named, and of natural questions"
     )
-    task: str = Field("medical", description="what is asked about: medical, or package.module:NAME of your own Task")
+    task: str = Field(
+        "medical", description="what is asked about: medical, spider, or package.module:NAME of your own Task"
+    )
     model: str = Field("", description="Hugging Face folder or id; empty takes the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
         "auto", description="where to train; auto takes verl where it is installed and a GPU is there, else local"
@@ -282,6 +340,7 @@ class Settings(Section):
     sft: SftSettings = SftSettings()
     local: LocalSettings = LocalSettings()
     verl: VerlSettings = VerlSettings()
+    spider: SpiderSettings = SpiderSettings()
 
     def database_limits(self) -> QueryLimits:
         """Return the limits of one query, as the database takes them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,16 +91,16 @@ def load_settings(
     *,
     config_file: Path | None = None,
     flags: Mapping[str, Any] | None = None,
-    defaults: Path | None = None,
+    defaults: Sequence[Path] = (),
 ) -> Settings:
     """Build the settings of a run.
 
     `overrides` are dotted (`train.lr=1e-5`), `flags` nested dicts from command-line flags; an override wins over a
-    flag. `defaults` is a TOML file weaker than everything else. Raises ConfigError that names each bad key, its value,
-    where it stands and the reason.
+    flag. `defaults` are TOML files weaker than everything else, the first of them the weakest. Raises ConfigError that
+    names each bad key, its value, where it stands and the reason.
     """
     sources = [
-        *(_Source(str(path), flatten(_read_toml(path))) for path in (defaults, config_file) if path is not None),
+        *(_Source(str(path), flatten(_read_toml(path))) for path in (*defaults, config_file) if path is not None),
         *(_variables(str(path), _read_dotenv(path)) for path in ENV_FILES),
         _variables("environment", os.environ),
         _Source("command line", flatten(flags or {}) | _parse_overrides(overrides)),

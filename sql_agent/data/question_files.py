@@ -76,12 +76,13 @@ def _rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
     if path.suffix not in {".parquet", ".jsonl"}:
         raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert it to one of them")
     try:
-        return _parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
+        return parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
 
 
-def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the rows of a parquet file with their numbers, from 1. Raises DataError when it is none."""
     try:
         with path.open("rb") as file:
             rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
 from sql_agent.data.source import given_source
-from sql_agent.database import Database, DatabasePool, RequiredSchema, Source, open_database
+from sql_agent.database import Database, DatabasePool, RequiredSchema, Source, open_database, open_source
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
@@ -21,9 +21,12 @@ from sql_agent.reward.judges.items import Words
 from sql_agent.reward.rule import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
-BUILT_IN = {"medical": "sql_agent.data.medical.task:TASK"}
+BUILT_IN = {"medical": "sql_agent.data.medical.task:TASK", "spider": "sql_agent.data.spider.task:TASK"}
 
 Split = Literal["train", "val", "test"]
+
+
+Describe = Callable[[Lang, Database, Settings], str]
 
 
 class JudgeFactory(Protocol):
@@ -44,6 +47,11 @@ def no_natural_questions(_lang: Lang) -> list[Question]:
     return []
 
 
+def all_questions(_settings: Settings, _split: Split, questions: Sequence[Question]) -> list[Question]:
+    """Return `questions`, because each split has a file of its own."""
+    return list(questions)
+
+
 def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
     """Return no figures, so that only those of every run are measured."""
     return {}
@@ -57,10 +65,15 @@ class Task:
     schema             what its database must have, and the columns of its rows' names; no other table may be read
     tool_description   one sentence that describes the tool to the model
     disclaimer         the line at the end of a command's output and at the top of a page
-    instructions       the system prompt, given a language and the columns of each table that the database really has
+    describe           what the database holds, given a language, the opened database and the settings: the system
+                       prompt of the roles of a workflow
+    instructions       the same with what to do: the system prompt of the workflow react
+    answer_is_sql      whether the answer to a question is a statement, rather than what it returns
     default_database   the file to query where the settings name none
     default_questions  the file of a split where the settings name none
     named_database     the file of the database that a question names; raises DataError for a name that is none
+    read_questions     reads a question file, given a mapping of its columns or None
+    of_split           the questions of a file that belong to a split, where one file holds several
     natural_questions  a benchmark of questions as people ask them, in a language; every run is validated on it
     questions_hint     how to get that file; "{database}" stands for the path of the database
     prepare            makes the default files that are missing, and says so through its second argument
@@ -74,12 +87,16 @@ class Task:
     schema: RequiredSchema
     tool_description: str
     disclaimer: str
-    instructions: Callable[[Lang, Mapping[str, Sequence[str]]], str]
+    describe: Describe
+    instructions: Describe
     default_database: Callable[[Settings], Path]
     default_questions: Callable[[Settings, Split], Path]
     questions_hint: str
     prepare: Callable[[Settings, Callable[[str], None]], None]
     named_database: Callable[[Settings, str], Path] = no_named_database
+    answer_is_sql: bool = False
+    read_questions: Callable[[Path, ColumnMapping | None], list[Question]] = load_questions
+    of_split: Callable[[Settings, Split, Sequence[Question]], list[Question]] = all_questions
     natural_questions: Callable[[Lang], Sequence[Question]] = no_natural_questions
     words: Mapping[Lang, Words] = field(default_factory=lambda: {"en": Words(), "zh": Words()})
     make_judge: JudgeFactory = judge_from_settings
@@ -89,6 +106,18 @@ class Task:
     def database_source(self, settings: Settings) -> Source:
         """Return the run's own database: `database.path`, else that of DATABASE_URL, else the task's own file."""
         return given_source(settings) or self.default_database(settings)
+
+    def source_of(self, settings: Settings, name: str | None) -> Source:
+        """Return where the database is that a question names, None for the run's own.
+
+        Raises DataError when there is none of that name.
+        """
+        return self.database_source(settings) if name is None else self.named_database(settings, name)
+
+    def check_databases(self, settings: Settings, names: Iterable[str | None]) -> None:
+        """Look into each database once, without starting its processes; raises as `databases` does."""
+        for name in dict.fromkeys(names):
+            open_source(self.source_of(settings, name), self.schema, settings.database_limits())
 
     def open_database(self, settings: Settings) -> Database:
         """Open the run's own database. Raises DatabaseFileError when it is missing or lacks something of the schema."""
@@ -102,10 +131,10 @@ class Task:
         """
 
         def open_named(name: str | None) -> Database:
-            source = own or self.database_source(settings) if name is None else self.named_database(settings, name)
+            source = own if own and name is None else self.source_of(settings, name)
             return open_database(source, self.schema, settings.database_limits())
 
-        return DatabasePool(open_named)
+        return DatabasePool(open_named, keep=settings.database.keep_open)
 
     def question_file(self, settings: Settings, split: Split) -> Path:
         """Return the file of `split`: `data.train_file` or `data.val_file` where they are set, else the task's own.
@@ -127,14 +156,18 @@ class Task:
     def questions(self, settings: Settings, split: Split) -> list[Question]:
         """Return the questions of `split` of the types `data.task_types`, or all where none is named.
 
-        A file that the settings name is read by `data.mapping`. Raises ConfigError when there is no such file, mapping
+        A file that the settings name is read by `data.mapping`, and belongs to its split as a whole, but for what
+        training must not see. Raises ConfigError when there is no such file, mapping
         or type, and DataError for what is wrong in the file.
         """
         path = self.question_file(settings, split)
         mapping = None
         if settings.data.mapping is not None and path == _given_file(settings, split):
             mapping = ColumnMapping.load(settings.data.mapping)
-        return _of_types(settings.data.task_types, load_questions(path, mapping), path)
+        questions = self.read_questions(path, mapping)
+        if path != _given_file(settings, split) or split == "train":
+            questions = self.of_split(settings, split, questions)
+        return _of_types(settings.data.task_types, questions, path)
 
     def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
         """Return the judge of `settings`. Raises ConfigError when a setting is missing or wrong."""

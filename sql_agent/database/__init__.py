@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from sql_agent.database.database import Database
 from sql_agent.database.engine import Source
-from sql_agent.database.factory import open_database, parse_source
+from sql_agent.database.factory import open_database, open_source, parse_source
 from sql_agent.database.pool import DatabasePool
 from sql_agent.database.schema import Naming, RequiredSchema
 
-__all__ = ["Database", "DatabasePool", "Naming", "RequiredSchema", "Source", "open_database", "parse_source"]
+__all__ = [
+    "Database",
+    "DatabasePool",
+    "Naming",
+    "RequiredSchema",
+    "Source",
+    "open_database",
+    "open_source",
+    "parse_source",
+]

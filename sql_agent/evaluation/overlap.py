@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,16 +32,31 @@ def find_overlap(
 ) -> Overlap:
     """Compare the texts of two question sets, and the rows of their evidence where they are of the same database.
 
-    Texts are compared without regard to case and white space. A question without evidence shares no row.
+    A question without evidence shares no row.
     """
-    texts = {_folded(question.question) for question in trained}
     rows = _Rows(trained_in).of(trained)
     test = _Rows(asked_in)
-    same = tuple(question for question in asked if _folded(question.question) in texts)
+    same = asked_in_both(asked, trained)
     return Overlap(
         questions=same,
         entities=tuple(q for q in asked if q not in same and test.of([q]) & rows),
     )
+
+
+def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tuple[Question, ...]:
+    """Return the questions of `asked` that `trained` asks too, whatever their case and white space.
+
+    Equal texts that name different databases are different questions.
+    """
+    named: defaultdict[str, set[str | None]] = defaultdict(set)
+    for question in trained:
+        named[_folded(question.question)].add(question.database)
+
+    def is_in_both(question: Question) -> bool:
+        databases = named.get(_folded(question.question), set())
+        return bool(databases) and (question.database is None or not databases.isdisjoint({question.database, None}))
+
+    return tuple(question for question in asked if is_in_both(question))
 
 
 class _Rows:

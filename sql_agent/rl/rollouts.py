@@ -24,6 +24,7 @@ class FinishedRollout:
     """Holds one ended rollout; `dropped` is the reason why it cannot be trained on, or None when it was kept.
 
     `group` names the rollouts whose rewards are compared; `record` and `reward` (0.0–1.1) are None where there is none.
+    `turns` are all calls of the model, `sequences` are made of those that are trained.
     """
 
     rollout_id: str
@@ -67,10 +68,13 @@ def missing_spans(sequence_ids: Sequence[int]) -> int:
 
 
 def read_rollout(
-    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any
+    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any, train_roles: str
 ) -> FinishedRollout:
-    """Read one ended rollout from its spans, of which `missing` never arrived; decide whether it can be trained on."""
-    turns = turns_of(adapter.adapt(spans))
+    """Read one ended rollout from its spans, of which `missing` never arrived; decide whether it can be trained on.
+
+    The regular expression `train_roles` matches the roles that are trained.
+    """
+    turns = turns_of(adapter.adapt(spans), train_roles)
     record = _record(spans)
     # The adapter puts the reward on the last triplet only, but it belongs to the whole rollout.
     reward = final_reward(spans)
@@ -80,7 +84,7 @@ def read_rollout(
         record=record,
         reward=reward,
         turns=tuple(turns),
-        sequences=tuple(merge_turns(turns)),
+        sequences=tuple(merge_turns(turn for turn in turns if turn.is_trained)),
         dropped=_reason_to_drop(rollout.status, record, reward, len(turns), missing),
     )
 

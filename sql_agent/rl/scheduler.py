@@ -35,7 +35,7 @@ class RolloutScheduler:
 
     `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
     same one. When no rollout has ended for twice `timeout_s` seconds, all that are waited for are given up. The spans
-    of an ended rollout may take `span_deadline_s` seconds to arrive.
+    of an ended rollout may take `span_deadline_s` seconds to arrive. `train_roles` matches the roles that are trained.
     """
 
     def __init__(
@@ -46,12 +46,14 @@ class RolloutScheduler:
         *,
         timeout_s: float,
         span_deadline_s: float,
+        train_roles: str,
     ) -> None:
         self._store = store
         self._adapter = adapter
         self._resources = resources
         self._timeout_s = timeout_s
         self._span_deadline_s = span_deadline_s
+        self._train_roles = train_roles
         self._step = -1
         self._resource_of_group: dict[str, str] = {}
         self._turn = itertools.count()
@@ -78,7 +80,8 @@ class RolloutScheduler:
         except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
             detail = f"{type(error).__name__}: {error}"
             return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
-        return read_rollout(rollout, request.group, spans, missing, adapter=self._adapter)
+        roles = self._train_roles
+        return read_rollout(rollout, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
 
     async def watch(self) -> None:
         """Watch for rollouts that end, through the store's callback or by polling; runs until it is cancelled."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -39,28 +40,33 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class Turn:
-    """Holds one call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions."""
+    """Holds one call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions.
+
+    `is_trained` says whether the agent played a role that is trained.
+    """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
     versions: tuple[int, int] | None = None
+    is_trained: bool = True
 
 
 def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
     """Join the turns of one rollout, in order, into as few sequences as possible.
 
-    A turn continues the sequence before it when its prompt starts with everything seen so far; what the prompt adds
-    is masked out. Otherwise (a template that rewrites history) it starts a sequence of its own: training stays
-    correct, only slower, and the caller counts the splits.
+    A turn continues a sequence when its prompt starts with everything seen there so far; what the prompt adds is masked
+    out. Otherwise (a role with another conversation, a template that rewrites history) it starts a sequence of its own:
+    training stays correct, only slower, and the caller counts the splits.
     """
     merged: list[TokenSequence] = []
     for turn in turns:
-        joined = _continued(merged[-1], turn) if merged else None
-        if joined is None:
-            merged.append(one_turn(turn))
+        for place in range(len(merged) - 1, -1, -1):
+            if (joined := _continued(merged[place], turn)) is not None:
+                merged[place] = joined
+                break
         else:
-            merged[-1] = joined
+            merged.append(one_turn(turn))
     return merged
 
 
@@ -69,6 +75,11 @@ def one_turn(turn: Turn) -> TokenSequence:
     return TokenSequence(
         turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs, turn.versions
     )
+
+
+def untrained(turn: Turn) -> TokenSequence:
+    """Return `turn` as a sequence in which nothing is trained."""
+    return replace(one_turn(turn), response_mask=(0,) * len(turn.response_ids))
 
 
 def _continued(last: TokenSequence, turn: Turn) -> TokenSequence | None:
@@ -94,14 +105,23 @@ def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tupl
     return min(first[0], second[0]), max(first[1], second[1])
 
 
-def turns_of(triplets: Iterable[Any]) -> list[Turn]:
-    """Return the turns of a rollout from agent-lightning's triplets (`prompt`/`response` dicts with `token_ids`)."""
+def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
+    """Return the turns of a rollout from agent-lightning's triplets (`prompt`/`response` dicts with `token_ids`).
+
+    Those are trained whose role the regular expression `train_roles` matches as a whole, and those without a role.
+    """
     return [
         Turn(
             tuple(t.prompt["token_ids"]),
             tuple(t.response["token_ids"]),
             tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
             (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
+            is_trained=_is_trained(t.metadata, train_roles),
         )
         for t in triplets
     ]
+
+
+def _is_trained(metadata: Mapping[str, Any], train_roles: str) -> bool:
+    role = metadata.get("role")
+    return role is None or re.fullmatch(train_roles, role) is not None

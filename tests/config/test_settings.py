@@ -130,7 +130,7 @@ def test_stronger_sources_win_key_by_key(folder: Path, monkeypatch: pytest.Monke
         ["train.steps=6"],
         config_file=config,
         flags={"train": {"steps": 5, "clip_high": 5}},
-        defaults=weakest,
+        defaults=[weakest],
     )
     train = settings.train
     assert (train.steps, train.clip_high, train.kl_coef, train.group_size) == (6, 5, 4, 3)

@@ -203,8 +203,8 @@ def test_a_task_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("medicine", "medical, or package.module:NAME"),
-        ("", "medical, or package.module:NAME"),
+        ("medicine", "medical or spider, or package.module:NAME"),
+        ("", "medical or spider, or package.module:NAME"),
         ("tests.support.library", "package.module:NAME"),
         ("../library:TASK", "package.module:NAME"),
         ("no.such.module:TASK", "No module named 'no'"),

@@ -44,7 +44,7 @@ async def end_whatever_is_queued(store: agl.LightningStore) -> None:
 
 async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
     store, counts = UnreadableStore(), Counts()
-    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, span_deadline_s=0.1)
+    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, span_deadline_s=0.1, train_roles="write")
     retrying = RetryingScheduler(scheduler, retries=2, observer=counts)
     helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(scheduler.watch())]
     try:

@@ -30,6 +30,19 @@ CALL = (
 )
 
 
+WRITTEN, REWRITTEN, CHECKED = "```sql\nSELECT 1\n```", "```sql\nSELECT 2\n```", "Not so. VERDICT: WRONG"
+
+
+def scripted(prompt: str) -> str:
+    """What the policy says after `prompt`: in the roles of check-rewrite no statement pleases it."""
+    last = prompt.rpartition("<|im_start|>user")[2]
+    if "VERDICT: RIGHT or" in last:
+        return CHECKED
+    if "```sql block" in last:
+        return WRITTEN if "Question:" in last else REWRITTEN
+    return "capsule" if "<tool_response>" in prompt else CALL
+
+
 class ScriptedEngine:
     """Queries first, answers when it has seen rows. Its log-probabilities are minus the ids, so mix-ups show."""
 
@@ -43,7 +56,7 @@ class ScriptedEngine:
         if os.environ.get("FAKE_VERL") == "lose":
             raise RuntimeError("the policy is gone")
         await asyncio.sleep(float(os.environ.get("FAKE_LATENCY_S", "0")))
-        text = "capsule" if "<tool_response>" in self._tokenizer.decode(prompt_ids) else CALL
+        text = scripted(self._tokenizer.decode(prompt_ids))
         ids = (*self._tokenizer(text, add_special_tokens=False)["input_ids"], self._end_id)
         return Generation(ids, "stop", tuple(-float(i) for i in ids), (0, 0))
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Split, Task
-from sql_agent.database import Naming, RequiredSchema
+from sql_agent.database import Database, Naming, RequiredSchema
 from sql_agent.errors import DataError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Lang, Question, RolloutRecord
@@ -72,8 +72,8 @@ def exact_judge(_settings: Settings, _words: object, *, alone: bool = False) -> 
     return ExactJudge()
 
 
-def instructions(_lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
-    tables = "; ".join(f"{table}({', '.join(columns)})" for table, columns in schema.items())
+def instructions(_lang: Lang, database: Database, _settings: Settings) -> str:
+    tables = "; ".join(f"{table}({', '.join(columns)})" for table, columns in database.schema.columns.items())
     return f"Answer from the library's tables: {tables}."
 
 
@@ -135,6 +135,7 @@ TASK = Task(
     ),
     tool_description="Run one SELECT on books and loans.",
     disclaimer="Please return your books.",
+    describe=instructions,
     instructions=instructions,
     default_database=database,
     default_questions=questions,

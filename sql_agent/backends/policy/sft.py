@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,8 @@ from typing import Any
 
 import torch
 
-from sql_agent.agent.tools import TOOL_NAME, QueryTool, answer_json, function_tool
+from sql_agent.agent.demonstrations import Demonstration, demonstrate
+from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
@@ -26,7 +26,7 @@ from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 
 logger = logging.getLogger(__name__)
-_FORMAT = 2  # increment when the examples change, so that no cache of the old ones is used
+_FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
 
 
 def supervised_policy(
@@ -54,14 +54,15 @@ def supervised_policy(
     policy = load_policy(settings.model, cache_dir=cache_dir)
     if sft.steps == 0:
         return policy
-    with_sql = [q for q in answers_to_demonstrate(questions, settings, databases) if q.statements]
+    with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
     examples = []
-    for question in _choose(with_sql, sft, settings.seed):
+    for number, question in enumerate(_choose(with_sql, sft, settings.seed)):
         with databases.of(question.database) as database:
-            examples.append(example(question, task, database, encoder, policy))
+            shown = demonstrate(number, question, task, database, settings)
+            examples.append(example(shown, tool_schema(task, database), encoder, policy))
     batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, lora_rank, batches)}"
     with build_once(folder, stopped) as must_build:
@@ -85,10 +86,10 @@ def supervised_policy(
 
 
 def answers_to_demonstrate(
-    questions: Sequence[Question], settings: Settings, databases: DatabasePool
+    questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
 ) -> Sequence[Question]:
     """Return `questions` with the answers that the run's judge pays for: "facts" pays for evidence, not for prose."""
-    if judge_name(settings.judge, TeacherSettings()) != "facts":
+    if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
     return with_extractive_answers(questions, databases)
 
@@ -141,36 +142,27 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
     return total
 
 
-def example(question: Question, task: Task, database: Database, encoder: ChatEncoder, policy: Policy) -> TokenSequence:
-    """Return a demonstration in the form of a rollout: question, a call for each gold statement, its rows, answer.
-
-    The calls and the answer are marked as sampled. Raises DataError when the question has no SQL.
-    """
-    if question.sql is None:
-        raise DataError(f"question {question.id} has no SQL to demonstrate")
-    tools = [tool_schema(task, database)]
+def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
+    """Return a demonstration in the form of a rollout, of which the turns that are to be learned count as sampled."""
+    tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": task.instructions(question.lang, database.schema.columns)},
-        {"role": "user", "content": question.question},
+        {"role": "system", "content": demonstration.system},
+        {"role": "user", "content": demonstration.opening},
     ]
-    calls = [(_call_text(sql), sql) for sql in question.statements]
     turns = []
-    for text, sql in (*calls, (question.full_answer, "")):
+    for turn in demonstration.turns:
         prompt_ids = encoder.encode(messages, tools)
-        ids = (*policy.tokenizer(text, add_special_tokens=False)["input_ids"], policy.end_id)
+        ids = (*policy.tokenizer(turn.text, add_special_tokens=False)["input_ids"], policy.end_id)
         reply = encoder.reply(ids)
         encoder.remember(messages, tools, prompt_ids, Reply(reply.message, ids))
-        turns.append(Turn(prompt_ids, ids))
+        if turn.is_trained:
+            turns.append(Turn(prompt_ids, ids))
         messages.append(reply.message)
-        for tool_call in reply.message.get("tool_calls", []):
-            rows = answer_json(database.query(sql))
-            messages.append({"role": "tool", "tool_call_id": tool_call["id"], "content": rows})
+        calls = reply.message.get("tool_calls", [])
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": turn.reaction} for call in calls]
+        if turn.reaction and not calls:
+            messages.append({"role": "user", "content": turn.reaction})
     return merge_turns(turns)[-1]
-
-
-def _call_text(sql: str) -> str:
-    call = {"name": TOOL_NAME, "arguments": {"sql": sql}}
-    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
 
 def tool_schema(task: Task, database: Database) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 
 _HERE = "sql_agent.backends.verl"
-DEFAULTS = Path(__file__).with_name("grpo.toml")
+GRPO = Path(__file__).with_name("grpo.toml")
+_RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
 
 # By GPU memory in GB: the share of it that vLLM may use, and the most tokens in one forward and backward pass, which
 # holds the logits (tokens x vocabulary) several times.
@@ -21,6 +22,11 @@ _PROFILES: dict[str, dict[str, Any]] = {
     "40": {"vllm_share": 0.4, "tokens": 12288, "checkpointing": True},
     "80": {"vllm_share": 0.4, "tokens": 24576, "checkpointing": False},
 }
+
+
+def defaults(task: str) -> list[Path]:
+    """Return the files with the defaults of this backend for a task, the weakest first."""
+    return [GRPO, *([_RECIPES[task]] if task in _RECIPES else [])]
 
 
 def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:

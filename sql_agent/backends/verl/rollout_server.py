@@ -16,7 +16,7 @@ from sql_agent.errors import SqlAgentError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
-from sql_agent.rl.trajectory import TokenSequence, one_turn
+from sql_agent.rl.trajectory import TokenSequence, one_turn, untrained
 from sql_agent.schemas import Question
 
 OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
@@ -91,9 +91,12 @@ class RolloutServer:
     def _reply(self, rollout: FinishedRollout) -> dict[str, Any]:
         if rollout.record is None or rollout.reward is None:
             raise ValueError(f"rollout {rollout.rollout_id} was kept without a record or a reward")
-        sequences = [one_turn(turn) for turn in rollout.turns] if self._split_turns else rollout.sequences
+        sequences = (
+            [one_turn(turn) for turn in rollout.turns if turn.is_trained] if self._split_turns else rollout.sequences
+        )
         return {
-            "sequences": [_sequence(s) for s in sequences],
+            # verl compares only rollouts with a sequence, so one without a trained turn gets one without a gradient.
+            "sequences": [_sequence(s) for s in sequences or [untrained(rollout.turns[0])]],
             "reward": rollout.reward,
             "turns": rollout.record.turns,
             "seconds": rollout.record.seconds,

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import get_args
 
+from sql_agent.config.settings import Settings
 from sql_agent.data.medical.benchmark import named_database, natural_questions
 from sql_agent.data.medical.prepare import default_database, default_questions, ensure_sample
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.task import Task
+from sql_agent.database import Database
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang
 
 
-def instructions(lang: Lang, schema: Mapping[str, Sequence[str]]) -> str:
-    """Return the system prompt in `lang`, with the tables and columns that the database really has."""
+def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
+    """Return the system prompt of an agent that calls the tool, in `lang`, with the tables that the database has."""
+    return _with_tables(f"agent.{lang}.txt", lang, database)
+
+
+def describe(lang: Lang, database: Database, _settings: Settings) -> str:
+    """Return the system prompt of a workflow's roles, in `lang`: the form of an answer and the tables."""
+    return _with_tables(f"describe.{lang}.txt", lang, database)
+
+
+def _with_tables(prompt: str, lang: Lang, database: Database) -> str:
     meanings = _column_meanings(lang)
     lines = []
-    for table, columns in schema.items():
+    for table, columns in database.schema.columns.items():
         known = meanings.get(table, {})
         described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
         lines.append(f"{table}({described})")
-    return _prompt_file(f"agent.{lang}.txt").replace("{tables}", "\n".join(lines)).strip()
+    return _prompt_file(prompt).replace("{tables}", "\n".join(lines)).strip()
 
 
 @cache
@@ -49,6 +59,7 @@ TASK = Task(
     tool_description="Run one read-only SQLite SELECT on the medical tables drugs_info and disease and get the rows "
     "as JSON.",
     disclaimer="For research on retrieval, not medical advice.",
+    describe=describe,
     instructions=instructions,
     default_database=default_database,
     default_questions=default_questions,

@@ -20,6 +20,7 @@ ENOUGH_QUESTIONS = 20
 _COMMAND = "sql-agent judge evaluate"
 _GENERATED = "-generated"  # in the name of a file: without labels
 _READ_NO_PROSE = frozenset({"facts"})
+_COMPARES_RESULTS = frozenset({"execution"})  # with nothing to agree about
 
 
 def reads_prose(judge: Judge) -> bool:
@@ -72,6 +73,8 @@ def check_trust(judge: Judge, settings: JudgeSettings) -> str | None:
     transformation more than `settings.max_false_reward` in the mean, or agrees with labels less than
     `settings.min_agreement`, and `settings.allow_weak` is not set.
     """
+    if judge.name in _COMPARES_RESULTS:
+        return None
     if not isinstance(judge, GroupJudge):
         return _check(judge, settings, judge.name, settings.name)
     checked = [_check(part, settings, f"{judge.name} ({name})", name) for name, part in judge.vouched_by.items()]

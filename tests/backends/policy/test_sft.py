@@ -10,8 +10,9 @@ import pytest
 import torch
 from filelock import FileLock
 
+from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.backends.policy.model import Policy, load_policy
-from sql_agent.backends.policy.sft import answers_to_demonstrate, example, supervised_policy
+from sql_agent.backends.policy.sft import answers_to_demonstrate, example, supervised_policy, tool_schema
 from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA
@@ -115,7 +116,9 @@ def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(
 
 def demonstrated(question: Question, model: Path, database: Database) -> str:
     policy = load_policy(str(model), cache_dir=model)
-    shown = example(question, TASK, database, ChatEncoder(policy.tokenizer, policy.end_id), policy)
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    demonstration = demonstrate(0, question, TASK, database, load_settings())
+    shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
     return str(policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]))
 
 
@@ -135,5 +138,5 @@ def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
 def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str, tmp_path: Path) -> None:
     (question,) = load_questions(written(tmp_path / "q.jsonl", PROSE))
     with TASK.databases(load_settings(), make_database(tmp_path / "medical.db")) as databases:
-        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), databases)
+        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), TASK, databases)
     assert shown.answer == answer

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sql_agent.backends.verl.algorithm import last_checkpoint, prepare_resume
-from sql_agent.backends.verl.config import DEFAULTS as VERL_DEFAULTS
-from sql_agent.backends.verl.config import verl_environment, verl_options
+from sql_agent.backends.verl.config import defaults, verl_environment, verl_options
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.schemas import Question
@@ -201,7 +200,7 @@ def test_resuming_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
 
 
 def options(*overrides: str) -> dict[str, Any]:
-    settings = load_settings(["verl.gpu_memory_gb=80", *overrides], defaults=VERL_DEFAULTS)
+    settings = load_settings(["verl.gpu_memory_gb=80", *overrides], defaults=defaults("medical"))
     return verl_options(settings, model="m", run=Path("/r"), rollout_server="http://g", resume=False)
 
 

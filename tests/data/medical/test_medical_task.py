@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
@@ -17,18 +18,19 @@ from tests.support.small_database import make_database
 
 
 @pytest.mark.parametrize("lang", get_args(Lang))
-def test_the_instructions_name_the_real_columns_and_the_purpose(lang: Lang, tmp_path: Path) -> None:
+def test_the_prompts_name_the_real_columns_and_the_purpose(lang: Lang, tmp_path: Path) -> None:
     with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
-        text = TASK.instructions(lang, database.schema.columns)
-    assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
-    assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
-    assert "{" not in text
+        texts = [told(lang, database, load_settings()) for told in (TASK.instructions, TASK.describe)]
+    for text in texts:
+        assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
+        assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
+        assert wording(lang).no_answer in text
+        assert "{" not in text
 
 
 @pytest.mark.parametrize("lang", get_args(Lang))
 def test_refusals_in_the_words_of_the_prompt_are_counted_by_whether_they_are_right(lang: Lang) -> None:
     refusal = wording(lang).no_answer
-    assert refusal in TASK.instructions(lang, {})
 
     def record(reference: str, answer: str) -> RolloutRecord:
         question = Question(id="q", question="?", answer=reference, lang=lang)

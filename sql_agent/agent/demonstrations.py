@@ -1,0 +1,104 @@
+"""Show how a question is answered in a workflow with the gold SQL, for supervised fine-tuning."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sql_agent.agent.tools import TOOL_NAME, answer_json
+from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
+from sql_agent.config.settings import Settings
+from sql_agent.data.task import Task
+from sql_agent.database import Database
+from sql_agent.database.schema import fold
+from sql_agent.schemas import Question
+
+_REWRITE_EVERY = 4  # demonstrations of check-rewrite
+_WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z_]\w*""")
+
+
+@dataclass(frozen=True)
+class DemonstratedTurn:
+    """Holds what the model writes in one turn, what it reads after it, and whether it is to learn the turn.
+
+    `reaction` is the tool's result after a call of the tool, else the next message to the model; "" at the end.
+    """
+
+    text: str
+    reaction: str = ""
+    is_trained: bool = True
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """Holds one conversation: the system prompt, the first message to the model, whether it has the tool, its turns."""
+
+    system: str
+    opening: str
+    has_tool: bool
+    turns: tuple[DemonstratedTurn, ...]
+
+
+Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
+
+
+def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
+    """Return a demonstration of the workflow of `settings` for a question with gold SQL.
+
+    `number` counts the demonstrations, and a workflow with several roles shows them in turn.
+    """
+    return _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
+
+
+def _react(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
+    """Show a call of the tool for each statement, and the answer."""
+    calls = [DemonstratedTurn(_call_text(sql), answer_json(database.query(sql))) for sql in question.statements]
+    answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
+    system = task.instructions(question.lang, database, settings)
+    return Demonstration(system, question.question, True, (*calls, DemonstratedTurn(answer)))
+
+
+def _check_rewrite(
+    number: int, question: Question, task: Task, database: Database, settings: Settings
+) -> Demonstration:
+    """Show how the statement is written, sometimes after one that failed, or how its result is answered from."""
+    lang, gold = question.lang, question.statements[-1]
+    system = task.describe(lang, database, settings)
+    opening = prompt(WRITE, lang, question=question.question, dialect=database.dialect.title)
+    turns: tuple[DemonstratedTurn, ...] = (DemonstratedTurn(_fenced(gold)),)
+    if number % _REWRITE_EVERY == 1 and (wrong := _with_wrong_column(gold, database, number)):
+        result = answer_json(database.query(wrong))
+        reaction = prompt(REWRITE, lang, result=result, feedback="")
+        turns = (DemonstratedTurn(_fenced(wrong), reaction, is_trained=False), *turns)
+    elif number % 2 == 0 and not task.answer_is_sql:
+        result = answer_json(database.query(gold))
+        opening = prompt(ANSWER, lang, question=question.question, sql=gold, result=result)
+        turns = (DemonstratedTurn(question.full_answer),)
+    return Demonstration(system, opening, False, turns)
+
+
+_DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _check_rewrite}
+
+
+def _with_wrong_column(sql: str, database: Database, number: int) -> str | None:
+    """Return `sql` with the name of a column that is not there, as a model invents them; None where there is none."""
+    known = database.schema.column_names
+    columns = [match for match in _WORD.finditer(sql) if fold(match[0]) in known]
+    if not columns:
+        return None
+    chosen = columns[number // _REWRITE_EVERY % len(columns)]
+    wrong = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
+    broken = sql[: chosen.start()] + wrong + sql[chosen.end() :]
+    error = database.query(broken).error
+    return broken if error is not None and error.kind == "unknown_column" else None
+
+
+def _fenced(sql: str) -> str:
+    return f"```sql\n{sql}\n```"
+
+
+def _call_text(sql: str) -> str:
+    call = {"name": TOOL_NAME, "arguments": {"sql": sql}}
+    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"

@@ -1,0 +1,134 @@
+"""Call the model and query the database for one rollout, and record both."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing sends data to OpenAI
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, Tool, set_tracing_disabled
+from openai import AsyncOpenAI, OpenAIError
+from openai.types.chat import ChatCompletion
+
+from sql_agent.agent.tools import QueryTool
+from sql_agent.config.settings import Settings
+from sql_agent.data.task import Task
+from sql_agent.database import Database
+from sql_agent.schemas import Question, Reply, ToolCall
+
+set_tracing_disabled(True)
+ROLE_HEADER = "x-agent-role"  # the LLM proxy records it with the call
+
+Message = dict[str, Any]  # with "role" and "content", as openai-agents takes them
+
+
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """Names an OpenAI-compatible chat endpoint and how to sample from it."""
+
+    base_url: str
+    model: str
+    api_key: str
+    temperature: float
+    top_p: float
+
+
+class Session:
+    """Holds one rollout: its question, and the model's replies and queries so far, in `replies` and `tool.calls`."""
+
+    def __init__(  # noqa: PLR0917  the parts of a rollout, in the order of `run_agent`
+        self,
+        question: Question,
+        task: Task,
+        database: Database,
+        endpoint: ModelEndpoint,
+        client: AsyncOpenAI,
+        settings: Settings,
+    ) -> None:
+        self.question = question
+        self.task = task
+        self.database = database
+        self.settings = settings
+        # Of an agent that calls the tool, the last turn is for the answer.
+        last = settings.agent.max_turns - 1 if settings.agent.workflow == "react" else None
+        self.tool = QueryTool(database, max_calls=last)
+        self.replies: list[Reply] = []
+        self._endpoint = endpoint
+        self._client = client
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        system: str,
+        role: str = "",
+        tools: Sequence[Tool] = (),
+        max_turns: int = 1,
+    ) -> str:
+        """Return the model's final text after `messages`, answering its calls of `tools` in between.
+
+        `role` is recorded with each call; an empty one is that of a workflow with a single role. Raises as
+        openai-agents' Runner does, and OpenAIError for a failure of the endpoint.
+        """
+        endpoint = self._endpoint
+        agent = Agent(
+            name=role or "sql_agent",
+            instructions=system,
+            tools=list(tools),
+            model=_RecordingModel(endpoint.model, self._client, self.replies, role),
+            model_settings=ModelSettings(
+                temperature=endpoint.temperature,
+                top_p=endpoint.top_p,
+                max_tokens=self.settings.agent.max_tokens,
+                extra_headers={ROLE_HEADER: role} if role else None,
+            ),
+        )
+        config = RunConfig(tracing_disabled=True)
+        result = await Runner.run(agent, list(messages), max_turns=max_turns, run_config=config)  # type: ignore[arg-type]
+        return str(result.final_output or "")
+
+
+class _RecordingModel(OpenAIChatCompletionsModel):
+    """Appends each reply to `replies`, also one that openai-agents cannot use and raises an exception about.
+
+    It overrides a private method, because the public one raises before it returns such a reply.
+    """
+
+    def __init__(self, model: str, client: AsyncOpenAI, replies: list[Reply], role: str) -> None:
+        super().__init__(model=model, openai_client=client)
+        self._replies = replies
+        self._role = role
+
+    async def _fetch_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        started = time.monotonic()
+        completion = await super()._fetch_response(*args, **kwargs)
+        if not isinstance(completion, ChatCompletion):  # the client returns a page, such as a login, as its text
+            raise OpenAIError("what answers at the model's address is no OpenAI-compatible server: it sent no JSON")
+        self._replies.append(_reply(completion, time.monotonic() - started, self._role))
+        return completion
+
+
+def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
+    """Return what a record keeps of `completion`; a server's error in place of a reply has no choices."""
+    tokens = completion.usage
+    counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
+    if not completion.choices:
+        return Reply(role=role, prompt_tokens=counts[0], completion_tokens=counts[1], seconds=seconds)
+    choice = completion.choices[0]
+    message = choice.message
+    calls = [call.function for call in message.tool_calls or () if call.type == "function"]
+    return Reply(
+        role=role,
+        text=message.content or "",
+        reasoning=getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or "",
+        tool_calls=tuple(ToolCall(name=call.name, arguments=call.arguments) for call in calls),
+        prompt_tokens=counts[0],
+        completion_tokens=counts[1],
+        finish_reason=choice.finish_reason,
+        seconds=seconds,
+    )

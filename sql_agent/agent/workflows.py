@@ -1,0 +1,103 @@
+"""Define the workflows: which roles the model plays for one question, in which order, and what each is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib.resources import files
+
+from agents.exceptions import ModelBehaviorError
+
+from sql_agent.agent.session import Message, Session
+from sql_agent.agent.tools import function_tool
+from sql_agent.data.statement_text import statement_in
+from sql_agent.schemas import Lang
+
+WRITE, CHECK, REWRITE, ANSWER = "write", "check", "rewrite", "answer"
+
+_VERDICT = re.compile(r"verdict\W{0,5}(right|wrong)", re.IGNORECASE)
+
+Workflow = Callable[[Session], Awaitable[str]]
+
+
+async def react(session: Session) -> str:
+    """Let the model call the tool until it answers; returns the answer."""
+    task, question = session.task, session.question
+    return await session.ask(
+        [user(question.question)],
+        system=task.instructions(question.lang, session.database, session.settings),
+        tools=[function_tool(session.tool, task.tool_description)],
+        max_turns=session.settings.agent.max_turns,
+    )
+
+
+async def check_rewrite(session: Session) -> str:
+    """Write a statement, run it, check it, and write it again until the check approves it; returns the answer.
+
+    At most `agent.max_turns` statements are written. A statement that fails needs no check, because its error says what
+    is wrong, and neither does the last one, because nothing would come of it. A rewriting continues the conversation in
+    which the statement was written, so that both are one training sequence. The answer is the statement, or what a last
+    role makes of its result where the task wants no statement.
+    """
+    question, lang = session.question.question, session.question.lang
+    system = session.task.describe(lang, session.database, session.settings)
+    messages = [user(prompt(WRITE, lang, question=question, dialect=session.database.dialect.title))]
+    role, statements = WRITE, session.settings.agent.max_turns
+    for left in range(statements - 1, -1, -1):
+        reply = await session.ask(messages, system=system, role=role)
+        sql = statement_in(reply)
+        result = await session.tool(sql)
+        if not left:
+            break
+        feedback = ""
+        if session.tool.calls[-1].answer.status == "ok":
+            checked = prompt(CHECK, lang, question=question, sql=sql, result=result)
+            feedback = await _check(session, checked, system)
+            if approves(feedback):
+                break
+        messages += [assistant(reply), user(prompt(REWRITE, lang, result=result, feedback=feedback))]
+        role = REWRITE
+    if session.task.answer_is_sql:
+        return sql
+    return await session.ask(
+        [user(prompt(ANSWER, lang, question=question, sql=sql, result=result))], system=system, role=ANSWER
+    )
+
+
+async def _check(session: Session, message: str, system: str) -> str:
+    """Return what the check says, "" where the reply cannot be used, because the statement may be right even so."""
+    try:
+        return await session.ask([user(message)], system=system, role=CHECK)
+    except ModelBehaviorError:
+        return ""
+
+
+WORKFLOWS: Mapping[str, Workflow] = {"react": react, "check-rewrite": check_rewrite}
+
+
+def approves(check: str) -> bool:
+    """Return whether a check approves a statement: it does unless its last verdict says that the statement is wrong."""
+    verdicts = _VERDICT.findall(check)
+    return not verdicts or verdicts[-1].lower() == "right"
+
+
+def prompt(role: str, lang: Lang, **values: str) -> str:
+    """Return what a role is told, with `values` in the places of their names."""
+    places = re.compile(r"\{(" + "|".join(values) + r")\}")
+    return places.sub(lambda place: values[place[1]], _prompt_file(f"{role}.{lang}.txt")).strip()
+
+
+def user(text: str) -> Message:
+    """Return a message to the model."""
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    """Return a message of the model."""
+    return {"role": "assistant", "content": text}
+
+
+@cache
+def _prompt_file(name: str) -> str:
+    return files("sql_agent.agent").joinpath("prompts", name).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Questions about many SQLite databases in Spider's format, answered with a statement and graded by its result."""

@@ -1,0 +1,110 @@
+"""Describe a database in the words of its own CREATE TABLE: columns, types, keys, and a few values."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from sql_agent.database.sqlite.opening import read_only_connection
+
+_ROWS_LOOKED_AT = 200
+_VALUE_CHARS = 30  # a longer text is prose, of which no condition names the whole
+CUT = "-- ..."
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    type: str
+    is_key: bool
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Table:
+    name: str
+    columns: tuple[_Column, ...]
+    references: tuple[str, ...]
+
+
+@lru_cache(maxsize=512)
+def schema_text(path: Path, *, max_chars: int, values: int) -> str:
+    """Return the tables of the database at `path` as statements that would create them, in at most `max_chars`.
+
+    Behind a text column stand up to `values` of its values. Where there is no room for them all, values are left out,
+    then types, then the last columns of the widest tables.
+    """
+    with closing(read_only_connection(path)) as connection:
+        tables = [_read_table(connection, name, values) for name in _table_names(connection)]
+    bare = [replace(table, columns=tuple(replace(c, values=()) for c in table.columns)) for table in tables]
+    untyped = [replace(table, columns=tuple(replace(c, type="") for c in table.columns)) for table in bare]
+    for form in (tables, bare, untyped):
+        if len(text := _text(form)) <= max_chars:
+            return text
+    width = max(len(table.columns) for table in tables)
+    while width > 1 and len(text := _text(untyped, width)) > max_chars:
+        width -= 1
+    return text[:max_chars]
+
+
+def _text(tables: Sequence[_Table], width: int | None = None) -> str:
+    return "\n".join(_table_text(table, width or len(table.columns)) for table in tables)
+
+
+def _table_text(table: _Table, width: int) -> str:
+    keys = [column.name for column in table.columns if column.is_key]
+    lines = [_column_text(column) for column in table.columns[:width]]
+    if keys:
+        lines.append(f"primary key ({', '.join(map(_shown, keys))})")
+    lines += table.references
+    cut = f"\n  {CUT}" if width < len(table.columns) else ""
+    return f"CREATE TABLE {_shown(table.name)} (\n  " + ",\n  ".join(lines) + f"{cut}\n)"
+
+
+def _column_text(column: _Column) -> str:
+    text = f"{_shown(column.name)} {column.type}".strip()
+    return f"{text} /* {', '.join(column.values)} */" if column.values else text
+
+
+def _table_names(connection: sqlite3.Connection) -> list[str]:
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' "
+                               "ESCAPE '\\' ORDER BY rowid")  # fmt: skip
+    return [name for (name,) in found]
+
+
+def _read_table(connection: sqlite3.Connection, name: str, values: int) -> _Table:
+    columns = []
+    for _, column, kind, _, _, key in connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall():
+        plain = kind.partition("(")[0].strip().lower()
+        shown = _values(connection, name, column, values) if values and _is_text(plain) else ()
+        columns.append(_Column(column, plain, bool(key), shown))
+    references = [
+        f"foreign key ({_shown(row[3])}) references {_shown(row[2])}" + (f" ({_shown(row[4])})" if row[4] else "")
+        for row in connection.execute(f"PRAGMA foreign_key_list({_quoted(name)})")
+    ]
+    return _Table(name, tuple(columns), tuple(reversed(references)))
+
+
+def _values(connection: sqlite3.Connection, table: str, column: str, count: int) -> tuple[str, ...]:
+    rows = f"SELECT {_quoted(column)} AS value FROM {_quoted(table)} LIMIT {_ROWS_LOOKED_AT}"
+    found = connection.execute(
+        f"SELECT value, count(*) FROM ({rows}) WHERE typeof(value) = 'text' AND trim(value) <> '' "
+        f"AND length(value) <= {_VALUE_CHARS} GROUP BY value ORDER BY 2 DESC, value LIMIT {count}"
+    )
+    return tuple("'" + " ".join(value.split()).replace("'", "''").replace("*/", "* /") + "'" for value, _ in found)
+
+
+def _is_text(kind: str) -> bool:
+    return not kind or any(word in kind for word in ("char", "text", "clob", "string"))
+
+
+def _shown(name: str) -> str:
+    return name if name.isidentifier() else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
