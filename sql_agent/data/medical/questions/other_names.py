@@ -19,6 +19,8 @@ _LONGEST = {"en": 30, "zh": 10}
 _TYPO_FROM = {"en": 6, "zh": 4}
 _ALIAS = {"en": re.compile(r"[A-Za-z][A-Za-z -]+"), "zh": re.compile(r"[一-鿿]+|[A-Z][A-Za-z]{2,11}")}
 _BRACKETED = re.compile(r"(?P<outside>[^()（）]+)[(（](?P<inside>[^()（）]+)[)）]")
+# A name of several parts is not cut between them.
+_JOINED = re.compile(r"[()（）\[\]［］/—－-]")
 _WORD = re.compile(r"[A-Za-z]+")
 _MAX_INITIALS = 5
 
@@ -51,7 +53,7 @@ class OtherNames:
             return
         yield from (initials for text in aliases_of(entity) if (initials := _initials(text)))
         for stem in stems:
-            if not stem.startswith(self._names.prefixes):
+            if not stem.startswith(self._names.prefixes) and not _JOINED.search(stem):
                 yield from self._beginnings(stem, entity.table)
             if not stem.endswith(self._names.suffixes):
                 yield from self._first_characters(self._root.findall(stem))

@@ -63,7 +63,17 @@ def _absent_names(source: Source, table: str) -> Iterator[Draft]:
         for name in names:
             if not _occurs(source, name):
                 for column in source.columns(table):
-                    yield _draft(source, table, column, name, f"{table}, {kind} name")
+                    draft = _draft(source, table, column, name, f"{table}, {kind} name")
+                    yield replace(draft, other_sql=_searched_again(source, draft, table, name))
+
+
+def _searched_again(source: Source, draft: Draft, table: str, name: str) -> tuple[str, ...]:
+    """The statement for the name, then one for a part of it: an answer is refused after a second search."""
+    name_column = NAME_COLUMNS[table]
+    parts = [name, name[: (len(name) + 1) // 2], name[len(name) // 2 :]]
+    unknown = [part for part in parts if len(part) > 1 and not source.catalog.rows_with(table, name_column, part)]
+    select = draft.sql.partition(" WHERE ")[0]
+    return tuple(f"{draft.sql}; {select} WHERE {name_column} LIKE {quoted(f'%{part}%')}" for part in unknown)
 
 
 def _occurs(source: Source, name: str) -> bool:
