@@ -93,7 +93,7 @@ async def timed_bare(questions: Sequence[Question], task: Task, endpoint: ModelE
     waiting = iter(questions)
     with task.open_database(load_settings()) as database:
         prompt = task.instructions("en", database, load_settings())
-        tool = function_tool(QueryTool(database), task.tool_description)
+        tool = function_tool(QueryTool(database), task.describe_tool(database))
     function = {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
     tools: list[Any] = [{"type": "function", "function": function}]
     async with shared_client() as http:

@@ -17,13 +17,6 @@ REPEATED = "you ran this statement before: change it, or answer"
 LAST = "no query is left: answer now"
 _MAX_KEPT_CHARS = 10_000  # of a statement in the record of a call; none that runs has more than 8,000
 
-_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {"sql": {"type": "string", "description": "One SELECT statement in SQLite's dialect."}},
-    "required": ["sql"],
-    "additionalProperties": False,
-}
-
 
 class QueryTool:
     """Runs statements on a database for one rollout; `calls` holds every call in the order they ended.
@@ -36,6 +29,11 @@ class QueryTool:
         self._database = database
         self._max_calls = max_calls
         self.calls: list[QueryCall] = []
+
+    @property
+    def dialect(self) -> str:
+        """The name of the database's dialect, for models."""
+        return self._database.dialect.title
 
     async def __call__(self, sql: str) -> str:
         """Run one statement and return the JSON that the model reads; never raises for a bad statement."""
@@ -88,6 +86,16 @@ def answer_json(answer: QueryAnswer) -> str:
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def parameters(dialect: str) -> dict[str, Any]:
+    """Return the JSON schema of the tool's arguments for a database of `dialect`."""
+    return {
+        "type": "object",
+        "properties": {"sql": {"type": "string", "description": f"One SELECT statement in {dialect}'s dialect."}},
+        "required": ["sql"],
+        "additionalProperties": False,
+    }
+
+
 def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
     """Return `tool` in the form of openai-agents; `description` is the task's.
 
@@ -103,7 +111,7 @@ def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
         return await tool(sql)
 
     return agents.FunctionTool(
-        name=TOOL_NAME, description=description, params_json_schema=_PARAMETERS, on_invoke_tool=invoke
+        name=TOOL_NAME, description=description, params_json_schema=parameters(tool.dialect), on_invoke_tool=invoke
     )
 
 

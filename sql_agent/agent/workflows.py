@@ -27,7 +27,7 @@ async def react(session: Session) -> str:
     return await session.ask(
         [user(question.question)],
         system=task.instructions(question.lang, session.database, session.settings),
-        tools=[function_tool(session.tool, task.tool_description)],
+        tools=[function_tool(session.tool, task.describe_tool(session.database))],
         max_turns=session.settings.agent.max_turns,
     )
 

@@ -1,4 +1,4 @@
-"""Make a database and questions, check questions: sql-agent data build | import | questions | check | facts"""
+"""Make a database and questions, check questions: sql-agent data build | load | import | questions | check | facts"""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from sql_agent.data.medical.prepare import make_question_files, questions_folder
 from sql_agent.data.medical.questions.generate import count_by_type, task_types
 from sql_agent.data.medical.sample_database import build_database
 from sql_agent.data.medical.sample_facts import load_facts
+from sql_agent.data.medical.server_copy import copy_to_server, make_reader
+from sql_agent.database.mysql.address import ServerAddress
+from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tracking.console import Ui, open_console
 
@@ -29,6 +32,9 @@ _BUILD_DESCRIPTION = """\
 Make the SQLite file of the sample facts about drugs and diseases: always the
 same bytes."""
 
+_LOAD_DESCRIPTION = """\
+Copy the sample, or your own SQLite file, to a MySQL or MariaDB server."""
+
 _QUESTIONS_DESCRIPTION = """\
 Make train, val and test questions about a database. Each comes with the SQL
 that answers it, which was run, the answer and the place it was read from.
@@ -38,6 +44,9 @@ After an interrupt the same command continues."""
 
 _BUILD = """
   sql-agent data build --lang en
+"""
+_LOAD = """
+  sql-agent data load --db mysql+pymysql://root@127.0.0.1/medical --lang en --reader reader
 """
 _QUESTIONS = """\
   sql-agent data questions --db var/sample_en.db
@@ -57,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "import":
         return data_import.run(arguments)
     console = open_console()
-    if arguments.command == "build":
+    if arguments.command == "load":
+        _load(arguments, console)
+    elif arguments.command == "build":
         _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
     else:
         _questions(arguments, console)
@@ -67,6 +78,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _build(lang: Lang, path: Path, console: Console) -> None:
     counts = build_database(load_facts(), lang, path)
     console.print(f"{path}: {', '.join(f'{count} rows in {table}' for table, count in counts.items())}", soft_wrap=True)
+
+
+def _load(arguments: argparse.Namespace, console: Console) -> None:
+    address = arguments.db
+    if not isinstance(address, ServerAddress):
+        raise ConfigError(f"--db {address} is a file", hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE")
+    path = arguments.from_file or sample_path(arguments.lang)
+    if arguments.from_file is None and not path.exists():
+        _build(arguments.lang, path, console)
+    counts = copy_to_server(path, address, over=arguments.replace)
+    console.print(f"{address}: {', '.join(f'{n} rows in {table}' for table, n in counts.items())}", soft_wrap=True)
+    if arguments.reader:
+        reader = make_reader(address, arguments.reader)
+        console.print("This user may only read the two tables; the password is shown once:")
+        print(f"DATABASE_URL={reader.url}")
 
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:
@@ -104,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sql-agent data",
         **help_text(
-            _DESCRIPTION, _BUILD + data_import.EXAMPLES + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES
+            _DESCRIPTION, _BUILD + _LOAD + data_import.EXAMPLES + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES
         ),
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -115,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
         "import", help="bring your data into the two tables", **help_text(data_import.DESCRIPTION, data_import.EXAMPLES)
     )
     data_import.add_arguments(imports)
+    load = commands.add_parser("load", help="copy it to a server", **help_text(_LOAD_DESCRIPTION, _LOAD))
+    load.add_argument("--db", type=database, required=True, metavar="URL",
+                      help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
+    load.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
+    load.add_argument("--lang", choices=get_args(Lang), default="en", help="of the sample (default: en)")
+    load.add_argument("--replace", action="store_true", help="replace the two tables if they are there")
+    load.add_argument("--reader", metavar="NAME", help="make a user who may only read them, and print its URL")
     questions = commands.add_parser(
         "questions", help="make questions about a database", **help_text(_QUESTIONS_DESCRIPTION, _QUESTIONS)
     )

@@ -63,7 +63,7 @@ class Task:
 
     name               its name in messages
     schema             what its database must have, and the columns of its rows' names; no other table may be read
-    tool_description   one sentence that describes the tool to the model
+    tool_description   one sentence that describes the tool to the model; "{dialect}" stands for SQLite or MySQL
     disclaimer         the line at the end of a command's output and at the top of a page
     describe           what the database holds, given a language, the opened database and the settings: the system
                        prompt of the roles of a workflow
@@ -102,6 +102,10 @@ class Task:
     make_judge: JudgeFactory = judge_from_settings
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward
     metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
+
+    def describe_tool(self, database: Database) -> str:
+        """Return the description of the tool that queries `database`."""
+        return self.tool_description.replace("{dialect}", database.dialect.title)
 
     def database_source(self, settings: Settings) -> Source:
         """Return the run's own database: `database.path`, else that of DATABASE_URL, else the task's own file."""

@@ -60,6 +60,10 @@ class Dialect(ABC):
     def text_literal(self, text: str) -> str:
         """Return `text` as a literal of a statement."""
 
+    @abstractmethod
+    def joined(self, *parts: str) -> str:
+        """Return the expression that joins the texts of the expressions `parts`."""
+
     def called(self, node: exp.Expr) -> str | None:
         """Return the name of the function that `node` calls, in lower case; None for what is no call."""
         if isinstance(node, exp.Anonymous) and not isinstance(node.parent, exp.Table):

@@ -47,11 +47,16 @@ def administrator(database: str | None = None) -> pymysql.Connection[Cursor]:
     )
 
 
+def skip_without_server() -> None:
+    """Skip the test where no server can be reached."""
+    if reason := _unreachable():
+        pytest.skip(reason)
+
+
 @contextmanager
 def copied_to_server(path: Path) -> Iterator[str]:
     """Copy all tables and views of the SQLite file at `path`; yield the URL of a user with all rights on the copy."""
-    if reason := _unreachable():
-        pytest.skip(reason)
+    skip_without_server()
     name = f"sql_agent_test_{uuid.uuid4().hex[:12]}"
     user = f"w_{name[-12:]}"
     with closing(administrator()) as connection, connection.cursor() as cursor:

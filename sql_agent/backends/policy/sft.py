@@ -167,7 +167,7 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
 
 def tool_schema(task: Task, database: Database) -> dict[str, Any]:
     """Return the tool's JSON schema in OpenAI's form, as the agent's requests send it to the model."""
-    tool = function_tool(QueryTool(database), task.tool_description)
+    tool = function_tool(QueryTool(database), task.describe_tool(database))
     return {
         "type": "function",
         "function": {

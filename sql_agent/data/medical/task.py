@@ -34,7 +34,8 @@ def _with_tables(prompt: str, lang: Lang, database: Database) -> str:
         known = meanings.get(table, {})
         described = ", ".join(f"{column} {known[column]}" if column in known else column for column in columns)
         lines.append(f"{table}({described})")
-    return _prompt_file(prompt).replace("{tables}", "\n".join(lines)).strip()
+    text = _prompt_file(prompt).replace("{dialect}", database.dialect.title)
+    return text.replace("{tables}", "\n".join(lines)).strip()
 
 
 @cache
@@ -56,7 +57,7 @@ WORDS = _words()
 TASK = Task(
     name="medical",
     schema=SCHEMA,
-    tool_description="Run one read-only SQLite SELECT on the medical tables drugs_info and disease and get the rows "
+    tool_description="Run one read-only {dialect} SELECT on the medical tables drugs_info and disease and get the rows "
     "as JSON.",
     disclaimer="For research on retrieval, not medical advice.",
     describe=describe,

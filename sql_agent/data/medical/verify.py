@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from sql_agent.data.medical.banks import banks, spoken
@@ -29,18 +29,45 @@ def verify(questions: Iterable[Question], catalog: Catalog, source: Source, limi
     Raises DataError that names the first question whose SQL fails, is cut by `limits`, or does not return its answer
     and evidence.
     """
+    for question, problem in problems(questions, catalog, source, limits):
+        raise DataError(
+            f"question {question.id} ({question.question!r}): {problem}",
+            hint="the question generator has a fault: report it",
+        )
+
+
+def problems(
+    questions: Iterable[Question], catalog: Catalog, source: Source, limits: QueryLimits | None = None
+) -> Iterator[tuple[Question, str]]:
+    """Yield each of `questions` that does not hold as `verify` checks it, with what is wrong."""
     fields = {(row.table, row.row_id): row.values for rows in catalog.rows.values() for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         queried = _indexed_copy(source, Path(folder) / "copy.db") if isinstance(source, Path) else source
         with open_database(queried, SCHEMA, limits or PATIENT) as database:
             for question in questions:
-                for item in question.evidence:
-                    if item.quote not in (fields.get((item.table, item.row_id), {}).get(item.field) or ""):
-                        raise _wrong(
-                            question, f"{item.quote!r} is not in {item.table}.{item.field} of row {item.row_id}"
-                        )
-                if problem := _problem(question, _run(question, database)):
-                    raise _wrong(question, problem)
+                if problem := _wrong_quote(question, fields) or _problem_of_rows(question, database):
+                    yield question, problem
+
+
+def _wrong_quote(question: Question, fields: Mapping[tuple[str, int], Mapping[str, str | None]]) -> str | None:
+    for item in question.evidence:
+        if item.quote not in (fields.get((item.table, item.row_id), {}).get(item.field) or ""):
+            return f"{item.quote!r} is not in {item.table}.{item.field} of row {item.row_id}"
+    return None
+
+
+def _problem_of_rows(question: Question, database: Database) -> str | None:
+    if not question.statements:
+        return "there is no SQL"
+    found = []
+    for statement in question.statements:
+        answer = database.query(statement)
+        if answer.error:
+            return f"the SQL failed: {answer.error.message}"
+        if answer.truncated:
+            return f"the rows are cut at {database.limits.max_rows} rows or {database.limits.max_chars} chars"
+        found.append(answer.records)
+    return _problem(question, found)
 
 
 def text_problem(question: Question) -> str | None:
@@ -60,23 +87,6 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
         source.close()
         target.close()
     return copy
-
-
-def _run(question: Question, database: Database) -> list[Rows]:
-    """The rows of each statement."""
-    if not question.statements:
-        raise _wrong(question, "there is no SQL")
-    found = []
-    for statement in question.statements:
-        answer = database.query(statement)
-        if answer.error:
-            raise _wrong(question, f"the SQL failed: {answer.error.message}")
-        if answer.truncated:
-            raise _wrong(
-                question, f"the rows are cut at {database.limits.max_rows} rows or {database.limits.max_chars} chars"
-            )
-        found.append(answer.records)
-    return found
 
 
 def _problem(question: Question, found: list[Rows]) -> str | None:
@@ -140,9 +150,3 @@ def _parts(question: Question, fact: str) -> list[str]:
 
 def _items(question: Question, cell: str) -> list[str]:
     return [part.strip().rstrip("。.").strip() for part in cell.split(SEPARATORS[question.lang].strip())]
-
-
-def _wrong(question: Question, what: str) -> DataError:
-    return DataError(
-        f"question {question.id} ({question.question!r}): {what}", hint="the question generator has a fault: report it"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from sql_agent.errors import ConfigError
 
@@ -41,6 +41,14 @@ class ServerAddress:
     def stem(self) -> str:
         """The name under which files about the database are kept, as a file's stem."""
         return self.database
+
+    @property
+    def url(self) -> str:
+        """The whole URL, password included."""
+        user = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        options = {name: value for name in _OPTIONS if (value := getattr(self, name)) not in {None, "preferred"}}
+        query = f"?{urlencode(options)}" if options else ""
+        return f"mysql+pymysql://{user}@{self.host}:{self.port}/{quote(self.database, safe='')}{query}"
 
     @classmethod
     def parse(cls, url: str) -> ServerAddress:

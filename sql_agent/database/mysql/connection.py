@@ -54,7 +54,7 @@ _DECODERS: dict[int, Any] = {
 def open_server(address: ServerAddress, required: RequiredSchema, limits: QueryLimits) -> tuple[MysqlServer, Schema]:
     """Check the database at `address`. Raises DatabaseFileError when it cannot be queried or lacks what is required."""
     try:
-        with closing(_connected(address)) as connection, connection.cursor() as cursor:
+        with closing(connect_to(address)) as connection, connection.cursor() as cursor:
             server = _server(address, cursor)
             return server, _read_schema(cursor, address, required)
     except _FAILURES as error:
@@ -166,7 +166,7 @@ class MysqlConnection:
         due = time.monotonic() + self._limits.deadline_s * _SERVER_SHARE
         while True:
             try:
-                connection = _connected(self._server.source)
+                connection = connect_to(self._server.source)
                 break
             except _FAILURES as error:
                 if code_of(error) not in _TOO_MANY or time.monotonic() > due:
@@ -188,13 +188,14 @@ def _rows(cursor: SSCursor) -> Iterator[tuple[object, ...]]:
         yield row
 
 
-def _connected(address: ServerAddress) -> pymysql.Connection[Cursor]:
+def connect_to(address: ServerAddress) -> pymysql.Connection[Cursor]:
+    """Connect with the rights of the user of `address`. Raises pymysql.Error."""
     return pymysql.connect(
         host=address.host,
         port=address.port,
         user=address.user,
         password=address.password.encode(),  # pymysql would take a text for latin1
-        database=address.database,
+        database=address.database or None,
         unix_socket=address.unix_socket,
         charset="utf8mb4",
         conv={**encoders, **_DECODERS},

@@ -138,6 +138,10 @@ class MysqlDialect(Dialect):
         """Return `text` in single quotes, which double to escape, with doubled backslashes."""
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
+    def joined(self, *parts: str) -> str:
+        """Return CONCAT(a, b)."""
+        return f"CONCAT({', '.join(parts)})"
+
     def called(self, node: exp.Expr) -> str | None:
         """Return the name of the function that `node` calls, in lower case; None for what is no call."""
         return "group_concat" if isinstance(node, exp.GroupConcat) else super().called(node)

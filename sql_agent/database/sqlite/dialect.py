@@ -79,5 +79,9 @@ class SqliteDialect(Dialect):
         """Return `text` in single quotes, which double to escape."""
         return "'" + text.replace("'", "''") + "'"
 
+    def joined(self, *parts: str) -> str:
+        """Return `a || b`."""
+        return " || ".join(parts)
+
 
 SQLITE = SqliteDialect()

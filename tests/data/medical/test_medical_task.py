@@ -20,6 +20,7 @@ from tests.support.small_database import make_database
 @pytest.mark.parametrize("lang", get_args(Lang))
 def test_the_prompts_name_the_real_columns_and_the_purpose(lang: Lang, tmp_path: Path) -> None:
     with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        assert "one read-only SQLite SELECT" in TASK.describe_tool(database)
         texts = [told(lang, database, load_settings()) for told in (TASK.instructions, TASK.describe)]
     for text in texts:
         assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text

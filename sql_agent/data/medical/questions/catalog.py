@@ -13,15 +13,17 @@ from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
 from sql_agent.database import Source
+from sql_agent.database.dialect import Dialect
 from sql_agent.database.engine import Connection
 from sql_agent.database.factory import open_source
 from sql_agent.database.name_index import quoted
 from sql_agent.database.schema import fold
+from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Lang, QueryLimits
 
 # Names with these would break SQL patterns, or the marks that separate facts in an answer.
-_AWKWARD = re.compile(r"[%_;；:：,，、\"“”\n\t]")
+_AWKWARD = re.compile(r"[%_;；:：,，、\"“”\\\n\t]")
 # What separates items in one of the languages, and so cannot stand inside one.
 _BREAKS = re.compile(r"[;；\n]")
 # What separates the items of any text: of a list in one of the languages, and of a sentence.
@@ -52,9 +54,12 @@ class Entity:
 
 
 class Catalog:
-    """All rows of both tables. `lang` is the language of their names unless it is given."""
+    """All rows of both tables. `lang` is the language of their names unless it is given; `dialect` that of the SQL."""
 
-    def __init__(self, tables: Mapping[str, list[dict[str, object]]], lang: Lang | None = None) -> None:
+    def __init__(
+        self, tables: Mapping[str, list[dict[str, object]]], lang: Lang | None = None, dialect: Dialect = SQLITE
+    ) -> None:
+        self.dialect = dialect
         self.lang: Lang = lang or _language(tables)
         self.rows: dict[str, tuple[Entity, ...]] = {
             table: tuple(_entities(table, rows, self.lang)) for table, rows in tables.items()
@@ -136,7 +141,7 @@ def read_catalog(source: Source, lang: Lang | None = None) -> Catalog:
         ids = {row["id"] for row in rows}
         if len(ids) < len(rows) or not all(isinstance(row_id, int) for row_id in ids):
             raise DatabaseFileError(f"{source}: {table}.id is not a different whole number in each row")
-    return Catalog(tables, lang)
+    return Catalog(tables, lang, opened.engine.dialect)
 
 
 def _read(connection: Connection, table: str, columns: Sequence[str]) -> list[dict[str, object]]:

@@ -11,10 +11,8 @@ from sql_agent.data.medical.questions.related import DiseaseDrugs
 
 # More items of a treatment than this are too many for one IN.
 MAX_ITEMS_LOOKED_UP = 10
-_JOINS = {
-    "disease_to_drugs": "d.indication LIKE '%' || s.disease_name || '%'",
-    "treatment_to_drugs": "s.treatment LIKE '%' || d.med_name || '%'",
-}
+# The text of one table that holds the name of the other's row.
+_JOINS = {"disease_to_drugs": ("d.indication", "s.disease_name"), "treatment_to_drugs": ("s.treatment", "d.med_name")}
 
 
 def disease_to_drugs(source: Source) -> Iterator[Draft]:
@@ -31,12 +29,14 @@ def disease_to_drugs(source: Source) -> Iterator[Draft]:
 
 
 def _draft(source: Source, relation: DiseaseDrugs) -> Draft:
+    text, name = _JOINS[relation.pool]
+    holds = f"{text} LIKE {source.catalog.dialect.joined(quoted('%'), name, quoted('%'))}"
     return Draft(
         task_type="disease_to_drugs",
         pool=relation.pool,
         column=None,
         slots={"name": relation.disease.name},
-        sql=f"SELECT d.med_name FROM disease s JOIN drugs_info d ON {_JOINS[relation.pool]} "
+        sql=f"SELECT d.med_name FROM disease s JOIN drugs_info d ON {holds} "
         f"WHERE s.disease_name = {quoted(relation.disease.name)}",
         answer=source.separator.join(drug.name for drug in relation.drugs),
         evidence=name_evidence(relation.drugs),
