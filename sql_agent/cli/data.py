@@ -46,7 +46,7 @@ _BUILD = """
   sql-agent data build --lang en
 """
 _LOAD = """
-  sql-agent data load --db mysql+pymysql://root@127.0.0.1/medical --lang en --reader reader
+  sql-agent data load --db mysql://root@127.0.0.1/medical --reader reader
 """
 _QUESTIONS = """\
   sql-agent data questions --db var/sample_en.db
