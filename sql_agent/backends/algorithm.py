@@ -103,9 +103,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
         await cancel_stale_rollouts(store)
         resources = [(await store.add_resources({RESOURCE: route})).resources_id for route in routes]
-        self._recovery.proxy_of_resource |= {
-            resource: self._proxy_at[route.endpoint] for resource, route in zip(resources, routes, strict=True)
-        }
         runner = self._settings.runner
         self._scheduler = RolloutScheduler(
             store,
@@ -115,7 +112,12 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             span_deadline_s=runner.span_deadline_s,
             train_roles=self._settings.agent.train_roles,
         )
+        self._recovery.routes = {
+            resource: self._proxy_at[route.endpoint] for resource, route in zip(resources, routes, strict=True)
+        }
+        self._recovery.route_died = self._scheduler.route_died
         self._watch = asyncio.create_task(self._scheduler.watch())
+        self._watch.add_done_callback(self._watch_ended)
         judge = load_task(self._settings.task).group_judge(self._settings)
         train = self._settings.train
         return RetryingScheduler(
@@ -137,6 +139,12 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """Describe what is waited for; None while nothing is."""
         waiting = self._scheduler.waiting if self._scheduler else []
         return await describe_stalled(self.get_store(), waiting) if waiting else None
+
+    def _watch_ended(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled() and (error := watch.exception()):
+            if not isinstance(error, TrainingError):
+                error = TrainingError(f"rollouts are no longer watched: {error!r}")
+            self._fail(error)
 
     def _fail(self, error: TrainingError) -> None:
         """End the run early because of `error`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import agentlightning as agl
 
@@ -18,13 +18,15 @@ _LATE_S = 1.0  # after which a store has handled the last request of a process t
 class Recovery:
     """Handles the ends of processes: `say` gets a line for each, `fail` the error when one cannot be replaced.
 
-    `proxy_of_resource` names the proxy behind each of the store's resources, which the algorithm adds to it.
+    Once the algorithm schedules rollouts, `routes` names the proxy behind each of the store's resources, and
+    `route_died` is called with those of a proxy that died and the reason.
     """
 
     def __init__(
         self, store: agl.LightningStore, say: Callable[[str], None], fail: Callable[[TrainingError], None]
     ) -> None:
-        self.proxy_of_resource: dict[str, str] = {}
+        self.routes: dict[str, str] = {}
+        self.route_died: Callable[[Collection[str], str], None] = lambda _resources, _reason: None
         self._store = store
         self._say = say
         self._fail = fail
@@ -42,18 +44,18 @@ class Recovery:
                 )
             )
             return
-        task = asyncio.create_task(self._recover(ended))
+        routes = {resource for resource, proxy in self.routes.items() if proxy == ended.name}
+        self.route_died(routes, f"{ended.name} {ended.how}")
+        task = asyncio.create_task(self._recover(ended, routes))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _recover(self, ended: Ended) -> None:
+    async def _recover(self, ended: Ended, routes: Collection[str]) -> None:
         said = f"{ended.name} (process {ended.pid}) {ended.how}; another took its place"
-        reason, worker, proxies = f"{ended.name} {ended.how}", worker_id(ended.pid), self.proxy_of_resource
+        reason, worker = f"{ended.name} {ended.how}", worker_id(ended.pid)
         try:
             lost = await lose_rollouts(
-                self._store,
-                reason,
-                is_lost=lambda rollout, by: by == worker or proxies.get(rollout.resources_id or "") == ended.name,
+                self._store, reason, is_lost=lambda rollout, by: by == worker or rollout.resources_id in routes
             )
             self._say(f"{said}; {lost} rollouts are run again." if lost else f"{said}; no rollout was lost.")
             await asyncio.sleep(_LATE_S)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 from sql_agent.errors import SqlAgentError
@@ -12,7 +14,12 @@ INTERRUPTED = 130
 
 
 def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
-    """Run `main(argv)` and return its exit code; a SqlAgentError or a full disk is printed with a hint and gives 2."""
+    """Run `main(argv)` and return its exit code.
+
+    A SqlAgentError or a full disk is printed with a hint and gives 2, an interrupt by Ctrl-C or SIGTERM 130.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
     try:
         with named_disk_errors():
             return main(argv)
@@ -20,6 +27,7 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
         print_error(error)
         return 2
     except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +16,13 @@ from sql_agent.backends.verl.config import defaults as verl_defaults
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
+from sql_agent.cli.run_end import say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.cli.task_flags import add_task_flags, task_flags
-from sql_agent.config.settings import Settings, TeacherSettings, load_settings
+from sql_agent.config.settings import Settings, TeacherSettings, flatten, load_settings
 from sql_agent.data.source import given_source
 from sql_agent.data.task import Task, load_task
-from sql_agent.errors import ConfigError
+from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_from_settings, judge_name
 from sql_agent.reward.meta_evaluation.trust import check_trust
@@ -30,9 +30,9 @@ from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
 from sql_agent.system.sockets import bind_local
 from sql_agent.tracking.console import Ui
-from sql_agent.tracking.report import write_report
+from sql_agent.tracking.resume import settings_to_resume
 from sql_agent.tracking.run_info import recorded_session
-from sql_agent.tracking.run_log import RunLog, last_checkpoint
+from sql_agent.tracking.run_log import RunLog
 
 _CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
@@ -116,7 +116,10 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Load the settings of the command line, over the defaults of the chosen backend."""
+    """Load the settings of the command line, over the defaults of the chosen backend.
+
+    With --resume they are those of the run, and the command line may change only what does not change its result.
+    """
     flags: dict[str, Any] = {
         "model": arguments.model,
         "backend": arguments.backend,
@@ -131,9 +134,12 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
             "trainer_mode": arguments.trainer_mode,
             "level": arguments.level,
         },
-        "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci else None},
+        "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci and not arguments.resume else None},
     }
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
+    if arguments.resume:
+        named = {".".join(key) for key in flatten(_given(flags))}
+        return settings_to_resume(settings, named | {item.partition("=")[0] for item in arguments.overrides})
     if chosen_backend(settings) == "verl":
         verl = load_settings(
             arguments.overrides,
@@ -197,6 +203,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = None
     if run_role.role != "runner":
         log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
+        if log.moved_aside:
+            ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
     # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
     with without_gc():
         from sql_agent.backends import run  # noqa: PLC0415
@@ -217,13 +225,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             if algorithm.error is not None:
                 raise algorithm.error
             ending.interrupted = algorithm.interrupted
-    finally:
-        report = _report(log, ui)
-    if algorithm.interrupted:
-        ui.say(f"Interrupted. To continue: the same command with --resume run_name={log.folder.name}")
+    except SqlAgentError:
+        say_unfinished(log, settings, ui, how="failed")
+        raise
+    except KeyboardInterrupt:  # before the algorithm handles signals, or a second one
+        say_unfinished(log, settings, ui, how="was interrupted")
         return INTERRUPTED
-    _conclude(ui, log, report, verl=settings.backend == "verl")
+    finally:
+        report = try_report(log, ui)
+    if algorithm.interrupted:
+        say_unfinished(log, settings, ui, how="was interrupted")
+        return INTERRUPTED
+    say_results(log, ui, report, verl=settings.backend == "verl")
     ui.say(task.disclaimer)
+    say_finished(log, ui)
     return 0
 
 
@@ -256,29 +271,6 @@ def _check_verl(settings: Settings) -> None:
         )
     if not settings.model:
         raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
-
-
-def _report(log: RunLog, ui: Ui) -> Path | None:
-    """Write the report, also of a run that failed; None, and a line that says why, when the disk does not take it."""
-    try:
-        return write_report(log.folder)
-    except OSError as error:
-        ui.say(f"Warning: the report could not be written: {error.strerror}. Later: sql-agent report {log.folder}")
-        return None
-
-
-def _conclude(ui: Ui, log: RunLog, report: Path | None, *, verl: bool) -> None:
-    lines = (log.folder / "validation.jsonl").read_text(encoding="utf-8").splitlines()
-    ui.before_after([json.loads(line) for line in lines])
-    if verl:
-        ui.say(f"Model:    sql-agent export {log.folder} OUT")
-        ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
-    else:
-        ui.say(f"Model:    {last_checkpoint(log.folder)}")
-        ui.say(f"See it:   sql-agent ask --run {log.folder}")
-    ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
-    if report:
-        ui.say(f"Report:   {report}")
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def _serve(control: socket.socket, run: Callable[[socket.socket], None]) -> None
     try:
         _obey(control, children, run)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a handler would interrupt Python's own end
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for pid in list(children.values()):
             _kill(pid, signal.SIGTERM)

@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import agentlightning as agl
+import aiohttp
 
 from sql_agent.agl.store import mark_consumed, reason_lost, subscribe_ended
+from sql_agent.errors import TrainingError
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
+_OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
+_HEARD_S = 0.5  # until the death of a process is known here
 _SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
+
+
+class StoreLostError(TrainingError):
+    """The store does not answer any more."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class RolloutScheduler:
         self._turn = itertools.count()
         self._waiting: dict[str, asyncio.Future[agl.Rollout | None]] = {}
         self._last_end = time.monotonic()
+        self._deaths: dict[str, tuple[float, str]] = {}  # when the process behind a resource last died, and how
 
     @property
     def waiting(self) -> list[str]:
@@ -67,7 +77,8 @@ class RolloutScheduler:
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
         """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
-        rollout_id = await self._enqueue(request)
+        resource, started = self._resource(request), time.monotonic()
+        rollout_id = await self._enqueue(request, resource)
         rollout = await self._ended_rollout(rollout_id)
         if rollout is None:
             detail = f"nothing ended for {2 * self._timeout_s:g} s"
@@ -81,10 +92,33 @@ class RolloutScheduler:
             detail = f"{type(error).__name__}: {error}"
             return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
         roles = self._train_roles
-        return read_rollout(rollout, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
+        finished = read_rollout(rollout, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
+        if finished.dropped is not None and finished.dropped.cause in _OF_A_ROUTE:
+            await asyncio.sleep(_HEARD_S)
+            died, reason = self._deaths.get(resource, (0.0, ""))
+            if died > started - _HEARD_S:
+                return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
+        return finished
+
+    def route_died(self, resources: Collection[str], reason: str) -> None:
+        """Blame `reason` for rollouts in hand that are lost on the routes `resources`, because their process died."""
+        self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
-        """Watch for rollouts that end, through the store's callback or by polling; runs until it is cancelled."""
+        """Watch for rollouts that end, through the store's callback or by polling; runs until it is cancelled.
+
+        Raises StoreLostError when the store does not answer any more, also to all that wait for a rollout.
+        """
+        try:
+            with _named_store_errors():
+                await self._watch()
+        except StoreLostError as error:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(error)
+            raise
+
+    async def _watch(self) -> None:
         poll_s = _SUBSCRIBED_POLL_S if subscribe_ended(self._store, self._end) else _POLL_S
         while True:
             if self._waiting:
@@ -95,15 +129,16 @@ class RolloutScheduler:
                     self._give_up()
             await asyncio.sleep(poll_s)
 
-    async def _enqueue(self, request: RolloutRequest) -> str:
+    async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
         """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
-        rollout = await self._store.enqueue_rollout(
-            input=request.question.model_dump(mode="json"),
-            mode=request.mode,
-            resources_id=self._resource(request),
-            config=agl.RolloutConfig(timeout_seconds=self._timeout_s, max_attempts=1),
-            metadata={"group": request.group},
-        )
+        with _named_store_errors():
+            rollout = await self._store.enqueue_rollout(
+                input=request.question.model_dump(mode="json"),
+                mode=request.mode,
+                resources_id=resource,
+                config=agl.RolloutConfig(timeout_seconds=self._timeout_s, max_attempts=1),
+                metadata={"group": request.group},
+            )
         rollout_id: str = rollout.rollout_id
         return rollout_id
 
@@ -121,7 +156,8 @@ class RolloutScheduler:
         finally:
             if rollout is None:
                 self._waiting.pop(rollout_id, None)
-                await self._store.update_rollout(rollout_id, status="cancelled")
+                with suppress(StoreLostError), _named_store_errors():  # which is reported elsewhere
+                    await self._store.update_rollout(rollout_id, status="cancelled")
         return rollout
 
     def _end(self, rollout: agl.Rollout) -> None:
@@ -142,3 +178,15 @@ class RolloutScheduler:
         if request.group not in self._resource_of_group:
             self._resource_of_group[request.group] = self._resources[next(self._turn) % len(self._resources)]
         return self._resource_of_group[request.group]
+
+
+@contextmanager
+def _named_store_errors() -> Iterator[None]:
+    """Raise StoreLostError for what the client of a store raises when that does not answer."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:
+        raise StoreLostError(
+            f"the store does not answer any more: {type(error).__name__}: {error}",
+            hint="start it again, then --resume; what was finished is saved",
+        ) from error

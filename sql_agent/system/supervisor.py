@@ -122,9 +122,9 @@ def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job])
                     child = children.pop(ready)
                     how, early = _how_it_ended(child), _early_deaths(child)
                     replaced = how != "ended" and early < _MAX_EARLY
+                    pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
                     if replaced:
                         launch(child.order, early)
-                    pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
     except (EOFError, OSError):  # the process that started this one has closed the pipe, or ended
         pass
     finally:

@@ -8,35 +8,42 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from sql_agent.config.settings import Settings, public_dump
-from sql_agent.errors import ConfigError, DataError, ResumeError
+from sql_agent.errors import ConfigError, DataError
 from sql_agent.system.files import atomic_write, timestamped_folder
+from sql_agent.tracking.resume import last_saved_step
 
 if TYPE_CHECKING:
     from sql_agent.rl.rollouts import FinishedRollout
 
-# Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
-_MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",
-               "judge.cache_dir", "judge.evaluations_dir",
-               "run_name", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
-
 
 class RunLog:
-    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none."""
+    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none.
+
+    `moved_aside` is where the files of an earlier run of that name are now, which had saved nothing; None without one.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.moved_aside: Path | None = None
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
-        """Create the folder of a new run. Raises ConfigError when one of that name already holds a run."""
+        """Take the name of a new run and create its folder, for this process alone until it ends.
+
+        The files of a run of the same name that ended before its first save are moved to a folder beside it. Raises
+        ConfigError when the name holds a run with a checkpoint, when another process uses it, or when nothing can be
+        written there.
+        """
         try:
+            settings.runs_dir.mkdir(parents=True, exist_ok=True)
             named = settings.runs_dir / settings.run_name
             log = cls(named if settings.run_name else timestamped_folder(settings.runs_dir))
+            log._lock()
             if (log.folder / "config.json").exists():
-                raise ConfigError(
-                    f"{log.folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
-                )
+                log.moved_aside = _move_aside(log.folder)
             log.folder.mkdir(parents=True, exist_ok=True)
             _write_json(log.folder / "config.json", public_dump(settings))
         except OSError as error:
@@ -48,29 +55,26 @@ class RunLog:
 
     @classmethod
     def resume(cls, settings: Settings) -> RunLog:
-        """Open the folder of an earlier run.
+        """Open the folder of an earlier run, for this process alone; `settings` are those of `settings_to_resume`.
 
-        Raises ResumeError when there is none, or when settings differ that change what the run computes.
+        Raises ConfigError when another process uses it.
         """
         log = cls(settings.runs_dir / settings.run_name)
-        path = log.folder / "config.json"
-        if not settings.run_name or not path.exists():
-            raise ResumeError(
-                f"no run to resume in {log.folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
-            )
-        before, now = _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(public_dump(settings))
-        changed = [
-            f"{key}: {before.get(key)!r} → {now.get(key)!r}"
-            for key in sorted(before.keys() | now.keys())
-            if before.get(key) != now.get(key) and not _may_change(key)
-        ]
-        if changed:
-            raise ResumeError(
-                f"{log.folder} was run with other settings: {'; '.join(changed)}",
-                hint="restore them, or start a new run under another run_name",
-            )
-        _write_json(path, public_dump(settings))
+        log._lock()
+        _write_json(log.folder / "config.json", public_dump(settings))
         return log
+
+    def _lock(self) -> None:
+        """Keep other processes out of this run until this one ends, however it ends."""
+        # Beside the folder, because the folder itself may be moved aside; kept here, because its end frees the lock.
+        self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
+        try:
+            self._held.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(
+                f"another process is training the run {self.folder}",
+                hint="wait until it has ended, or choose another run_name",
+            ) from None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append one training step's metrics."""
@@ -148,20 +152,6 @@ def last_checkpoint(run: Path) -> Path:
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
 
 
-def _may_change(key: str) -> bool:
-    return any(key == allowed or key.startswith(f"{allowed}.") for allowed in _MAY_CHANGE)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
 def _whole_lines(path: Path) -> list[str]:
     """Return the lines that end in a newline, because a process killed in the middle of a write leaves one without."""
     return path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -174,3 +164,13 @@ def _write_json(path: Path, value: Any) -> None:
 def _replace(path: Path, text: str) -> None:
     with atomic_write(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def _move_aside(folder: Path) -> Path:
+    """Rename the folder of a run that has no checkpoint and return its new name. Raises ConfigError when it has one."""
+    if last_saved_step(folder) is not None:
+        raise ConfigError(
+            f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
+        )
+    aside = timestamped_folder(folder.parent, f"{folder.name}-unsaved-")
+    return folder.replace(aside)

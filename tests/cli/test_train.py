@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.system.sockets import bind_local
 from tests.support.judge_server import serving
-from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, start, stop
+from tests.support.processes import agl_store, assert_nothing_left, family_and_ports, finish, lines, start, stop
 from tests.support.tiny_training import tiny_training
 
 
@@ -106,23 +104,8 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
 
 @pytest.fixture(scope="module")
 def external_store() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    agl = Path(sys.executable).with_name("agl")
-    server = subprocess.Popen(
-        [str(agl), "store", "--host", "127.0.0.1", "--port", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    with socket.socket() as client:
-        while client.connect_ex(("127.0.0.1", port)) != 0:
-            assert time.monotonic() < deadline, "agl store did not start"
-            time.sleep(0.2)
-    yield f"http://127.0.0.1:{port}"
-    server.terminate()
-    server.wait(timeout=20)
+    with agl_store() as (_, address):
+        yield address
 
 
 @pytest.mark.slow

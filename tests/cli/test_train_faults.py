@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.support.processes import assert_nothing_left, family_and_ports, finish, lines, runners_and_proxies, start
-from tests.support.processes import wait_for as wait_until
+from tests.support.processes import (
+    agl_store,
+    assert_nothing_left,
+    family_and_ports,
+    finish,
+    lines,
+    runners_and_proxies,
+    start,
+    wait_for,
+)
 from tests.support.tiny_training import tiny_training
 
 
@@ -24,12 +33,12 @@ def test_runners_and_proxies_that_are_killed_are_replaced_and_every_rollout_is_a
 ) -> None:
     metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
     process = start([*arguments, "train.steps=8", "train.save_every=100"])
-    wait_until(lambda: len(lines(metrics)) >= 1, process)
+    wait_for(lambda: len(lines(metrics)) >= 1, process)
     (runner, _), (proxy,) = runners_and_proxies(process)
     for done, victim in ((2, runner), (4, proxy)):
-        wait_until(lambda done=done: len(lines(metrics)) >= done, process)  # type: ignore[misc]
+        wait_for(lambda done=done: len(lines(metrics)) >= done, process)  # type: ignore[misc]
         victim.send_signal(signal.SIGKILL)
-    wait_until(lambda: len(lines(metrics)) >= 6, process)
+    wait_for(lambda: len(lines(metrics)) >= 6, process)
     family, ports = family_and_ports(process)
     output = finish(process)
     assert process.returncode == 0, output
@@ -39,4 +48,27 @@ def test_runners_and_proxies_that_are_killed_are_replaced_and_every_rollout_is_a
     assert [step["rollouts/kept"] for step in steps] == [4] * 8
     assert all(step["rollouts/enqueued"] - step["rollouts/failed"] == 4 for step in steps)
     assert "Traceback" not in output
-    assert_nothing_left([p for p in family if p.pid != process.pid or psutil.pid_exists(p.pid)], ports)
+    assert_nothing_left(family, ports)
+
+
+@pytest.mark.slow
+def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_saved(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "r"
+    with agl_store() as (store, address):
+        command = [*arguments, "train.steps=500", "train.save_every=100", f"--external-store-address={address}"]
+        process = start(command, AGL_MANAGED_STORE="0")
+        wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
+        family, ports = family_and_ports(process)
+        store.kill()
+        killed = time.monotonic()
+        output = finish(process, timeout=30)
+        seconds = time.monotonic() - killed
+    assert process.returncode == 2, output
+    assert "the store does not answer any more" in output and "Traceback" not in output
+    saved = sorted((run / "checkpoints").glob("step-*/state.json"))
+    assert json.loads(saved[-1].read_text())["step"] == len(lines(run / "metrics.jsonl"))
+    assert "--resume run_name=r" in output
+    assert_nothing_left(family, ports)
+    assert seconds < 20, output

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,21 @@ def runners_and_proxies(process: subprocess.Popen[str]) -> tuple[list[psutil.Pro
     children = [child for supervisor in supervisors for child in supervisor.children()]
     proxies = [child for child in children if Path(f"/proc/{child.pid}/fd/1").readlink().name.startswith("proxy")]
     return [child for child in children if child not in proxies], proxies
+
+
+@contextmanager
+def agl_store() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Serve a store as users do, with `agl store`, inside the context; yields its process and its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("agl")), "store", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    with socket.socket() as client:
+        while client.connect_ex(("127.0.0.1", port)) != 0:
+            assert time.monotonic() < deadline, "agl store did not start"
+            time.sleep(0.2)
+    yield server, f"http://127.0.0.1:{port}"
+    server.terminate()
+    server.wait(timeout=20)

@@ -11,6 +11,7 @@ import agentlightning as agl
 
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.backends.algorithm import TrainingAlgorithm
+from sql_agent.errors import SqlAgentError
 from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.batching import batch_for_step
 from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
@@ -81,15 +82,22 @@ class LocalGrpo(TrainingAlgorithm):
             await self._validate(scheduler, 0, val)
         steps = self._settings.train.steps
         while trainer.step < steps and not self._stop.is_set():
-            if not await self._step(trainer, scheduler, train):
-                break
+            try:
+                if not await self._step(trainer, scheduler, train):
+                    break
+            except SqlAgentError:
+                await self._save(trainer)  # the steps before this one are finished
+                raise
             if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
-                await asyncio.to_thread(trainer.save)
+                await self._save(trainer)
+        await self._save(trainer)
+        if not self._stop.is_set():
+            await self._validate(scheduler, trainer.step, val)
+
+    async def _save(self, trainer: PolicyTrainer) -> None:
         if trainer.step > trainer.saved:
             with self._ui.status("Saving"):
                 await asyncio.to_thread(trainer.save)
-        if not self._stop.is_set():
-            await self._validate(scheduler, trainer.step, val)
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
         """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed."""

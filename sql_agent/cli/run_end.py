@@ -1,0 +1,65 @@
+"""Say how a run ended: its results, what is saved, how to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sql_agent.config.settings import Settings
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.report import write_report
+from sql_agent.tracking.resume import last_saved_step
+from sql_agent.tracking.run_log import RunLog, last_checkpoint
+
+
+def try_report(log: RunLog, ui: Ui) -> Path | None:
+    """Write the report, also of a run that failed; None, and a line that says why, when the disk does not take it."""
+    try:
+        return write_report(log.folder)
+    except OSError as error:
+        ui.say(f"Warning: the report could not be written: {error.strerror}. Later: sql-agent report {log.folder}")
+        return None
+
+
+def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
+    """Say how far a run came that ended early, `how` (a participle), what of it is saved, and how to go on."""
+    saved = last_saved_step(log.folder)
+    if saved is None:
+        ui.say(f"The run {how} before its first save. To start again: the same command; its name can be taken again")
+        return
+    done = f"{log.last_step()} of {settings.train.steps} steps"
+    ui.say(
+        f"The run {how} after {done}; step {saved} is saved. "
+        f"To continue: the same command with --resume run_name={log.folder.name}"
+    )
+
+
+def say_results(log: RunLog, ui: Ui, report: Path | None, *, verl: bool) -> None:
+    """Print the validations and where the model, the rollouts and the report of a finished run are."""
+    ui.before_after(_lines(log.folder / "validation.jsonl"))
+    if verl:
+        ui.say(f"Model:    sql-agent export {log.folder} OUT")
+        ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
+    else:
+        ui.say(f"Model:    {last_checkpoint(log.folder)}")
+        ui.say(f"See it:   sql-agent ask --run {log.folder}")
+    ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
+    if report:
+        ui.say(f"Report:   {report}")
+
+
+def say_finished(log: RunLog, ui: Ui) -> None:
+    """Say as the last line of a run whether it learned; GRPO has no gradient where all rewards of a group are equal."""
+    steps = _lines(log.folder / "metrics.jsonl")
+    if any(step.get("groups/informative") for step in steps):
+        ui.say(f"The run ended well: {len(steps)} steps.")
+    else:
+        ui.say(
+            f"Warning: the run learned nothing: in none of its {len(steps)} steps did the rewards within a group "
+            "differ, so there was no gradient. Try easier questions, more sft.steps, or a higher agent.temperature."
+        )
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

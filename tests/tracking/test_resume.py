@@ -1,0 +1,77 @@
+"""A resumed run is the run that it was, in the hands of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.tracking.resume import settings_to_resume
+from sql_agent.tracking.run_info import recorded_session
+from sql_agent.tracking.run_log import RunLog
+
+
+def run_with(folder: Path, *overrides: str, saved: int | None = None) -> RunLog:
+    log = RunLog.create(load_settings([f"runs_dir={folder}", "run_name=night", *overrides]))
+    if saved is not None:
+        state = log.folder / "checkpoints" / f"step-{saved:06d}" / "state.json"
+        state.parent.mkdir(parents=True)
+        state.write_text("{}")
+    return log
+
+
+def resumed(folder: Path, *named: str) -> list[object]:
+    """Return what the settings of a resumed run are, those that the tests look at."""
+    given = load_settings([f"runs_dir={folder}", "run_name=night", *named])
+    settings = settings_to_resume(given, {item.partition("=")[0] for item in named})
+    return [settings.train.lr, settings.train.steps, settings.runner.n_runners]
+
+
+def test_a_run_goes_on_with_its_own_settings_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_with(tmp_path, "train.lr=3e-5", "train.steps=50", "runner.n_runners=2", saved=10)
+    monkeypatch.setenv("SQL_AGENT_TRAIN__LR", "1.0")
+    assert resumed(tmp_path) == [3e-5, 50, 2]
+    assert resumed(tmp_path, "train.steps=60", "runner.n_runners=1", "train.lr=3e-5") == [3e-5, 60, 1]
+    with pytest.raises(ResumeError, match=r"train\.lr: 3e-05 → 0.1"):
+        resumed(tmp_path, "train.lr=0.1")
+
+
+def test_what_cannot_be_resumed_says_what_to_do_instead(tmp_path: Path) -> None:
+    with pytest.raises(ResumeError, match="no run to resume"):
+        resumed(tmp_path)
+    log = run_with(tmp_path)
+    with pytest.raises(ResumeError, match="before its first save") as unsaved:
+        resumed(tmp_path)
+    assert "without --resume" in str(unsaved.value.hint)
+    del log  # its process has ended
+    log = run_with(tmp_path, "train.steps=7", saved=7)
+    with recorded_session(log.folder):
+        pass
+    with pytest.raises(ResumeError, match="is finished: all its 7 steps"):
+        resumed(tmp_path)
+    assert resumed(tmp_path, "train.steps=9")[1] == 9
+
+
+def test_a_run_that_saved_nothing_gives_its_name_away_and_keeps_its_files(tmp_path: Path) -> None:
+    log = run_with(tmp_path)
+    log.metrics(1, {"reward/mean": 0.5})
+    del log
+    again = run_with(tmp_path, saved=1)
+    assert not (again.folder / "metrics.jsonl").exists()
+    assert again.moved_aside is not None and (again.moved_aside / "metrics.jsonl").exists()
+    del again
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run_with(tmp_path)
+
+
+def test_two_processes_cannot_write_into_one_run(tmp_path: Path) -> None:
+    first = run_with(tmp_path, saved=1)
+    settings = load_settings([f"runs_dir={tmp_path}", "run_name=night"])
+    for take in (RunLog.create, RunLog.resume):
+        with pytest.raises(ConfigError, match="another process is training the run"):
+            take(settings)
+    assert first.folder == tmp_path / "night"
