@@ -20,10 +20,10 @@ from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
 from sql_agent.cli.parser import help_text, positive
+from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_columns import ColumnMapping, language
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import TrainingError
 from sql_agent.rl.batching import evenly_spaced
@@ -73,6 +73,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "question the validation question that gained most")  # fmt: skip
     parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
                         help=f"how many of the file to ask, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
+    add_task_flags(parser)
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides = [word for word in arguments.words if "=" in word and not re.search(r"\s", word)]
     arguments.questions = [word for word in arguments.words if word not in arguments.overrides]
@@ -124,7 +125,7 @@ def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) ->
     if arguments.file is None:
         return task.questions(settings, "val")
     mapping = arguments.mapping or settings.data.mapping
-    return load_questions(arguments.file, ColumnMapping.load(mapping) if mapping else None)
+    return task.read_questions(arguments.file, ColumnMapping.load(mapping) if mapping else None)
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
@@ -216,4 +217,5 @@ def _questions(count: int) -> str:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {key: value for key in ("model", "lang") if (value := getattr(arguments, key))}
+    given = {key: value for key in ("model", "lang") if (value := getattr(arguments, key))}
+    return given | task_flags(arguments)

@@ -40,7 +40,17 @@ def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any
     if not path.exists():
         raise DataError(f"{run} holds no run", hint="name a folder under runs/, such as runs/quickstart")
     saved = json.loads(path.read_text(encoding="utf-8"))
-    return load_settings(overrides, flags=saved | flags | {"model": saved["model"]})
+    return load_settings(overrides, flags=_overlaid(saved, {**flags, "model": saved["model"]}))
+
+
+def _overlaid(values: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested `values` with those of `stronger` in their places."""
+    result = dict(values)
+    for name, value in stronger.items():
+        below = result.get(name)
+        is_nested = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[name] = _overlaid(dict(below or {}), value) if is_nested else value
+    return result
 
 
 def describe_local(settings: Settings) -> str:

@@ -21,11 +21,13 @@ from sql_agent.cli.evaluate_tables import show_report
 from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text, positive
+from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
 from sql_agent.data.task import load_task
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.evaluate import ask_all
 from sql_agent.evaluation.folder import About, EvaluationFolder
+from sql_agent.evaluation.predictions import write_predictions
 from sql_agent.evaluation.prices import price_of
 from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
 from sql_agent.schemas import Lang, RolloutRecord
@@ -50,6 +52,7 @@ _EXAMPLES = """
   sql-agent evaluate trained --questions my.jsonl --mapping my.toml
   sql-agent evaluate --resume runs/eval-20261122-101500
   sql-agent evaluate --compare runs/eval-20261122-101500 runs/quickstart
+  sql-agent evaluate --task spider --data-dir spider MODEL --predictions out.sql
 """
 
 
@@ -72,6 +75,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--concurrency", type=positive, metavar="N",
                         help="questions at once; default: runner.concurrency")  # fmt: skip
     parser.add_argument("--lang", choices=get_args(Lang), help="language of the sample and its questions")
+    parser.add_argument("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators "
+                        "of text-to-SQL read them: a statement a line, a tab, its database")  # fmt: skip
+    add_task_flags(parser)
     overlap = parser.add_mutually_exclusive_group()
     overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
                          help="leave out questions that the run's training saw, or whose rows it saw")  # fmt: skip
@@ -87,9 +93,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if arguments.compare and len(arguments.models) < 2:
         parser.error("--compare needs two models or more")
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
-             arguments.lang, arguments.overlap != "refuse")  # fmt: skip
+             arguments.lang, arguments.overlap != "refuse", task_flags(arguments))  # fmt: skip
     if arguments.resume and any(asked):
-        parser.error("--resume goes on with what its folder says; give nothing but --concurrency beside it")
+        parser.error("--resume goes on with what its folder says; give nothing but --concurrency and --predictions")
+    if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
+        parser.error("--predictions holds the answers of one model to one set of questions")
     return arguments
 
 
@@ -125,6 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 timestamped_folder(Path(evaluations[0].about.settings["runs_dir"]), "compare-"), report, rollouts
             )
             ui.say(f"Comparison: {paths['html']}   Table to paste: {paths['md']}")
+    if arguments.predictions:
+        write_predictions(arguments.predictions, folders[0])
+        ui.say(f"Predictions: {arguments.predictions}")
     ui.say(load_task(evaluations[0].about.settings["task"]).disclaimer)
     _refuse_dropped(folders, rollouts)
     return 0
@@ -132,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
     """Find all models and their questions before the first is asked; returns which of them are finished already."""
-    flags: dict[str, Any] = {"lang": arguments.lang} if arguments.lang else {}
+    flags: dict[str, Any] = task_flags(arguments) | ({"lang": arguments.lang} if arguments.lang else {})
     folders: list[EvaluationFolder | tuple[EvaluatedModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):

@@ -9,7 +9,6 @@ from typing import Literal
 from sql_agent.config.settings import Settings
 from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_columns import ColumnMapping
-from sql_agent.data.question_files import load_questions
 from sql_agent.data.task import Task
 from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
@@ -35,7 +34,8 @@ def question_sets(
         columns = ColumnMapping.load(mapping) if mapping else None
         stems = [path.stem for path in files]
         sets = {
-            path.stem if stems.count(path.stem) == 1 else str(path): load_questions(path, columns) for path in files
+            path.stem if stems.count(path.stem) == 1 else str(path): task.read_questions(path, columns)
+            for path in files
         }
     else:
         sets = {TEST: task.questions(settings, "test")}

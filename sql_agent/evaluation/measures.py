@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from sql_agent.evaluation.statistics import bootstrap_interval, share_interval
 from sql_agent.reward.judges.items import Reader, Words
@@ -44,11 +45,12 @@ class Group(Record):
 
 
 class SetResult(Record):
-    """The figures of one set of questions: of all, of each task type and of each language."""
+    """The figures of one set of questions: of all, of each task type, of each language, of each database named."""
 
     all: Group
     by_task_type: dict[str, Group]
     by_language: dict[str, Group]
+    by_database: dict[str, Group] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ def measure_set(
         all=group(priced),
         by_task_type={name: group(of) for name, of in _divided(priced, lambda r: r.question.task_type or NO_TYPE)},
         by_language={name: group(of) for name, of in _divided(priced, lambda r: r.question.lang)},
+        by_database={name: group(of) for name, of in _divided(priced, lambda r: r.question.database or "") if name},
     )
 
 

@@ -60,6 +60,11 @@ def _table(title: str, results: Mapping[str, SetResult]) -> TextTable:
         sections.append(
             [(f"accurate: {name}", [_accurate(r.by_language.get(name)) for r in results.values()]) for name in langs]
         )
+    databases = sorted({name for result in results.values() for name in result.by_database})
+    if len(databases) > 1:
+        sections.append(
+            [(f"accurate: {n}", [_accurate(r.by_database.get(n)) for r in results.values()]) for n in databases]
+        )
     return TextTable(title, list(results), [section for section in sections if section])
 
 
