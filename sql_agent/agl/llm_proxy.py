@@ -20,22 +20,24 @@ HEALTH = "/health/liveliness"  # litellm's other health pages call the model beh
 _KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
 
 
-def model_entry(name: str, api_base: str) -> dict[str, Any]:
-    """Return the entry of a proxy's model list for the model `name`, served at `api_base` (ending in /v1)."""
-    # The prefix hosted_vllm/ makes the proxy request and record token ids.
+def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str = "unused") -> dict[str, Any]:
+    """Return the entry of a proxy's model list for `name`, which is served at `api_base` (ending in /v1) as `model`."""
+    # The prefix hosted_vllm/ makes the proxy record token ids.
     return {
         "model_name": name,
-        "litellm_params": {"model": "hosted_vllm/policy", "api_base": api_base, "api_key": "unused"},
+        "litellm_params": {"model": f"hosted_vllm/{model}", "api_base": api_base, "api_key": api_key},
     }
 
 
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
-    """Serves `models` on port `port` of 127.0.0.1 and records the token ids of each call in `store`.
+    """Serves `models` on port `port` of 127.0.0.1 and records each call in `store`, by default with its token ids.
 
     It serves in the process that calls `serve`, and there can be one in a process, because litellm's is a global.
     """
 
-    def __init__(self, port: int, store: agl.LightningStore, models: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, port: int, store: agl.LightningStore, models: Sequence[dict[str, Any]], *, with_token_ids: bool = True
+    ) -> None:
         super().__init__(
             model_list=list(models),
             store=store,
@@ -46,7 +48,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
                 healthcheck_url=HEALTH,
             ),
             middlewares=[RolloutPath],
-            callbacks=["return_token_ids", TokenIdRecorder],
+            callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
         )
 
     async def serve(self, sock: socket.socket) -> None:
@@ -65,10 +67,13 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             await server._serve(sockets=[sock])
 
 
-def serve_proxy(sock: socket.socket, store_address: str, models: Sequence[dict[str, Any]], log_file: Path) -> None:
+def serve_proxy(
+    sock: socket.socket, store_address: str, models: Sequence[dict[str, Any]], log_file: Path, *, with_token_ids: bool
+) -> None:
     """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`."""
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     store = agl.LightningStoreClient(store_address)
-    asyncio.run(LocalLlmProxy(sock.getsockname()[1], store, models).serve(sock))
+    proxy = LocalLlmProxy(sock.getsockname()[1], store, models, with_token_ids=with_token_ids)
+    asyncio.run(proxy.serve(sock))

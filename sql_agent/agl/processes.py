@@ -37,6 +37,7 @@ class _ProxyJob:
     store_address: str
     models: tuple[dict[str, Any], ...]
     log_file: Path
+    with_token_ids: bool
 
 
 class RunProcesses:
@@ -73,14 +74,19 @@ class RunProcesses:
             self._supervisor.start(f"Runner {index}", "runner", _RunnerJob(index, store_address))
 
     async def start_proxies(
-        self, store_address: str, models: Sequence[dict[str, Any]], log_files: Sequence[Path]
+        self,
+        store_address: str,
+        models: Sequence[dict[str, Any]],
+        log_files: Sequence[Path],
+        *,
+        with_token_ids: bool = True,
     ) -> list[str]:
         """Start a proxy for each of `log_files` before all `models`, and return their addresses once all answer.
 
         Raises TrainingError when one does not answer in two minutes.
         """
         for index, log_file in enumerate(log_files):
-            job = _ProxyJob(index, store_address, tuple(models), log_file)
+            job = _ProxyJob(index, store_address, tuple(models), log_file, with_token_ids)
             self._supervisor.start(proxy_name(index), "proxy", job)
         addresses = [f"http://127.0.0.1:{port}" for port in self._ports[: len(log_files)]]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
@@ -123,4 +129,4 @@ async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob
 
 
 def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:
-    serve_proxy(sockets[job.index], job.store_address, job.models, job.log_file)
+    serve_proxy(sockets[job.index], job.store_address, job.models, job.log_file, with_token_ids=job.with_token_ids)

@@ -91,7 +91,7 @@ async def _train(
     train: Sequence[Question],
     val: Mapping[str, Sequence[Question]],
 ) -> None:
-    async with _opened_store(settings, run_role, processes) as (store, address):
+    async with opened_store(settings, run_role, processes) as (store, address):
         algorithm.set_store(store)
         algorithm.store_address = address
         if run_role.role == "both":
@@ -122,7 +122,7 @@ async def _watch_runners(processes: RunProcesses, run_role: RunRole, ui: Ui) -> 
 
 
 @asynccontextmanager
-async def _opened_store(
+async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses
 ) -> AsyncIterator[tuple[agl.LightningStore, str]]:
     """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.

@@ -13,6 +13,7 @@ from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store
 from sql_agent.backends import local
 from sql_agent.backends.verl.config import defaults as verl_defaults
+from sql_agent.cli.dev_run import show_dev_run
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
@@ -91,6 +92,9 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
         "and the sample, by the recipe of docs/results.md",
     )
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
+    length.add_argument("--dev", action="store_true", help="no training: ask up to ten validation questions through "
+                        "runner, store and proxy, of the model behind OPENAI_API_BASE where it is set, and print every "
+                        "span")  # fmt: skip
     run.add_argument("--backend", choices=("auto", "local", "verl"),
                      help="local trains on a CPU, verl on GPUs; auto (default) takes verl where it is installed and a "
                      "GPU is there")  # fmt: skip
@@ -140,6 +144,8 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     if arguments.resume:
         named = {".".join(key) for key in flatten(_given(flags))}
         return settings_to_resume(settings, named | {item.partition("=")[0] for item in arguments.overrides})
+    if arguments.dev:
+        return settings.model_copy(update={"backend": "local"})
     if chosen_backend(settings) == "verl":
         verl = load_settings(
             arguments.overrides,
@@ -197,6 +203,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
     train, val, judge = check_before_start(settings, task, ui)
+    if arguments.dev:
+        show_dev_run(settings, val, ui)
+        ui.say(task.disclaimer)
+        return 0
     if store:
         check_store(store)
     warning = check_trust(judge, settings.judge)
@@ -216,9 +226,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if warning:
         ui.say(f"Warning: {warning}")
     asked = " and ".join(f"{len(questions)} {name}" for name, questions in val.items())
-    if task.make_judge is not judge_from_settings:
-        judge_said = f"judge {judge.name}, the task's own"
-    ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {judge_said}")
+    graded_by = judge_said if task.make_judge is judge_from_settings else f"judge {judge.name}, the task's own"
+    ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {graded_by}")
     try:
         with recorded_session(log.folder) as ending:
             algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
