@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.util
+import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
@@ -28,10 +30,14 @@ _EXAMPLES = """
   sql-agent check
   sql-agent check --gpu        before the first run with the verl backend
   sql-agent check --online     asks the configured judge for one grading
+  sql-agent check --json       the same as one JSON object, for programs
 """
 
 GPU_INSTALL = "uv sync --extra gpu"
 BASE_INSTALL = "pip install -e ."
+_LEAST_MEMORY = 6e9
+_LEAST_DISK = 10e9
+_OPEN_FILES = 4096
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,56 @@ def check_model() -> Check:
     return Check("embedded model", "SmolLM2-135M-Instruct" if found else "missing", "ok" if found else "warn", fix)
 
 
+def check_memory() -> Check:
+    from sql_agent.system.resources import available_memory
+
+    free = available_memory()
+    if free is None:
+        return Check("memory", "unknown", "skip", "")
+    enough = free > _LEAST_MEMORY
+    return Check("memory", f"{free / 1e9:.1f} GB free", "ok" if enough else "warn", "the embedded model trains in 6 GB")
+
+
+def check_disk() -> Check:
+    from sql_agent.config.settings import load_settings
+    from sql_agent.system.resources import free_disk
+
+    folder = load_settings().runs_dir
+    free = free_disk(folder)
+    found = f"{free / 1e9:.1f} GB free at {folder.absolute()}"
+    return Check("disk", found, "ok" if free > _LEAST_DISK else "warn", "a run of the embedded model writes 5 GB")
+
+
+def check_open_files() -> Check:
+    from sql_agent.system.resources import raise_open_files
+
+    limit = raise_open_files(_OPEN_FILES)
+    return Check("open files", str(limit), "ok" if limit >= _OPEN_FILES else "warn", f"ulimit -n {_OPEN_FILES}")
+
+
+def check_gpu_stack() -> Check:
+    """Compare the versions of driver, CUDA and packages with those that are known not to go together."""
+    import torch
+
+    from sql_agent.cli.gpu_stack import bad_combinations, flash_attention_problem
+
+    names = ("torch", "transformers", "vllm", "verl", "flash-attn")
+    versions = {name: found for name in names if (found := installed(name))}
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, check=False, timeout=20,
+    ).stdout.splitlines() if shutil.which("nvidia-smi") else []  # fmt: skip
+    problems = bad_combinations(versions, cuda=torch.version.cuda, driver=driver[0] if driver else None)
+    if "flash-attn" in versions:
+        try:
+            importlib.import_module("flash_attn")
+        except ImportError as error:
+            problems.append(flash_attention_problem(error))
+    if problems:
+        return Check("combination", "; ".join(p for p, _ in problems), "fail", "; ".join({fix for _, fix in problems}))
+    return Check("combination", ", ".join(f"{name} {found}" for name, found in versions.items()), "ok")
+
+
 def check_cuda() -> Check:
     import torch
 
@@ -205,7 +261,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--online", action="store_true", help="ask the configured judge for one grading, which may cost money"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object: checks, each with its verdict")
     arguments = parser.parse_args(argv)
+    show = (lambda check: check) if arguments.json else _show
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("python", check_python),
         ("torch", check_torch),
@@ -217,9 +275,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("judge", lambda: check_judge(online=arguments.online)),
         ("store", check_store),
         ("embedded model", check_model),
+        ("memory", check_memory),
+        ("disk", check_disk),
+        ("open files", check_open_files),
     ]
     gpu_checks: list[tuple[str, Callable[[], Check]]] = [
         ("cuda", check_cuda),
+        ("combination", check_gpu_stack),
         ("flash-attn", check_flash_attention),
         ("packed attention", check_packed_attention),
         ("vllm", lambda: check_package("vllm", want="0.24.", fix=GPU_INSTALL)),
@@ -234,11 +296,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             show(run(name, check) if wanted else Check(name, "no GPU here", "skip", "only for --backend verl"))
         )
     failed = sum(result.verdict == "fail" for result in results)
-    print(f"{len(results)} checks, {failed} failed")
+    if arguments.json:
+        print(json.dumps({"failed": failed, "checks": [asdict(result) for result in results]}, indent=2))
+    else:
+        print(f"{len(results)} checks, {failed} failed")
     return 1 if failed else 0
 
 
-def show(check: Check) -> Check:
+def _show(check: Check) -> Check:
     fix = f"  → {check.fix}" if check.fix and check.verdict != "ok" else ""
     print(f"{check.verdict:4}  {check.name:16} {check.found}{fix}", flush=True)
     return check

@@ -17,6 +17,7 @@ from sql_agent.cli.dev_run import show_dev_run
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
+from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_end import say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.cli.task_flags import add_task_flags, task_flags
@@ -262,6 +263,7 @@ def check_before_start(
     check_opentelemetry()
     if settings.backend == "verl":
         _check_verl(settings)
+    check_resources(settings, verl=settings.backend == "verl")
     if settings.runner.store_port:
         bind_local(settings.runner.store_port).close()
     task.open_database(settings).close()

@@ -145,7 +145,7 @@ def test_algorithm_and_runners_train_from_two_terminals(
         (["judge.name=llm"], "TEACHER_MODEL"),
         (["task=medicine"], "package.module:NAME"),
         (["--external-store-address=http://127.0.0.1:9"], "agl store"),
-        pytest.param(["--model=/nowhere"], "/nowhere", marks=pytest.mark.slow),  # imports transformers to look for it
+        (["--model=/nowhere"], "/nowhere"),
         (["--resume", "run_name=never"], "never"),
         (["not-an-override"], "section.key=value"),
     ],

@@ -81,7 +81,17 @@ class PolicyTrainer:
             return trainer
         task = load_task(settings.task)
         with task.databases(settings) as databases, ui.status("Loading the model"):
-            policy = supervised_policy(settings, train, task, databases, bf16=bf16, stopped=stopped, progress=ui.sft)
+            policy = supervised_policy(
+                settings,
+                train,
+                task,
+                databases,
+                bf16=bf16,
+                stopped=stopped,
+                progress=ui.sft,
+                max_context=settings.local.max_context,
+                say=ui.say,
+            )
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
@@ -112,7 +122,16 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
         task = load_task(settings.task)
         train = task.questions(settings, "train")
         with ui.status("Loading the model"):
-            policy = supervised_policy(settings, train, task, databases, bf16=bf16, progress=ui.sft)
+            policy = supervised_policy(
+                settings,
+                train,
+                task,
+                databases,
+                bf16=bf16,
+                progress=ui.sft,
+                max_context=settings.local.max_context,
+                say=ui.say,
+            )
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
 
 

@@ -40,6 +40,8 @@ def supervised_policy(
     lora_rank: int = 0,
     stopped: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
+    max_context: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Policy:
     """Return the policy `settings.model` after supervised fine-tuning on `device`, or the cached result of the same.
 
@@ -47,8 +49,10 @@ def supervised_policy(
     adapters are trained, which are then merged into the weights. They need little memory; training all weights takes 12
     bytes each for gradient and optimizer. `stopped` is called after each step; when it returns true, the policy is
     returned as it is then and nothing is cached. `progress` is called with step, number of steps and loss in nats a
-    token. Raises ModelError when the model cannot be loaded, DataError when no question has SQL to learn from, and
-    TrainingError when a gradient is not finite; then nothing is cached.
+    token. Demonstrations of more than `max_context` tokens are left out, because no rollout can be as long and one of
+    them can take gigabytes; `say` is called with a line that counts them. Raises ModelError when the model cannot be
+    loaded, DataError when no question has SQL to learn from, and TrainingError when a gradient is not finite; then
+    nothing is cached.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     policy = load_policy(settings.model, cache_dir=cache_dir)
@@ -63,6 +67,7 @@ def supervised_policy(
         with databases.of(question.database) as database:
             shown = demonstrate(number, question, task, database, settings)
             examples.append(example(shown, tool_schema(task, database), encoder, policy))
+    examples = _within(examples, max_context, say)
     batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, lora_rank, batches)}"
     with build_once(folder, stopped) as must_build:
@@ -83,6 +88,25 @@ def supervised_policy(
         return policy
     logger.info("loading the cached result of supervised fine-tuning from %s", folder)
     return load_policy(str(folder), cache_dir=cache_dir)
+
+
+def _within(examples: list[TokenSequence], max_context: int | None, say: Callable[[str], None]) -> list[TokenSequence]:
+    """Return the `examples` of at most `max_context` tokens. Raises DataError when there is none."""
+    if max_context is None:
+        return examples
+    kept = [each for each in examples if len(each) <= max_context]
+    longest = max(map(len, examples))
+    if not kept:
+        raise DataError(
+            f"all {len(examples)} demonstrations are longer than the context of {max_context} tokens (up to {longest})",
+            hint="raise local.max_context, lower database.max_chars, or set sft.steps=0",
+        )
+    if len(kept) < len(examples):
+        say(
+            f"{len(examples) - len(kept)} of {len(examples)} demonstrations are left out: they are longer than the "
+            f"context of {max_context} tokens (up to {longest})"
+        )
+    return kept
 
 
 def answers_to_demonstrate(

@@ -12,14 +12,15 @@ from filelock import FileLock
 
 from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.backends.policy.model import Policy, load_policy
-from sql_agent.backends.policy.sft import answers_to_demonstrate, example, supervised_policy, tool_schema
+from sql_agent.backends.policy.sft import _within, answers_to_demonstrate, example, supervised_policy, tool_schema
 from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
 from sql_agent.data.question_files import load_questions
 from sql_agent.database import Database, open_database
-from sql_agent.errors import TrainingError
+from sql_agent.errors import DataError, TrainingError
+from sql_agent.rl.trajectory import TokenSequence
 from sql_agent.schemas import Question
 from tests.support.small_database import make_database
 from tests.support.users_questions import PROSE, written
@@ -140,3 +141,12 @@ def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str,
     with TASK.databases(load_settings(), make_database(tmp_path / "medical.db")) as databases:
         (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), TASK, databases)
     assert shown.answer == answer
+
+
+def test_demonstrations_that_no_rollout_could_be_as_long_as_are_left_out_and_counted() -> None:
+    short, long = (TokenSequence((1,), tuple(range(n)), (1,) * n) for n in (9, 99))
+    said: list[str] = []
+    assert _within([short, long], 50, said.append) == [short]
+    assert said == ["1 of 2 demonstrations are left out: they are longer than the context of 50 tokens (up to 100)"]
+    with pytest.raises(DataError, match="all 2 demonstrations are longer"):
+        _within([long, long], 50, said.append)

@@ -1,0 +1,114 @@
+"""Check before a run that its model is one, and that memory, disk, open files and GPUs suffice for it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import ConfigError, ModelError
+from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files
+
+_EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
+_SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
+_TRAINED_BYTES = 18  # of a parameter in memory: the same, its gradient, and the bf16 copy that samples
+_FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
+_FILES = 256  # of a process without rollouts
+_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+
+
+def check_resources(settings: Settings, *, verl: bool) -> None:
+    """Raise ConfigError or ModelError, which says what is short and how to need less, unless a run can start."""
+    if settings.model:
+        check_model_folder(settings.model)
+    _check_open_files(settings)
+    if verl:
+        _check_gpus(settings)
+    parameters = count_parameters(settings.model)
+    if parameters is not None and not (verl and settings.verl.lora_rank):
+        _check_disk(settings, parameters)
+    if parameters is not None and not verl:
+        _check_memory(settings, parameters)
+
+
+def check_model_folder(model: str) -> None:
+    """Raise ModelError when `model` is a path, and no Hugging Face folder with weights and a tokenizer is there."""
+    folder = Path(model)
+    if not folder.exists():
+        if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:  # else the id of a hub
+            raise ModelError(f"there is no model folder {model}", hint="give --model a Hugging Face folder or id")
+        return
+    lacks = [
+        what
+        for what, names in {
+            "config.json": ("config.json",),
+            "weights": _WEIGHTS,
+            "a tokenizer": ("tokenizer*", "vocab*"),
+        }.items()
+        if not any(any(folder.glob(name)) for name in names)
+    ]
+    if lacks:
+        raise ModelError(
+            f"{model} is no Hugging Face model folder: it lacks {', '.join(lacks)}",
+            hint="a checkpoint's is CHECKPOINT/model; one of verl is made into a folder by `sql-agent export`",
+        )
+
+
+def count_parameters(model: str) -> int | None:
+    """Return how many parameters `model` has, from the headers of its safetensors files; None where there are none."""
+    if not model:
+        return _EMBEDDED
+    files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
+    return sum(map(_parameters_in, files)) if files else None
+
+
+def _parameters_in(path: Path) -> int:
+    """Count the numbers in a safetensors file: 8 bytes of length, then a JSON header with the shape of each tensor."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    except (ValueError, KeyError, AttributeError, OverflowError, MemoryError):
+        raise ModelError(f"{path} is no safetensors file", hint="copy it again; it may have been cut off") from None
+
+
+def _check_disk(settings: Settings, parameters: int) -> None:
+    kept = settings.train.keep_checkpoints + 1  # the next one is written before the oldest goes
+    needed, free = _SAVED_BYTES * parameters * kept, free_disk(settings.runs_dir)
+    if free < needed:
+        raise ConfigError(
+            f"{needed / 1e9:.1f} GB are needed for the checkpoints of this run, {free / 1e9:.1f} GB are free at "
+            f"{settings.runs_dir}",
+            hint="make room, name another disk by runs_dir=FOLDER, or lower train.keep_checkpoints",
+        )
+
+
+def _check_memory(settings: Settings, parameters: int) -> None:
+    each = _TRAINED_BYTES + (4 if settings.train.kl_coef else 0)
+    needed, free = each * parameters, available_memory()
+    if free is not None and free < needed:
+        raise ConfigError(
+            f"training this model of {parameters / 1e6:.0f} M parameters takes {needed / 1e9:.1f} GB of memory "
+            f"and more for the batches; {free / 1e9:.1f} GB are free",
+            hint="train a smaller model, end other programs, or use a GPU with --backend verl",
+        )
+
+
+def _check_open_files(settings: Settings) -> None:
+    runner = settings.runner
+    wanted = _FILES + _FILES_PER_ROLLOUT * runner.concurrency * runner.n_runners  # the store and a proxy serve them all
+    if (limit := raise_open_files(wanted)) < wanted:
+        raise ConfigError(
+            f"{wanted} open files are needed for {runner.n_runners} runners of {runner.concurrency} rollouts each, "
+            f"and this process may open {limit}",
+            hint=f"run `ulimit -n {wanted}` first, or lower runner.concurrency",
+        )
+
+
+def _check_gpus(settings: Settings) -> None:
+    if settings.verl.nnodes == 1 and (found := gpu_names()) and len(found) < settings.verl.n_gpus:
+        raise ConfigError(
+            f"verl.n_gpus={settings.verl.n_gpus}, but this host has {len(found)}: {', '.join(found)}",
+            hint=f"use --n-gpus {len(found)}",
+        )

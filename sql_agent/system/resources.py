@@ -1,0 +1,50 @@
+"""Measure what this machine has left: memory, disk, open files, GPUs."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that are free for this process, within its container's limit; None where unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    kilobytes = next((int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
+    if kilobytes is None:
+        return None
+    limits = [Path(path).read_text(encoding="ascii").strip() for path in _CGROUPS if Path(path).exists()]
+    return min([kilobytes * 1024, *(int(limit) for limit in limits if limit.isdigit())])
+
+
+def free_disk(folder: Path) -> int:
+    """Return the free bytes of the disk that `folder`, or the nearest folder above it that exists, is on."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def raise_open_files(wanted: int) -> int:
+    """Raise this process's limit of open files to `wanted` where the system allows it, and return the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def gpu_names() -> list[str]:
+    """Return the name of each GPU that nvidia-smi shows; none where there is no nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    shown = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],  # noqa: S607
+        capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    return shown.stdout.splitlines() if shown.returncode == 0 else []

@@ -1,0 +1,58 @@
+"""What a run lacks is said before it starts, with what would make it need less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sql_agent.cli import resource_check
+from sql_agent.cli.resource_check import check_resources, count_parameters
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import ConfigError, ModelError
+
+
+def test_a_model_s_parameters_are_counted_without_loading_it(tiny_model_folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_folder)
+    assert count_parameters(str(tiny_model_folder)) == sum(p.numel() for p in model.parameters())
+    assert count_parameters("Qwen/Qwen2.5-0.5B-Instruct") is None
+    check_resources(load_settings([f"model={tiny_model_folder}"]), verl=False)
+
+
+@pytest.mark.parametrize(
+    ("measure", "left", "message"),
+    [
+        ("free_disk", 10, "GB are needed for the checkpoints"),
+        ("available_memory", 10, "GB of memory"),
+        ("raise_open_files", 10, "open files are needed"),
+        ("gpu_names", ["H200"], "this host has 1: H200"),
+    ],
+)
+def test_what_is_short_is_named(
+    monkeypatch: pytest.MonkeyPatch, tiny_model_folder: Path, measure: str, left: object, message: str
+) -> None:
+    monkeypatch.setattr(resource_check, measure, lambda *_: left)
+    settings = load_settings([f"model={tiny_model_folder}", "verl.n_gpus=2"])
+    with pytest.raises(ConfigError, match=message) as caught:
+        check_resources(settings, verl=measure == "gpu_names")
+    assert caught.value.hint
+
+
+def test_a_folder_that_holds_no_model_is_refused_with_what_it_lacks(tmp_path: Path, tiny_model_folder: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for model, message in {
+        str(tmp_path): "lacks weights, a tokenizer",
+        str(tmp_path / "nowhere"): "no model folder",
+        "./here": "no model folder",
+    }.items():
+        with pytest.raises(ModelError, match=message):
+            check_resources(load_settings([f"model={model}"]), verl=False)
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (cut / name).write_bytes((tiny_model_folder / name).read_bytes())
+    (cut / "model.safetensors").write_bytes((tiny_model_folder / "model.safetensors").read_bytes()[:100])
+    with pytest.raises(ModelError, match="no safetensors file"):
+        check_resources(load_settings([f"model={cut}"]), verl=False)
