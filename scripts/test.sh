@@ -8,7 +8,7 @@ if [ "${1:-}" = --fast ]; then
   shift
   set -- -m "not slow" "$@"
 fi
-make_environment "[dev]"
+make_environment "[dev,tracking]"
 ruff check .
 ruff format --check .
 mypy

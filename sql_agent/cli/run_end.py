@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.config.settings import Settings
+from sql_agent.errors import DataError
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
 from sql_agent.tracking.resume import last_saved_step
@@ -20,6 +21,17 @@ def try_report(log: RunLog, ui: Ui) -> Path | None:
     except OSError as error:
         ui.say(f"Warning: the report could not be written: {error.strerror}. Later: sql-agent report {log.folder}")
         return None
+
+
+def close_trackers(log: RunLog) -> None:
+    """Let the trackers send the rest, with the last checkpoint where it is a Hugging Face folder and they want it."""
+    if log.trackers is None:
+        return
+    try:
+        model = last_checkpoint(log.folder)
+    except DataError:
+        model = None
+    log.trackers.close(model)
 
 
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:

@@ -23,6 +23,7 @@ from sql_agent.config.paths import PROJECT
 from sql_agent.config.settings import (
     GENERAL,
     SECTIONS,
+    AgentOpsSettings,
     DatabaseServerSettings,
     EndpointSettings,
     Settings,
@@ -102,7 +103,7 @@ def markdown(sections: Sequence[str]) -> str:
 def entries(section: str) -> Iterator[Entry]:
     """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
-        for variables in (TeacherSettings, EndpointSettings, DatabaseServerSettings):
+        for variables in (TeacherSettings, EndpointSettings, DatabaseServerSettings, AgentOpsSettings):
             yield from _variables(variables)
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]

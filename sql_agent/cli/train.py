@@ -13,12 +13,11 @@ from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store
 from sql_agent.backends import local
 from sql_agent.backends.verl.config import defaults as verl_defaults
-from sql_agent.cli.dev_run import show_dev_run
 from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.resource_check import check_resources
-from sql_agent.cli.run_end import say_finished, say_results, say_unfinished, try_report
+from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, TeacherSettings, flatten, load_settings
@@ -35,6 +34,7 @@ from sql_agent.tracking.console import Ui
 from sql_agent.tracking.resume import settings_to_resume
 from sql_agent.tracking.run_info import recorded_session
 from sql_agent.tracking.run_log import RunLog
+from sql_agent.tracking.trackers.trackers import Trackers, check_trackers
 
 _CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
@@ -205,17 +205,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     task.prepare(settings, ui.say)
     train, val, judge = check_before_start(settings, task, ui)
     if arguments.dev:
+        from sql_agent.cli.dev_run import show_dev_run  # noqa: PLC0415  imports openai, which takes a second
+
         show_dev_run(settings, val, ui)
         ui.say(task.disclaimer)
         return 0
     if store:
         check_store(store)
     warning = check_trust(judge, settings.judge)
-    log = None
-    if run_role.role != "runner":
-        log = RunLog.resume(settings) if arguments.resume else RunLog.create(settings)
-        if log.moved_aside:
-            ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
+    log = None if run_role.role == "runner" else _open_log(settings, ui, resume=arguments.resume)
     # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
     with without_gc():
         from sql_agent.backends import run  # noqa: PLC0415
@@ -231,6 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {graded_by}")
     try:
         with recorded_session(log.folder) as ending:
+            log.trackers = Trackers(settings, log.folder, ui.say)
             algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
             if algorithm.error is not None:
                 raise algorithm.error
@@ -243,6 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     finally:
         report = try_report(log, ui)
+        close_trackers(log)
     if algorithm.interrupted:
         say_unfinished(log, settings, ui, how="was interrupted")
         return INTERRUPTED
@@ -250,6 +250,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     ui.say(task.disclaimer)
     say_finished(log, ui)
     return 0
+
+
+def _open_log(settings: Settings, ui: Ui, *, resume: bool) -> RunLog:
+    """Open the folder of the run; says when an earlier one of that name, without a checkpoint, was moved aside."""
+    log = RunLog.resume(settings) if resume else RunLog.create(settings)
+    if log.moved_aside:
+        ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
+    return log
 
 
 def check_before_start(
@@ -261,6 +269,7 @@ def check_before_start(
     is missing or wrong.
     """
     check_opentelemetry()
+    check_trackers(settings)
     if settings.backend == "verl":
         _check_verl(settings)
     check_resources(settings, verl=settings.backend == "verl")

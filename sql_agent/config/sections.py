@@ -7,10 +7,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from sql_agent.config.paths import ENV_FILES, RUNS, VAR
+from sql_agent.config.paths import RUNS, VAR
 from sql_agent.schemas import Lang, QueryLimits, Style
 
 Positive = Annotated[int, Field(gt=0)]
@@ -315,6 +314,20 @@ class SpiderSettings(Section):
     deadline_s: PositiveNumber = Field(10.0, description="seconds that a statement may run when results are compared")
 
 
+class TrackingSettings(Section):
+    """Services that are sent a run's metrics and rollouts. None of them can stop a run."""
+
+    to: tuple[Literal["wandb", "swanlab", "tensorboard"], ...] = Field(
+        (), description="trackers: wandb, swanlab, tensorboard; several with commas (extra `tracking`)"
+    )
+    project: str = Field("sql-agent", description="name of the project there")
+    offline: bool = Field(
+        False, description="write to runs/NAME/tracking and send nothing, for `wandb sync` and `swanlab sync`"
+    )
+    rollouts: NotNegative = Field(32, description="rollouts of each step and validation set that are sent as a table")
+    checkpoint: bool = Field(False, description="send the last checkpoint's model when the run ends (wandb, swanlab)")
+
+
 class Settings(Section):
     """The task, the model, the backend and the folder of the results. `load_settings` builds this."""
 
@@ -341,67 +354,10 @@ class Settings(Section):
     local: LocalSettings = LocalSettings()
     verl: VerlSettings = VerlSettings()
     spider: SpiderSettings = SpiderSettings()
+    tracking: TrackingSettings = TrackingSettings()
 
     def database_limits(self) -> QueryLimits:
         """Return the limits of one query, as the database takes them."""
         return QueryLimits(
             deadline_s=self.database.deadline_s, max_rows=self.database.max_rows, max_chars=self.database.max_chars
         )
-
-
-class TeacherSettings(BaseSettings):
-    """The endpoints of the judges, from the conventional variables or `.env`."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-
-    model: str | None = Field(
-        None,
-        validation_alias=AliasChoices("TEACHER_MODEL"),
-        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL as litellm names it",
-    )
-    base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("TEACHER_BASE_URL"),
-        description="its OpenAI-compatible address, ending in /v1; empty takes the provider in the model's prefix",
-    )
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
-    )
-    reward_model_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("REWARD_MODEL_URL"),
-        description='address of the judge `reward-model`: POST {"prompt": …, "response": …} gives {"score": …}',
-    )
-
-
-class DatabaseServerSettings(BaseSettings):
-    """A database on a server, from the conventional variable or `.env`, because its address holds a password."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-
-    url: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("DATABASE_URL"),
-        description="database to query where `database.path` names none: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
-        "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
-    )
-
-
-class EndpointSettings(BaseSettings):
-    """An OpenAI-compatible model for `sql-agent ask` and `sql-agent evaluate` instead of a local one."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
-
-    base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="address of a model for `sql-agent ask` and `evaluate`, ending in /v1; empty asks a local one",
-    )
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
-    )
-    model: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_MODEL"),
-        description="name of the model there; required with an address",
-    )

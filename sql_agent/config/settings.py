@@ -19,17 +19,15 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from sql_agent.config.endpoints import AgentOpsSettings, DatabaseServerSettings, EndpointSettings, TeacherSettings
 from sql_agent.config.paths import ENV_FILES
 from sql_agent.config.sections import (
     AgentSettings,
-    DatabaseServerSettings,
-    EndpointSettings,
     JudgeSettings,
     LocalSettings,
     Section,
     Settings,
     SftSettings,
-    TeacherSettings,
     TrainSettings,
 )
 from sql_agent.errors import ConfigError
@@ -37,6 +35,7 @@ from sql_agent.errors import ConfigError
 __all__ = [
     "GENERAL",
     "SECTIONS",
+    "AgentOpsSettings",
     "AgentSettings",
     "DatabaseServerSettings",
     "EndpointSettings",

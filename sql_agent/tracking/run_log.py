@@ -17,17 +17,20 @@ from sql_agent.tracking.resume import last_saved_step
 
 if TYPE_CHECKING:
     from sql_agent.rl.rollouts import FinishedRollout
+    from sql_agent.tracking.trackers.trackers import Trackers
 
 
 class RunLog:
     """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none.
 
     `moved_aside` is where the files of an earlier run of that name are now, which had saved nothing; None without one.
+    `trackers`, where they are set, are sent what is appended.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.moved_aside: Path | None = None
+        self.trackers: Trackers | None = None
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
@@ -79,11 +82,15 @@ class RunLog:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append one training step's metrics."""
         self._append("metrics.jsonl", [{"step": step, **values}])
+        if self.trackers:
+            self.trackers.metrics(step, values)
 
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
         """Append one validation's metrics, those of each set with the prefix `val/SET/`; step 0 is before training."""
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
         self._append("validation.jsonl", [{"step": step, **named}])
+        if self.trackers:
+            self.trackers.validation(step, named)
 
     def rollouts(
         self,
@@ -95,24 +102,24 @@ class RunLog:
         val_set: str | None = None,
     ) -> None:
         """Append one line per rollout: its record with question, queries, answer and reward, or why it was dropped."""
-        self._append(
-            "rollouts.jsonl",
-            [
-                {
-                    "step": step,
-                    "mode": mode,
-                    "val_set": val_set,
-                    "rollout_id": r.rollout_id,
-                    "group": r.group,
-                    "advantage": (advantages or {}).get(r.rollout_id),
-                    "triplets": r.triplets,
-                    "sequences": len(r.sequences),
-                    "dropped": r.dropped.model_dump(mode="json") if r.dropped else None,
-                    "record": r.record.model_dump(mode="json") if r.record else None,
-                }
-                for r in rollouts
-            ],
-        )
+        lines = [
+            {
+                "step": step,
+                "mode": mode,
+                "val_set": val_set,
+                "rollout_id": r.rollout_id,
+                "group": r.group,
+                "advantage": (advantages or {}).get(r.rollout_id),
+                "triplets": r.triplets,
+                "sequences": len(r.sequences),
+                "dropped": r.dropped.model_dump(mode="json") if r.dropped else None,
+                "record": r.record.model_dump(mode="json") if r.record else None,
+            }
+            for r in rollouts
+        ]
+        self._append("rollouts.jsonl", lines)
+        if self.trackers:
+            self.trackers.rollouts(step, mode, lines)
 
     def truncate_after(self, step: int) -> None:
         """Remove the lines of the steps after `step`, because a resumed run repeats those."""

@@ -27,7 +27,7 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list[str], tmp_path: Path) -> None:
-    process = start([*arguments, "--ci-fast"])
+    process = start([*arguments, "--ci-fast", "tracking.to=wandb,tensorboard", "tracking.offline=true"])
     output = finish(process)
     assert process.returncode == 0, output
     run = tmp_path / "runs" / "r"
@@ -45,6 +45,8 @@ def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list
     assert [v["step"] for v in lines(run / "validation.jsonl")] == [0, 1]
     assert json.loads((run / "config.json").read_text(encoding="utf-8"))["train"]["steps"] == 1
     assert (run / "report.html").exists()
+    assert list(run.glob("tracking/wandb/offline-run-*/run-*.wandb")) and list(run.glob("tracking/tensorboard/events*"))
+    assert "Tracker" not in output, "none failed"
     assert "not medical advice" in output
     assert (run / "checkpoints" / "step-000001" / "model" / "model.safetensors").exists()
 

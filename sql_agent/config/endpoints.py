@@ -1,0 +1,86 @@
+"""Define the addresses and keys of services, which come from the environment or `.env` only."""
+
+from __future__ import annotations
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from sql_agent.config.paths import ENV_FILES
+
+
+class TeacherSettings(BaseSettings):
+    """The endpoints of the judges, from the conventional variables or `.env`."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    model: str | None = Field(
+        None,
+        validation_alias=AliasChoices("TEACHER_MODEL"),
+        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL as litellm names it",
+    )
+    base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("TEACHER_BASE_URL"),
+        description="its OpenAI-compatible address, ending in /v1; empty takes the provider in the model's prefix",
+    )
+    api_key: SecretStr | None = Field(
+        None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
+    )
+    reward_model_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("REWARD_MODEL_URL"),
+        description='address of the judge `reward-model`: POST {"prompt": …, "response": …} gives {"score": …}',
+    )
+
+
+class DatabaseServerSettings(BaseSettings):
+    """A database on a server, from the conventional variable or `.env`, because its address holds a password."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    url: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("DATABASE_URL"),
+        description="database to query where `database.path` names none: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
+        "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
+    )
+
+
+class EndpointSettings(BaseSettings):
+    """An OpenAI-compatible model for `sql-agent ask` and `sql-agent evaluate` instead of a local one."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
+        description="address of a model for `sql-agent ask` and `evaluate`, ending in /v1; empty asks a local one",
+    )
+    api_key: SecretStr | None = Field(
+        None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
+    )
+    model: str | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_MODEL"),
+        description="name of the model there; required with an address",
+    )
+
+
+class AgentOpsSettings(BaseSettings):
+    """AgentOps, which gets the spans of the agent when its key is set."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    api_key: SecretStr | None = Field(
+        None, validation_alias=AliasChoices("AGENTOPS_API_KEY"), description="key of AgentOps; empty sends it nothing"
+    )
+    api_endpoint: str = Field(
+        "https://api.agentops.ai",
+        validation_alias=AliasChoices("AGENTOPS_API_ENDPOINT"),
+        description="where it logs in",
+    )
+    exporter_endpoint: str = Field(
+        "https://otlp.agentops.ai/v1/traces",
+        validation_alias=AliasChoices("AGENTOPS_EXPORTER_ENDPOINT"),
+        description="where it takes spans",
+    )

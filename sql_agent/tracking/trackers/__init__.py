@@ -1,0 +1,1 @@
+"""Send what a run writes to trackers: wandb, SwanLab, TensorBoard, AgentOps."""
