@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +76,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     data.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of these files")
     _add_model_flags(parser)
     gpus = parser.add_argument_group("GPUs (backend verl)")
+    gpus.add_argument("--device", choices=("gpu", "npu"), help="npu trains on Ascend NPUs, which is untested")
     gpus.add_argument("--n-gpus", type=int, metavar="N", help="GPUs of each host (default: 1)")
     gpus.add_argument("--nnodes", type=int, metavar="N", help="hosts of the Ray cluster (default: 1)")
     gpus.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"),
@@ -133,6 +134,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         "data": {"train_file": arguments.train_file, "val_file": arguments.val_file, "mapping": arguments.mapping},
         "runner": {"n_runners": arguments.n_runners},
         "verl": {
+            "device": arguments.device,
             "n_gpus": arguments.n_gpus,
             "nnodes": arguments.nnodes,
             "lora_rank": arguments.lora_rank,
@@ -152,7 +154,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
             arguments.overrides,
             config_file=arguments.config,
             flags=_given(flags),
-            defaults=verl_defaults(settings.task),
+            defaults=verl_defaults(settings.task, settings.verl.device),
         )
         return verl.model_copy(update={"backend": "verl"})
     recipe = [_LAPTOP] if (arguments.ci or arguments.ci_fast) and _asks_the_sample(settings) else []
@@ -183,9 +185,11 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
 
 def chosen_backend(settings: Settings) -> Literal["local", "verl"]:
-    """Return the backend of `settings`; "auto" means verl where it is installed and a GPU is there."""
+    """Return the backend of `settings`; "auto" means verl where it is installed and a GPU is there, or for an NPU."""
     if settings.backend != "auto":
         return settings.backend
+    if settings.verl.device == "npu":
+        return "verl"
     return "verl" if verl_is_installed() and shutil.which("nvidia-smi") else "local"
 
 
@@ -205,11 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     task.prepare(settings, ui.say)
     train, val, judge = check_before_start(settings, task, ui)
     if arguments.dev:
-        from sql_agent.cli.dev_run import show_dev_run  # noqa: PLC0415  imports openai, which takes a second
-
-        show_dev_run(settings, val, ui)
-        ui.say(task.disclaimer)
-        return 0
+        return _dev(settings, task, val, ui)
     if store:
         check_store(store)
     warning = check_trust(judge, settings.judge)
@@ -258,6 +258,15 @@ def _open_log(settings: Settings, ui: Ui, *, resume: bool) -> RunLog:
     if log.moved_aside:
         ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
     return log
+
+
+def _dev(settings: Settings, task: Task, val: Mapping[str, Sequence[Question]], ui: Ui) -> int:
+    """Show a run without its training; returns the exit code."""
+    from sql_agent.cli.dev_run import show_dev_run  # noqa: PLC0415  slow, and the checks come first
+
+    show_dev_run(settings, val, ui)
+    ui.say(task.disclaimer)
+    return 0
 
 
 def check_before_start(

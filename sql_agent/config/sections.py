@@ -259,6 +259,9 @@ class LocalSettings(Section):
 class VerlSettings(Section):
     """The backend `verl`, which samples and trains on GPUs."""
 
+    device: Literal["gpu", "npu"] = Field(
+        "gpu", description="gpu, or npu for Ascend NPUs, on which it was never run; n_gpus and others then count NPUs"
+    )
     n_gpus: Positive = Field(1, description="GPUs of each host")
     nnodes: Positive = Field(1, description="hosts of the Ray cluster")
     lora_rank: NotNegative = Field(0, description="rank of the LoRA adapters that are trained; 0 trains all weights")

@@ -13,6 +13,7 @@ from sql_agent.errors import ConfigError
 
 _HERE = "sql_agent.backends.verl"
 GRPO = Path(__file__).with_name("grpo.toml")
+_NPU = Path(__file__).with_name("npu.toml")
 _RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
 
 # By GPU memory in GB: the share of it that vLLM may use, and the most tokens in one forward and backward pass, which
@@ -24,9 +25,9 @@ _PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-def defaults(task: str) -> list[Path]:
-    """Return the files with the defaults of this backend for a task, the weakest first."""
-    return [GRPO, *([_RECIPES[task]] if task in _RECIPES else [])]
+def defaults(task: str, device: str = "gpu") -> list[Path]:
+    """Return the files with the defaults of this backend for a task and a device, the weakest first."""
+    return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if device == "npu" else [])]
 
 
 def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict
         options |= {
             "nnodes": verl.nnodes,
             "n_gpus_per_node": verl.n_gpus // 2,
-            "checkpoint_engine": {"backend": "nccl"},
+            "checkpoint_engine": {"backend": "hccl" if verl.device == "npu" else "nccl"},
         }
     return options
 

@@ -6,6 +6,7 @@ path of the fine-tuned model to RUN_FOLDER/sft.json.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ RESULT = "sft.json"
 def main(run: Path) -> int:
     """Fine-tune with the settings in the run's config.json, and return the exit code: 2 for an error of ours."""
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
-    cuda = torch.cuda.is_available()
+    device = _device(settings)
     try:
         task = load_task(settings.task)
         with task.databases(settings) as databases:
@@ -32,9 +33,9 @@ def main(run: Path) -> int:
                 task.questions(settings, "train"),
                 task,
                 databases,
-                bf16=cuda,
+                bf16=device != "cpu",
                 lora_rank=settings.verl.lora_rank,
-                device="cuda" if cuda else "cpu",
+                device=device,
                 progress=_print_progress,
             )
     except SqlAgentError as error:
@@ -42,6 +43,14 @@ def main(run: Path) -> int:
         return 2
     (run / RESULT).write_text(json.dumps({"model": str(Path(policy.source).resolve())}), encoding="utf-8")
     return 0
+
+
+def _device(settings: Settings) -> str:
+    """Return torch's name of the device to fine-tune on: the NPU that is asked for, else a GPU where there is one."""
+    if settings.verl.device == "npu":
+        importlib.import_module("torch_npu")  # which makes the device known to torch
+        return "npu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _print_progress(step: int, steps: int, loss: float) -> None:

@@ -239,6 +239,25 @@ def test_a_cluster_of_restart_ray_is_joined_with_its_token_and_no_ray_here_asks_
     assert "RAY_AUTH_MODE" not in verl_environment(), "verl starts a Ray of its own"
 
 
+def test_the_recipe_of_spider_and_the_settings_of_an_npu_come_over_the_defaults_of_verl() -> None:
+    settings = load_settings(["verl.device=npu"], defaults=defaults("spider", "npu"))
+    assert (settings.agent.workflow, settings.agent.max_turns, settings.train.questions_per_step) == (
+        "check-rewrite",
+        3,
+        64,
+    )
+    assert settings.verl.config["trainer"] == {"device": "npu", "total_epochs": 1000000, "logger": ["console", "file"]}
+    model = settings.verl.config["actor_rollout_ref"]["model"]
+    assert model["override_config"] == {"attn_implementation": "flash_attention_2"}
+    assert model["use_remove_padding"] and not model["use_fused_kernels"]
+    apart = ["verl.trainer_mode=separate_async", "verl.n_gpus=2"]
+    rollout = options("verl.device=npu", *apart)["actor_rollout_ref"]["rollout"]
+    assert rollout["checkpoint_engine"] == {"backend": "hccl"}
+    assert options(*apart)["actor_rollout_ref"]["rollout"]["checkpoint_engine"] == {"backend": "nccl"}
+    longest = verl_options(settings, model="m", run=Path("/r"), rollout_server="http://g", resume=False)
+    assert longest["actor_rollout_ref"]["rollout"]["max_model_len"] == 6144
+
+
 def test_a_smaller_gpu_gets_smaller_batches() -> None:
     tokens = [
         options(f"verl.gpu_memory_gb={size}")["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
