@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": "measure models on question files, with intervals; compare them",
     "data": "make the sample database and questions with gold SQL; check your own",
     "judge": "measure how far a judge can be trusted; rescale its scores",
+    "mcp": "serve the query tool to MCP clients, over stdio or HTTP",
     "report": "draw a run as one HTML page",
     "export": "turn a checkpoint of the verl backend into a Hugging Face folder",
     "settings": "list all settings with their defaults and meaning",

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sql_agent.agent.tools import TOOL_NAME, answer_json
+from sql_agent.agent.tools import answer_json
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import Database
+from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.database.schema import fold
 from sql_agent.schemas import Question
 

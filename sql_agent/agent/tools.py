@@ -9,10 +9,10 @@ from typing import Any
 import agents
 
 from sql_agent.database import Database
+from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.database.truncation import refusal
 from sql_agent.schemas import QueryAnswer, QueryCall
 
-TOOL_NAME = "query_database_by_sql"
 REPEATED = "you ran this statement before: change it, or answer"
 LAST = "no query is left: answer now"
 _MAX_KEPT_CHARS = 10_000  # of a statement in the record of a call; none that runs has more than 8,000
@@ -105,7 +105,7 @@ def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
 
     async def invoke(_context: object, arguments: str) -> str:
         try:
-            sql = _sql_of(arguments)
+            sql = sql_of(_parsed(arguments))
         except ValueError as error:
             return tool.refuse(arguments, str(error))
         return await tool(sql)
@@ -115,18 +115,20 @@ def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
     )
 
 
-def _sql_of(arguments: str) -> str:
-    """Return the statement in the JSON arguments of a call. Raises ValueError that says what is wrong with them."""
+def _parsed(arguments: str) -> object:
     try:
-        parsed = json.loads(arguments)
+        return json.loads(arguments)
     except json.JSONDecodeError as error:
         raise ValueError(f"the arguments are not JSON: {error.msg} at character {error.pos + 1}") from error
     except RecursionError as error:
         raise ValueError("the arguments are not JSON that can be read: too deeply nested") from error
+
+
+def sql_of(parsed: object) -> str:
+    """Return the statement in the arguments of a call. Raises ValueError that says what is wrong with them."""
     sql = parsed.get("sql") if isinstance(parsed, dict) else None
     if not isinstance(sql, str):
         raise ValueError('the arguments are not an object with a text under "sql"')  # noqa: TRY004
-    extra = sorted(parsed.keys() - {"sql"})
-    if extra:
+    if isinstance(parsed, dict) and (extra := sorted(parsed.keys() - {"sql"})):
         raise ValueError(f"unknown arguments: {', '.join(extra)}")
     return sql

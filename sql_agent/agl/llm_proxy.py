@@ -74,6 +74,7 @@ def serve_proxy(
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
+    os.environ.pop("DATABASE_URL", None)  # litellm would take our database for its own, and not start
     store = agl.LightningStoreClient(store_address)
     proxy = LocalLlmProxy(sock.getsockname()[1], store, models, with_token_ids=with_token_ids)
     asyncio.run(proxy.serve(sock))

@@ -26,6 +26,7 @@ from sql_agent.config.settings import (
     AgentOpsSettings,
     DatabaseServerSettings,
     EndpointSettings,
+    McpSettings,
     Settings,
     TeacherSettings,
     flatten,
@@ -103,7 +104,7 @@ def markdown(sections: Sequence[str]) -> str:
 def entries(section: str) -> Iterator[Entry]:
     """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
-        for variables in (TeacherSettings, EndpointSettings, DatabaseServerSettings, AgentOpsSettings):
+        for variables in (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, AgentOpsSettings):
             yield from _variables(variables)
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]

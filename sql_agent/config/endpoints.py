@@ -46,6 +46,18 @@ class DatabaseServerSettings(BaseSettings):
     )
 
 
+class McpSettings(BaseSettings):
+    """The bearer token of an MCP server, from the conventional variable or `.env`."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("MCP_TOKEN"),
+        description="bearer token of `sql-agent mcp --http` and of `agent.mcp_url`",
+    )
+
+
 class EndpointSettings(BaseSettings):
     """An OpenAI-compatible model for `sql-agent ask` and `sql-agent evaluate` instead of a local one."""
 

@@ -86,6 +86,15 @@ class DataSettings(Section):
 class AgentSettings(Section):
     """How the agent runs, and how its model is sampled in training and in validation."""
 
+    tool: Literal["builtin", "mcp"] = Field(
+        "builtin", description="builtin: statements run in processes of our own; mcp: behind an MCP server of ours"
+    )
+    mcp_url: str | None = Field(
+        None, description="address of the MCP server, such as http://127.0.0.1:8765/mcp; its token is MCP_TOKEN"
+    )
+    mcp_command: str | None = Field(
+        None, description="command that starts an MCP server over stdio, in place of `agent.mcp_url`: sql-agent mcp"
+    )
     workflow: Literal["react", "check-rewrite"] = Field(
         "react",
         description="react: the model calls the tool until it answers; check-rewrite: it writes a statement, checks "

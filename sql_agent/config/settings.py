@@ -19,7 +19,13 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from sql_agent.config.endpoints import AgentOpsSettings, DatabaseServerSettings, EndpointSettings, TeacherSettings
+from sql_agent.config.endpoints import (
+    AgentOpsSettings,
+    DatabaseServerSettings,
+    EndpointSettings,
+    McpSettings,
+    TeacherSettings,
+)
 from sql_agent.config.paths import ENV_FILES
 from sql_agent.config.sections import (
     AgentSettings,
@@ -41,6 +47,7 @@ __all__ = [
     "EndpointSettings",
     "JudgeSettings",
     "LocalSettings",
+    "McpSettings",
     "Settings",
     "SftSettings",
     "TeacherSettings",

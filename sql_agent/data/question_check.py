@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Literal
 
 from sql_agent.data.derived_evidence import derive_evidence, lacks_evidence
-from sql_agent.database import Database, DatabasePool, Source
+from sql_agent.database import Database, DatabasePool
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
@@ -27,14 +27,14 @@ _AT_LEAST = 8  # questions, however slow the database is
 class CheckedQuestion:
     """Holds what a check found out about a question.
 
-    `question` has its evidence, derived where it could be; `database` is the one that was queried. `returns_rows` says
+    `question` has its evidence, derived where it could be; `database` says which one was queried. `returns_rows` says
     that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` the kind of its
     QueryFailure. `earned` is what the judge gives the reference (0.0–1.0), None where none was asked, `reason` why it
     is not all, `hint` what to do.
     """
 
     question: Question
-    database: Source
+    database: str
     form: Form
     returns_rows: bool = False
     failure: str | None = None
@@ -137,7 +137,7 @@ async def _check(question: Question, database: Database, reader: Reader, judge: 
     error = next((call.answer.error for call in calls if call.answer.error), None)
     result = CheckedQuestion(
         question=question,
-        database=database.source,
+        database=str(database.source),
         form=reference_form(question, reader),
         returns_rows=error is None and any(call.answer.count for call in calls),
         failure=error.message if error else None,

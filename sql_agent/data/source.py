@@ -1,9 +1,11 @@
-"""Find the database that the settings name."""
+"""Find the database, or the MCP server in front of one, that the settings name."""
 
 from __future__ import annotations
 
-from sql_agent.config.settings import DatabaseServerSettings, Settings
+from sql_agent.config.settings import DatabaseServerSettings, McpSettings, Settings
 from sql_agent.database import Source, parse_source
+from sql_agent.database.mcp_client import ToolServer
+from sql_agent.errors import ConfigError
 
 
 def given_source(settings: Settings) -> Source | None:
@@ -15,3 +17,15 @@ def given_source(settings: Settings) -> Source | None:
         return settings.database.path
     url = DatabaseServerSettings().url
     return parse_source(url.get_secret_value()) if url is not None and url.get_secret_value() else None
+
+
+def tool_server(settings: Settings) -> ToolServer:
+    """Return the MCP server of `agent.mcp_url` or `agent.mcp_command`. Raises ConfigError unless one of them is set."""
+    token = McpSettings().token
+    agent = settings.agent
+    if bool(agent.mcp_url) == bool(agent.mcp_command):
+        raise ConfigError(
+            "agent.tool=mcp needs agent.mcp_url or agent.mcp_command, one of them",
+            hint="agent.mcp_url=http://127.0.0.1:8765/mcp, or agent.mcp_command='sql-agent mcp'",
+        )
+    return ToolServer(agent.mcp_url, agent.mcp_command, token.get_secret_value() if token is not None else None)

@@ -12,8 +12,9 @@ from typing import Literal, Protocol
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions
-from sql_agent.data.source import given_source
+from sql_agent.data.source import given_source, tool_server
 from sql_agent.database import Database, DatabasePool, RequiredSchema, Source, open_database, open_source
+from sql_agent.database.mcp_client import McpDatabase
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
@@ -121,10 +122,18 @@ class Task:
     def check_databases(self, settings: Settings, names: Iterable[str | None]) -> None:
         """Look into each database once, without starting its processes; raises as `databases` does."""
         for name in dict.fromkeys(names):
+            if name is None and settings.agent.tool == "mcp":
+                self.open_database(settings).close()
+                continue
             open_source(self.source_of(settings, name), self.schema, settings.database_limits())
 
     def open_database(self, settings: Settings) -> Database:
-        """Open the run's own database. Raises DatabaseFileError when it is missing or lacks something of the schema."""
+        """Open the run's own database, behind an MCP server where `agent.tool` is mcp.
+
+        Raises DatabaseFileError when it is missing or lacks something of the schema.
+        """
+        if settings.agent.tool == "mcp":
+            return McpDatabase(tool_server(settings))
         return open_database(self.database_source(settings), self.schema, settings.database_limits())
 
     def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
@@ -135,6 +144,8 @@ class Task:
         """
 
         def open_named(name: str | None) -> Database:
+            if name is None and own is None:
+                return self.open_database(settings)
             source = own if own and name is None else self.source_of(settings, name)
             return open_database(source, self.schema, settings.database_limits())
 

@@ -1,56 +1,37 @@
-"""Query a database: each statement runs in a worker process that is killed when its time is up."""
+"""Define what queries a database, in this program's worker processes or behind an MCP server."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import logging
-import time
-import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.engine import UNAVAILABLE, Opened, Source
-from sql_agent.database.lexical import check_length
 from sql_agent.database.provenance import CellRef
-from sql_agent.database.reply import read_hint, read_reply
 from sql_agent.database.schema import Schema
-from sql_agent.database.truncation import MAX_REFUSAL_CHARS, refusal
-from sql_agent.database.workers import MAX_WORKERS, Worker, Workers
-from sql_agent.errors import DatabaseFileError, QueryError
-from sql_agent.schemas import QueryAnswer
-
-logger = logging.getLogger(__name__)
-
-# A character takes up to 12 bytes in the JSON of a reply; what is beside the cells is far below the rest.
-_BYTES_PER_CHAR = 12
-_BYTES_BESIDE = 64 * 1024
-
-_LONG_S = 0.02  # after which a query is no quick one; most take a hundredth of it
+from sql_agent.database.workers import MAX_WORKERS
+from sql_agent.schemas import QueryAnswer, QueryLimits
 
 _In = ParamSpec("_In")
 _Out = TypeVar("_Out")
 
 
-class Database:
-    """Queries an opened database. `query` may be called from several threads at once, and not after a fork.
+class Database(ABC):
+    """Queries a database read-only. `query` may be called from several threads at once, and not after a fork.
 
-    Raises DatabaseFileError when no process can be started; the first one takes about half a second. Statements may
-    read the tables of the schema and no others. Once a file is another one than was opened, every statement is refused
-    with the kind "database_changed".
+    Statements may read the tables of `schema` and no others. As a text `source` says where the database is, without a
+    password.
     """
 
-    def __init__(self, opened: Opened) -> None:
-        self.source: Source = opened.engine.source
-        self.dialect: Dialect = opened.engine.dialect
-        self.limits = opened.limits
-        self.schema: Schema = opened.schema
-        max_bytes = _BYTES_PER_CHAR * (self.limits.max_chars + MAX_REFUSAL_CHARS) + _BYTES_BESIDE
-        self._workers = Workers(opened, max_reply_bytes=max_bytes)
-        weakref.finalize(self, self._workers.close)  # for who forgets to close it
+    def __init__(self, source: object, schema: Schema, dialect: Dialect, limits: QueryLimits) -> None:
+        self.source = source
+        self.schema = schema
+        self.dialect = dialect
+        self.limits = limits
         # Their own, because slow statements in the threads that the program shares would hold up everything else.
         self._threads = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="query")
 
@@ -62,24 +43,13 @@ class Database:
     ) -> None:
         self.close()
 
+    @abstractmethod
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
         """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
 
         Raises DatabaseFileError when the database's server cannot be reached, which is no statement's fault. The cells
         `emptied` read as NULL, which shows whether the statement needs them; there is no `hint` then.
         """
-        request = {"sql": sql, "emptied": [(cell.table, cell.row_id, cell.column) for cell in emptied]}
-        try:
-            check_length(sql)
-            while True:
-                with self._workers.lent() as worker:
-                    if (answer := self._answer(worker, request)) is not None:
-                        break
-        except QueryError as error:
-            return refusal(error.kind, error.message, error.hint)
-        if answer.error is not None and answer.error.kind == UNAVAILABLE:
-            raise DatabaseFileError(f"{self.source} does not answer: {answer.error.message}", hint=answer.error.hint)
-        return answer
 
     async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:
         """Return what `function`, which queries this database, returns; the event loop goes on meanwhile."""
@@ -87,61 +57,5 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        """End the processes of this database; a statement that is running is answered with an error."""
-        self._workers.close()
+        """End what queries the database; a statement that is running is answered with an error."""
         self._threads.shutdown(wait=False)
-
-    def _answer(self, worker: Worker, request: object) -> QueryAnswer | None:
-        """Return the worker's answer; None when it had ended before it got the request."""
-        due = time.monotonic() + self.limits.deadline_s
-        try:
-            worker.channel.send(request, due)
-            answer, last, more = read_reply(self._reply(worker, due))
-        except ConnectionError:  # only of `send`
-            self._workers.discard(worker)
-            return None
-        except TimeoutError:
-            return self._ended(worker, self._too_slow())
-        except EOFError:
-            return self._ended(worker, self._killed())
-        except ValueError as error:
-            logger.warning("a worker sent what is no answer: %s", error)
-            return self._ended(worker, QueryError("failed", "the statement gave no answer that can be read"))
-        if more:
-            answer = answer.model_copy(update={"hint": self._hint(worker, due)})
-        if last:
-            self._workers.discard(worker)
-        return answer
-
-    def _reply(self, worker: Worker, due: float) -> object:
-        """Return the worker's reply; raises as `Channel.receive` does."""
-        try:
-            return worker.channel.receive(min(due, time.monotonic() + _LONG_S))
-        except TimeoutError:
-            with self._workers.late(worker):
-                return worker.channel.receive(due)
-
-    def _hint(self, worker: Worker, due: float) -> str | None:
-        """Return the hint that follows an answer; None when it does not come, because the answer itself is right."""
-        try:
-            hint, trouble = read_hint(worker.channel.receive(due))
-        except (TimeoutError, EOFError, ValueError) as error:
-            hint, trouble = None, repr(error)
-            self._workers.discard(worker)
-        if trouble:
-            logger.warning("no hint for a statement: %s", trouble)
-        return hint
-
-    def _ended(self, worker: Worker, error: QueryError) -> QueryAnswer:
-        self._workers.discard(worker)
-        return refusal(error.kind, error.message, error.hint)
-
-    def _too_slow(self) -> QueryError:
-        message = f"interrupted after {self.limits.deadline_s:g} seconds"
-        return QueryError("timeout", message, hint="read fewer rows: add WHERE and LIMIT, join fewer tables")
-
-    def _killed(self) -> QueryError:
-        if self._workers.closed:
-            return QueryError("failed", f"the database {self.source} is closed", hint="open it again")
-        message = "the statement needed more memory or time than a query may have"
-        return QueryError("too_complex", message, hint="write a simpler statement, read fewer rows")

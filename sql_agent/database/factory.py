@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sql_agent.database.database import Database
 from sql_agent.database.engine import Opened, Source
+from sql_agent.database.local import LocalDatabase
 from sql_agent.database.mysql.address import SCHEMES, ServerAddress
 from sql_agent.database.mysql.connection import open_server
 from sql_agent.database.schema import Naming, RequiredSchema
@@ -21,7 +22,7 @@ def open_database(source: str | Source, required: RequiredSchema, limits: QueryL
 
     Raises DatabaseFileError when it is not there or lacks something of `required`.
     """
-    return Database(open_source(source, required, limits or QueryLimits()))
+    return LocalDatabase(open_source(source, required, limits or QueryLimits()))
 
 
 def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from agents.tool_context import ToolContext
 
-from sql_agent.agent.tools import LAST, REPEATED, TOOL_NAME, QueryTool, answer_json, function_tool
+from sql_agent.agent.tools import LAST, REPEATED, QueryTool, answer_json, function_tool
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.database import Database, open_database
+from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from tests.support.small_database import make_database
 

@@ -319,5 +319,5 @@ def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(d
 @given(sql=STATEMENTS)
 def test_no_statement_makes_the_hints_fail(database: Database, sql: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sql_agent.database.database.logger.warning", lambda *_: pytest.fail(f"failed on {sql}"))
+        patch.setattr("sql_agent.database.local.logger.warning", lambda *_: pytest.fail(f"failed on {sql}"))
         database.query(sql)

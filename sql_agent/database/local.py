@@ -1,0 +1,115 @@
+"""Query a database in worker processes of our own: a statement's process is killed when its time is up."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Sequence
+
+from sql_agent.database.database import Database
+from sql_agent.database.engine import UNAVAILABLE, Opened
+from sql_agent.database.lexical import check_length
+from sql_agent.database.provenance import CellRef
+from sql_agent.database.reply import read_hint, read_reply
+from sql_agent.database.truncation import MAX_REFUSAL_CHARS, refusal
+from sql_agent.database.workers import Worker, Workers
+from sql_agent.errors import DatabaseFileError, QueryError
+from sql_agent.schemas import QueryAnswer
+
+logger = logging.getLogger(__name__)
+
+# A character takes up to 12 bytes in the JSON of a reply; what is beside the cells is far below the rest.
+_BYTES_PER_CHAR = 12
+_BYTES_BESIDE = 64 * 1024
+
+_LONG_S = 0.02  # after which a query is no quick one; most take a hundredth of it
+
+
+class LocalDatabase(Database):
+    """Queries an opened file or server.
+
+    Raises DatabaseFileError when no process can be started; the first one takes about half a second. Once a file is
+    another one than was opened, every statement is refused with the kind "database_changed".
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
+        max_bytes = _BYTES_PER_CHAR * (self.limits.max_chars + MAX_REFUSAL_CHARS) + _BYTES_BESIDE
+        self._workers = Workers(opened, max_reply_bytes=max_bytes)
+        weakref.finalize(self, self._workers.close)  # for who forgets to close it
+
+    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
+        """Run one statement."""
+        request = {"sql": sql, "emptied": [(cell.table, cell.row_id, cell.column) for cell in emptied]}
+        try:
+            check_length(sql)
+            while True:
+                with self._workers.lent() as worker:
+                    if (answer := self._answer(worker, request)) is not None:
+                        break
+        except QueryError as error:
+            return refusal(error.kind, error.message, error.hint)
+        if answer.error is not None and answer.error.kind == UNAVAILABLE:
+            raise DatabaseFileError(f"{self.source} does not answer: {answer.error.message}", hint=answer.error.hint)
+        return answer
+
+    def close(self) -> None:
+        """End the processes of this database; a statement that is running is answered with an error."""
+        self._workers.close()
+        super().close()
+
+    def _answer(self, worker: Worker, request: object) -> QueryAnswer | None:
+        """Return the worker's answer; None when it had ended before it got the request."""
+        due = time.monotonic() + self.limits.deadline_s
+        try:
+            worker.channel.send(request, due)
+            answer, last, more = read_reply(self._reply(worker, due))
+        except ConnectionError:  # only of `send`
+            self._workers.discard(worker)
+            return None
+        except TimeoutError:
+            return self._ended(worker, self._too_slow())
+        except EOFError:
+            return self._ended(worker, self._killed())
+        except ValueError as error:
+            logger.warning("a worker sent what is no answer: %s", error)
+            return self._ended(worker, QueryError("failed", "the statement gave no answer that can be read"))
+        if more:
+            answer = answer.model_copy(update={"hint": self._hint(worker, due)})
+        if last:
+            self._workers.discard(worker)
+        return answer
+
+    def _reply(self, worker: Worker, due: float) -> object:
+        """Return the worker's reply; raises as `Channel.receive` does."""
+        try:
+            return worker.channel.receive(min(due, time.monotonic() + _LONG_S))
+        except TimeoutError:
+            with self._workers.late(worker):
+                return worker.channel.receive(due)
+
+    def _hint(self, worker: Worker, due: float) -> str | None:
+        """Return the hint that follows an answer; None when it does not come, because the answer itself is right."""
+        try:
+            hint, trouble = read_hint(worker.channel.receive(due))
+        except (TimeoutError, EOFError, ValueError) as error:
+            hint, trouble = None, repr(error)
+            self._workers.discard(worker)
+        if trouble:
+            logger.warning("no hint for a statement: %s", trouble)
+        return hint
+
+    def _ended(self, worker: Worker, error: QueryError) -> QueryAnswer:
+        self._workers.discard(worker)
+        return refusal(error.kind, error.message, error.hint)
+
+    def _too_slow(self) -> QueryError:
+        message = f"interrupted after {self.limits.deadline_s:g} seconds"
+        return QueryError("timeout", message, hint="read fewer rows: add WHERE and LIMIT, join fewer tables")
+
+    def _killed(self) -> QueryError:
+        if self._workers.closed:
+            return QueryError("failed", f"the database {self.source} is closed", hint="open it again")
+        message = "the statement needed more memory or time than a query may have"
+        return QueryError("too_complex", message, hint="write a simpler statement, read fewer rows")

@@ -1,0 +1,153 @@
+"""Query a database behind an MCP server that `sql-agent mcp` started: the same answers as in this process.
+
+What only programs may see travels in `_meta`, which no client shows to a model: the whole answer beside its JSON text,
+the cells that a query is to find empty, and the tables of the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import threading
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sql_agent.database.database import Database
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.lexical import check_length
+from sql_agent.database.mysql.dialect import MYSQL
+from sql_agent.database.provenance import CellRef
+from sql_agent.database.schema import Schema
+from sql_agent.database.sqlite.dialect import SQLITE
+from sql_agent.database.truncation import refusal
+from sql_agent.errors import DatabaseFileError, QueryError
+from sql_agent.schemas import QueryAnswer, QueryLimits
+
+TOOL_NAME = "query_database_by_sql"
+META = "sql_agent"  # the key of ours in `_meta`
+_CONNECT_S = 60.0  # a server that is a command starts its processes first
+_BESIDE_DEADLINE_S = 30.0  # that an answer may take to come, beside the query's own deadline
+_DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class ToolServer:
+    """Names an MCP server by its address, or by the command that starts one; `token` is the bearer token."""
+
+    url: str | None = None
+    command: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.url or f"`{self.command}`"
+
+
+class McpDatabase(Database):
+    """Queries the database behind a server. Raises DatabaseFileError when the server is none of ours or not there."""
+
+    def __init__(self, server: ToolServer) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mcp", daemon=True)
+        self._thread.start()
+        self._lock = asyncio.Lock()
+        self._client: Any = None
+        try:
+            described = self._wait(self._describe(), _CONNECT_S)
+        except BaseException:
+            self._stop()
+            raise
+        tables = tuple((table, tuple(columns)) for table, columns in described["tables"])
+        schema = Schema(tables, database=described["database"])
+        limits = QueryLimits.model_validate(described["limits"])
+        super().__init__(server, schema, _DIALECTS[described["dialect"]], limits)
+
+    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
+        """Run one statement at the server."""
+        try:
+            check_length(sql)
+        except QueryError as error:
+            return refusal(error.kind, error.message, error.hint)
+        cells = [(cell.table, cell.row_id, cell.column) for cell in emptied]
+        result = self._wait(self._call(sql, cells), self.limits.deadline_s + _BESIDE_DEADLINE_S)
+        try:
+            return QueryAnswer.model_validate(result.meta[META]["answer"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._unusable(f"its answer cannot be read: {error!r}") from error
+
+    def close(self) -> None:
+        """End the connection, and a server that was started as a command."""
+        super().close()
+        self._stop()
+
+    async def _describe(self) -> dict[str, Any]:
+        client = await self._connected()
+        tool = next((tool for tool in await client.list_tools() if tool.name == TOOL_NAME), None)
+        described = (tool.meta or {}).get(META) if tool is not None else None
+        if not isinstance(described, dict) or described.get("dialect") not in _DIALECTS:
+            raise self._unusable(f"it has no tool {TOOL_NAME} of sql-agent")
+        return described
+
+    async def _call(self, sql: str, emptied: list[tuple[str, int, str]]) -> Any:
+        meta = {META: {"emptied": emptied}}
+        for is_last in (False, True):
+            client = await self._connected()
+            try:
+                return await client.call_tool(TOOL_NAME, {"sql": sql}, meta=meta, raise_on_error=False)
+            except Exception:  # the session or the server has ended: with a new one, then
+                if is_last:
+                    raise
+                await self._disconnect(client)
+        raise AssertionError
+
+    async def _connected(self) -> Any:
+        async with self._lock:
+            if self._client is None:
+                client = _client(self._server)
+                await client.__aenter__()
+                self._client = client
+            return self._client
+
+    async def _disconnect(self, client: Any) -> None:
+        async with self._lock:
+            if self._client is client:
+                self._client = None
+                await client.close()
+
+    def _wait(self, work: Coroutine[Any, Any, _T], seconds: float) -> _T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(seconds)
+        except DatabaseFileError:
+            raise
+        except TimeoutError as error:
+            future.cancel()
+            raise self._unusable(f"no answer within {seconds:g} seconds") from error
+        except Exception as error:
+            raise self._unusable(f"{type(error).__name__}: {error}") from error
+
+    def _unusable(self, what: str) -> DatabaseFileError:
+        message = f"the MCP server {self._server} cannot be used: {what}"
+        return DatabaseFileError(message, hint="start one with `sql-agent mcp`, and check agent.mcp_url and MCP_TOKEN")
+
+    def _stop(self) -> None:
+        if self._thread.is_alive():
+            if self._client is not None:
+                asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(10)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+
+def _client(server: ToolServer) -> Any:
+    # Here, because importing it takes a second that only its users should pay.
+    from fastmcp import Client  # noqa: PLC0415
+    from fastmcp.client.transports import StdioTransport, StreamableHttpTransport  # noqa: PLC0415
+
+    if server.url is not None:
+        return Client(StreamableHttpTransport(server.url, auth=server.token))
+    program, *arguments = shlex.split(server.command or "")
+    return Client(StdioTransport(program, arguments, keep_alive=False))
