@@ -63,6 +63,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     }
     if any(r.usage.completion_tokens for r in records):  # some servers do not count them
         result["agent/completion_tokens"] = mean(lambda r: r.usage.completion_tokens)
+    result |= calls_by_role(records)
     names = sorted({name for r in records if r.reward for name in r.reward.criteria})
     for name in names:
         values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
@@ -85,6 +86,12 @@ def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         for logprob in turn.logprobs or ()
     ]
     return {"policy/entropy": -statistics.fmean(logprobs)} if logprobs else {}
+
+
+def calls_by_role(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Return how often the model was called in each role of a workflow, a rollout, as `role/NAME`."""
+    calls = Counter(reply.role for record in records for reply in record.replies if reply.role)
+    return {f"role/{role}": count / len(records) for role, count in sorted(calls.items())}
 
 
 def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:

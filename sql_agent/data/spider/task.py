@@ -31,6 +31,8 @@ def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
     """Say which databases are held out of training; the data itself is never made. Raises ConfigError without it."""
+    if settings.spider.data_dir is None and settings.database.path is not None:
+        return  # questions of one's own about a single file
     folder = data_dir(settings)
     if names := held_out_databases(settings):
         say(f"Held out of training, of the databases in {folder}: {', '.join(names)}")

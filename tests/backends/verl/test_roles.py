@@ -53,6 +53,7 @@ def test_the_trained_roles_are_what_the_trainer_gets(
     assert sampled_texts(run, tiny_model_folder) == sequences
     (step,) = lines(run / "metrics.jsonl")
     assert step["rollouts/kept"] == step["rollouts/with_triplets"] == 2, "all calls came back, trained or not"
+    assert (step["role/write"], step["role/check"], step["role/rewrite"]) == (1, 2, 2)
     assert step["agent/turns"] == 5 and step["agent/tool_calls"] == 3
     record = lines(run / "rollouts.jsonl")[0]["record"]
     assert [reply["role"] for reply in record["replies"]] == ["write", "check", "rewrite", "check", "rewrite"]

@@ -94,6 +94,10 @@ def test_a_malformed_file_is_named(content: str, said: str, data: Path) -> None:
 def test_missing_data_is_said(data: Path) -> None:
     with pytest.raises(ConfigError, match="--data-dir"):
         TASK.prepare(load_settings(["task=spider"]), print)
+    own = load_settings(["task=spider", f"database.path={data / 'database' / 'orchard' / 'orchard.sqlite'}"])
+    TASK.prepare(own, print)
+    with TASK.open_database(own) as database:
+        assert "CREATE TABLE Tree" in TASK.describe("en", database, own), "one file is enough to ask about it"
     with pytest.raises(DataError, match=r"no database '\.\./orchard'"):
         TASK.source_of(settings_of(data), "../orchard")
     (data / "none").mkdir()
