@@ -1,4 +1,4 @@
-"""Make a database and questions, check questions: sql-agent data build | load | import | questions | check | facts"""
+"""Make a database and questions, check and filter questions: sql-agent data build | load | import | questions | …"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check, data_facts, data_import, data_writer
+from sql_agent.cli import data_check, data_facts, data_filter, data_import, data_writer
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
@@ -54,6 +54,9 @@ _QUESTIONS = """\
   sql-agent data questions --db /data/medical.db --style template --out formal
   sql-agent data questions --db my.db --writer llm --writer-share 0.5
 """
+_EXAMPLES = "".join(
+    (_BUILD, _LOAD, data_import.EXAMPLES, _QUESTIONS, data_check.EXAMPLES, data_filter.EXAMPLES, data_facts.EXAMPLES)
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if arguments.command == "check":
         return data_check.run(arguments)
+    if arguments.command == "filter":
+        return data_filter.run(arguments)
     if arguments.command == "facts":
         return data_facts.run(arguments)
     if arguments.command == "import":
@@ -129,14 +134,16 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sql-agent data",
-        **help_text(
-            _DESCRIPTION, _BUILD + _LOAD + data_import.EXAMPLES + _QUESTIONS + data_check.EXAMPLES + data_facts.EXAMPLES
-        ),
+        **help_text(_DESCRIPTION, _EXAMPLES),
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="make the sample database", **help_text(_BUILD_DESCRIPTION, _BUILD))
     build.add_argument("--lang", choices=get_args(Lang), required=True, help="of names and texts")
     build.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
+    chosen = commands.add_parser(
+        "filter", help="keep or drop questions", **help_text(data_filter.DESCRIPTION, data_filter.EXAMPLES)
+    )
+    data_filter.add_arguments(chosen)
     imports = commands.add_parser(
         "import", help="bring your data into the two tables", **help_text(data_import.DESCRIPTION, data_import.EXAMPLES)
     )

@@ -13,9 +13,9 @@ from pathlib import Path
 from sql_agent.config.settings import TeacherSettings, load_settings
 from sql_agent.data.medical.task import TASK
 from sql_agent.data.medical.verify import PATIENT
-from sql_agent.data.question_writer import QuestionWriter
+from sql_agent.data.progress_log import ProgressLog
+from sql_agent.data.question_writer import QuestionWriter, Rewriting
 from sql_agent.data.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
-from sql_agent.data.rewrite_log import Entry, RewriteLog
 from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.factory import teacher_client
@@ -55,7 +55,9 @@ def rewriting(arguments: argparse.Namespace, folder: Path, ui: Ui) -> Callable[[
     def rewrite(made: Made, checks: TaskChecks) -> Made:
         with open_database(arguments.db, TASK.schema, PATIENT) as database:
             writer = QuestionWriter(client, database, TASK.schema.names, TASK.words, checks)
-            session = _Session(writer, RewriteLog(folder / LOG_NAME), UsedTexts(q.question for q in _all(made)))
+            session = _Session(
+                writer, ProgressLog(folder / LOG_NAME, Rewriting), UsedTexts(q.question for q in _all(made))
+            )
             chosen = {split: _chosen(questions, share, arguments.seed) for split, questions in made.items()}
             session.read_log(chosen, ui)
             try:
@@ -73,9 +75,9 @@ class _Session:
     """Rewrites the questions of one command and counts what became of them."""
 
     writer: QuestionWriter
-    log: RewriteLog
+    log: ProgressLog[Rewriting]
     used: UsedTexts
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, Rewriting] = field(default_factory=dict)
     left: list[tuple[Question, Half]] = field(default_factory=list)
     failed: dict[str, JudgeError] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
@@ -122,7 +124,7 @@ class _Session:
             self.failed[question.id] = error
             return
         self.usage += written.usage
-        entry = Entry(
+        entry = Rewriting(
             id=question.id,
             digest=self.writer.digest(question, half),
             original=question.question,

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from sql_agent.data.gold_rows import gold_calls, whole_rows
+from sql_agent.data.progress_log import Entry
 from sql_agent.data.rewrite_checks import Half, Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
 from sql_agent.database import Database, Naming
 from sql_agent.errors import JudgeError
@@ -39,6 +40,14 @@ class GivenAnswer(Record):
     """Holds the teacher's reply to the second request."""
 
     answer: str
+
+
+class Rewriting(Entry):
+    """One line of the progress file: the text before and after, and, where the new one cannot be used, why."""
+
+    original: str
+    text: str
+    problem: Problem | None = None
 
 
 class Written(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 from sql_agent.__main__ import COMMANDS
 
 PAGES = [[name] for name in COMMANDS if name != "settings"] + [
-    ["data", "build"], ["data", "questions"], ["data", "check"], ["data", "facts"],
+    ["data", "build"], ["data", "questions"], ["data", "check"], ["data", "filter"], ["data", "facts"],
     ["judge", "evaluate"], ["judge", "rescale"],
 ]  # fmt: skip
 
