@@ -23,6 +23,8 @@ LIKE_MISS_SHARE = 0.25
 LIKE_SHARE = 0.3
 # As many names as a hint shows; an abbreviation may mean any of them, and the nearest comes first.
 _NAMES_SHOWN = 3
+# Of one kind of name; each costs a few milliseconds with a large database.
+_TEXTS_TRIED = 3
 
 Ways = Callable[[Entity], Iterable[str]]
 
@@ -66,7 +68,7 @@ class Namer:
                 known = ways == others.called
                 texts = list(ways(entity))
                 rng.shuffle(texts)
-                for asked in texts:
+                for asked in texts[:_TEXTS_TRIED]:
                     if naming := self._lead(entity, asked, rng, known=known):
                         return naming
         return self._as_written(entity, rng)

@@ -53,10 +53,11 @@ class OtherNames:
             return
         yield from (initials for text in aliases_of(entity) if (initials := _initials(text)))
         for stem in stems:
+            if stem.endswith(self._names.suffixes):
+                continue
             if not stem.startswith(self._names.prefixes) and not _JOINED.search(stem):
                 yield from self._beginnings(stem, entity.table)
-            if not stem.endswith(self._names.suffixes):
-                yield from self._first_characters(self._root.findall(stem))
+            yield from self._first_characters(self._root.findall(stem))
 
     def _beginnings(self, stem: str, table: str) -> Iterator[str]:
         """Half of a name and more: of a drug's any characters, of a disease's whole words."""

@@ -72,7 +72,11 @@ def _yes_no(source: Source, table: str, column: str) -> Iterator[Draft]:
     for entity, items in held.items():
         if not 0 < len(items) <= MAX_CELL:
             continue
-        candidates = [item for item in items if plain.fullmatch(item) and _stands_once(item, items)]
+        candidates = [
+            item
+            for item in items
+            if plain.fullmatch(item) and _stands_once(item, items) and fold(item) not in fold(entity.name)
+        ]
         absent = next(
             (item for item in _some_of(source, pool, everyday) if _clearly_absent(source, readers, item, items)), None
         )
