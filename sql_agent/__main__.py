@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
-from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.exit_codes import run_command
 from sql_agent.cli.parser import NOT_ADVICE
 
 # Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
@@ -44,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: there is no command {name!r}", file=sys.stderr)
         print(f"  next: use one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    command = import_module(f"sql_agent.cli.{name}")
-    return exits_cleanly(command.main, rest)
+    return run_command(name, rest)
 
 
 def _help() -> str:

@@ -1,4 +1,4 @@
-"""Check this installation: python utils/check_install.py [--gpu] [--online]. The same as `sql-agent check`."""
+"""Check this installation: python utils/check_install.py [--gpu] [--online] [--json]. The same as `sql-agent check`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sql_agent.cli.check import main
+from sql_agent.cli.exit_codes import run_command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("check"))

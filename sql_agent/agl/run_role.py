@@ -66,5 +66,6 @@ def check_store(address: str) -> None:
     except (urllib.error.URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         raise ConfigError(
-            f"no store answers at {address}: {reason}", hint="start one in another terminal: agl store --port 4747"
+            f"no store answers at {address}: {reason}",
+            hint="start one in another terminal: agl store --host 127.0.0.1 --port 4747",
         ) from None

@@ -6,11 +6,22 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.system.files import named_disk_errors
 
 INTERRUPTED = 130
+
+
+def run_command(name: str, argv: Sequence[str] | None = None) -> int:
+    """Run the command `name`, a module in cli/ with a main(argv), as `exits_cleanly` does, its slow import included."""
+
+    def main(argv: Sequence[str] | None) -> int:
+        code: int = import_module(f"sql_agent.cli.{name}").main(argv)
+        return code
+
+    return exits_cleanly(main, argv)
 
 
 def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:

@@ -103,7 +103,9 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--resume", action="store_true", help="continue the run called run_name")
     run.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings, weaker than all others")
     run.add_argument("--n-runners", type=int, metavar="N", help="processes that run the agent (default: 4)")
-    run.add_argument("--external-store-address", metavar="URL", help="a store started with `agl store --port N`")
+    run.add_argument(
+        "--external-store-address", metavar="URL", help="a store started with `agl store --host 127.0.0.1 --port N`"
+    )
     run.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
     run.add_argument("--debug", action="store_true", help="show the logs of every part")
 

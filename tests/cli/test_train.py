@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,10 +95,13 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         server.script = [server.default, server.default, 500]  # two validations, and the first of the four rollouts
         process = start(
             [*arguments, "--ci-fast", "judge.name=llm", "judge.attempts=1", "judge.cache=false"],
-            TEACHER_MODEL="m", TEACHER_BASE_URL=f"{server.url}/v1", TEACHER_API_KEY="k",
+            TEACHER_MODEL="m", TEACHER_BASE_URL=f"{server.url}/v1", TEACHER_API_KEY="sk-night-secret",
         )  # fmt: skip
         output = finish(process)
     assert process.returncode == 0, output
+    written = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert "sk-night-secret" not in output
+    assert not [path for path in written if b"sk-night-secret" in path.read_bytes()], "a key is in no file of a run"
     (step,) = lines(tmp_path / "runs" / "r" / "metrics.jsonl")
     assert (step["rollouts/enqueued"], step["rollouts/kept"], step["judge/failed"]) == (5, 4, 1)
     groups = [r["group"] for r in lines(tmp_path / "runs" / "r" / "rollouts.jsonl") if r["mode"] == "train"]
@@ -185,3 +189,12 @@ def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import
     code = "import sys, sql_agent.cli.train; print({'agentlightning', 'litellm', 'openai', 'torch'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == "set()"
+
+
+def test_an_interrupt_while_packages_are_imported_is_said_in_one_word() -> None:
+    process = start(["--ci-fast"])
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    output = finish(process, timeout=20)
+    assert process.returncode == 130
+    assert output.strip() == "Interrupted."
