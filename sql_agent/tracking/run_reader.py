@@ -98,7 +98,7 @@ class RunReader:
             ("Questions", _questions(config)),
             ("Database", str(config.get("database", {}).get("path") or "sample")),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
-            ("Backend", str(config.get("backend", "?"))),
+            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # "auto" for verl is written as verl
             *_program(self.info),
         ]
 
@@ -123,9 +123,14 @@ def _program(info: RunInfo) -> list[Fact]:
     return [
         ("Started", first.started.replace("T", " ").replace("+00:00", " UTC")),
         ("Duration", _duration(sum(seconds)) if seconds else "?"),
-        ("Commit", last.commit or "installed without a checkout"),
+        ("Commit", _short(last.commit) if last.commit else "installed without a checkout"),
         ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
     ]
+
+
+def _short(commit: str) -> str:
+    number, _, changes = commit.partition("+")
+    return number[:12] + (f"+{changes}" if changes else "")
 
 
 def _questions(config: Mapping[str, Any]) -> str:

@@ -62,8 +62,8 @@ function lineTags(report, row) {
   tags.push(row.mode === "eval" ? row.set : t(row.mode) + (row.set ? ` ${t(row.set)}` : ""));
   if (row.question && row.question.task_type) tags.push(row.question.task_type.replaceAll("_", " "));
   if (row.dropped) tags.push(t(`dropped: ${row.dropped}`));
-  else if (row.outcome !== "answered") tags.push(t(row.outcome));
-  tags.push(t("{n} queries", { n: row.queries }));
+  else if (row.outcome !== "answered") tags.push(t(row.outcome).replaceAll("_", " "));
+  tags.push(counted(row.queries, "{n} queries"));
   if (row.change) tags.push(t(row.change));
   return tags.join(" · ");
 }

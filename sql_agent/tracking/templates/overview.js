@@ -14,7 +14,7 @@ function overview(report) {
 
 function facts(runs) {
   if (runs.length === 1) {
-    return el("dl.facts", {}, runs[0].facts.map(([name, value]) => el("div", {}, el("dt", {}, t(name)), el("dd", {}, t(value)))));
+    return el("dl.facts", {}, runs[0].facts.map(([name, value]) => el(value.length > 70 ? "div.long" : "div", {}, el("dt", {}, t(name)), el("dd", {}, t(value)))));
   }
   const names = [...new Set(runs.flatMap(run => run.facts.map(fact => fact[0])))];
   const values = runs.map(run => new Map(run.facts));

@@ -40,7 +40,7 @@ async function cards(report, rows, current, open) {
 function card(report, row, record, current, open) {
   const texts = evidenceTexts(row.question);
   const queries = (record.calls || []).map(({ sql, answer }) => el("li", {}, el("pre.sql", {}, sqlNodes(sql)),
-    answer.error ? el("span.bad", {}, answer.error.kind) : el("span.note", {}, t("{n} rows", { n: answer.count }))));
+    answer.error ? el("span.bad", {}, answer.error.kind) : el("span.note", {}, counted(answer.count, "{n} rows"))));
   return el(`article.card.${row.mark}${current ? ".current" : ""}`, {},
     el("button.head", { type: "button", onclick: () => open(row) }, el("b.score", {}, figure(row.reward, 2)),
       row.advantage === null ? null : [el("span.note", {}, t("advantage")), advantage(row)],
@@ -48,5 +48,5 @@ function card(report, row, record, current, open) {
     el("ol", {}, queries),
     el("p.answer", {}, record.answer ? marked(record.answer, texts) : t("(none)")),
     record.dropped ? el("p.bad", {}, t(report.page.messages[record.dropped.cause])) : null,
-    el("p.note", {}, t("{n} tokens", { n: row.tokens }), ` · ${figure(row.seconds, 1)} s`));
+    el("p.note", {}, counted(row.tokens, "{n} tokens"), ` · ${figure(row.seconds, 1)} s`));
 }

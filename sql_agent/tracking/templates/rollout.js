@@ -59,7 +59,7 @@ function queryView({ sql, answer, seconds }, number, texts) {
   const hint = answer.error ? answer.error.hint : answer.hint;
   const found = answer.error
     ? el("p.bad", {}, `${answer.error.kind}: ${answer.error.message}`)
-    : [resultTable(answer, texts), el("p.note", {}, t("{n} rows", { n: answer.count }), answer.truncated ? ` · ${t("cut by the limits")}` : "")];
+    : [resultTable(answer, texts), el("p.note", {}, counted(answer.count, "{n} rows"), answer.truncated ? ` · ${t("cut by the limits")}` : "")];
   return section(t("Query {n}", { n: number }), el("span.note.beside", {}, `${figure(1000 * seconds, 1)} ms`),
     el("pre.sql", {}, sqlNodes(sql)), found, hint ? el("p.hint", {}, `${t("hint")}: ${hint}`) : null);
 }

@@ -10,6 +10,11 @@ function t(text, values = {}) {
   return written.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? values[name] : whole));
 }
 
+/** Return "1 row" or "3 rows", of a key of the dictionary such as "{n} rows". */
+function counted(n, many) {
+  return n === 1 && language === "en" ? t({ "{n} queries": "{n} query" }[many] || many.replace(/s$/, ""), { n }) : t(many, { n });
+}
+
 /** Make an element from "tag.class.class", its properties, and children: elements, texts, arrays, or nothing. */
 function el(name, properties = {}, ...children) {
   const [tag, ...classes] = name.split(".");
