@@ -10,6 +10,7 @@ is 0 when every requested rollout was kept and every try is accounted for.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import subprocess
 import sys
@@ -99,7 +100,8 @@ def run_with_kills(
             continue
         figures.memory_mb.append(psutil.Process(process.pid).memory_info().rss / 1e6)
         kill_one(process, choose, figures.killed, deaths)
-        time.sleep(every)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on
+            process.wait(timeout=every)
     reader.join()
     figures.seconds, figures.exit_code = time.monotonic() - started, process.returncode
     tries = [rollout for rollout in lines(folder / "runs" / "r" / "rollouts.jsonl") if rollout["mode"] == "train"]
