@@ -53,3 +53,4 @@ class Opened:
     schema: Schema
     names: Mapping[str, Naming]
     limits: QueryLimits
+    hinted: bool = True

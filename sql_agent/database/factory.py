@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from sql_agent.database.database import Database
@@ -17,12 +18,16 @@ from sql_agent.schemas import QueryLimits
 _SQLITE = "sqlite:///"
 
 
-def open_database(source: str | Source, required: RequiredSchema, limits: QueryLimits | None = None) -> Database:
+def open_database(
+    source: str | Source, required: RequiredSchema, limits: QueryLimits | None = None, *, hinted: bool = True
+) -> Database:
     """Open the database at `source`, which as a text is a path or a URL.
 
-    Raises DatabaseFileError when it is not there or lacks something of `required`.
+    Without `hinted` its answers have no hints, which take longer than most statements. Raises DatabaseFileError when it
+    is not there or lacks something of `required`.
     """
-    return LocalDatabase(open_source(source, required, limits or QueryLimits()))
+    opened = open_source(source, required, limits or QueryLimits())
+    return LocalDatabase(replace(opened, hinted=hinted))
 
 
 def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:

@@ -142,6 +142,8 @@ def _received(control: socket.socket) -> bytes:
 
 def _names(opened: Opened) -> tuple[NameIndex, str | None]:
     """Read the names of the database; return what went wrong, too: hints then name no rows."""
+    if not opened.hinted:
+        return NameIndex(()), None
     try:
         with closing(opened.engine.connect(opened.schema, opened.limits)) as connection:
             return NameIndex(read_names(opened.schema, opened.names, connection.read)), None

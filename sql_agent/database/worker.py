@@ -56,7 +56,7 @@ def answer_requests(channel: Channel, session: Session) -> None:
             return
         _limit_cpu(session.deadline_s)
         answer, checked = session.answer(request["sql"], [CellRef(*cell) for cell in request["emptied"]])
-        more = checked is not None and not request["emptied"] and is_wanted(answer)
+        more = session.hinted and checked is not None and not request["emptied"] and is_wanted(answer)
         last = _peak_kib() > least + _SWOLLEN_KIB
         channel.send({"answer": answer.model_dump(), "last": last, "more": more})
         if more and checked is not None:
@@ -82,6 +82,7 @@ class Session:
 
     def __init__(self, opened: Opened, names: NameIndex) -> None:
         self.deadline_s = opened.limits.deadline_s
+        self.hinted = opened.hinted
         self._opened = opened
         self._dialect = opened.engine.dialect
         self._connection: Connection | None = None

@@ -133,7 +133,7 @@ def test_the_proof_is_given_the_text_and_whole_rows_but_neither_reference_nor_sq
 def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_keeps_the_wording(
     case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drug, shown, other = (case.one(kind) for kind in ("drug_field", "disease_field", "any_of"))
+    drug, shown, other = (case.one(kind) for kind in ("drug_field", "disease_field", "aggregate"))
     name = next(word for word in (drug.sql or "").split("'") if word.strip("%") in drug.question and len(word) > 3)
 
     def words(question: Question) -> str:

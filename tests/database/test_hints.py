@@ -19,6 +19,7 @@ from sql_agent.database.provenance import CellRef, evidence_read
 from sql_agent.database.schema import MAX_HINT_CHARS
 from sql_agent.reward.judges.rows import rows_text
 from sql_agent.schemas import Evidence, QueryCall
+from tests.support.small_database import make_database
 
 SECRET = "qzx"  # stands in every cell that is no name
 DRUGS = [
@@ -321,3 +322,10 @@ def test_no_statement_makes_the_hints_fail(database: Database, sql: str) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sql_agent.database.local.logger.warning", lambda *_: pytest.fail(f"failed on {sql}"))
         database.query(sql)
+
+
+def test_a_database_opened_without_hints_answers_the_same_without_them(tmp_path: Path) -> None:
+    path, miss = make_database(tmp_path / "medical.db"), "SELECT form FROM drugs_info WHERE med_name = 'Drug'"
+    with open_database(path, SCHEMA) as hinted, open_database(path, SCHEMA, hinted=False) as plain:
+        assert hinted.query(miss).hint is not None
+        assert plain.query(miss) == hinted.query(miss).model_copy(update={"hint": None})

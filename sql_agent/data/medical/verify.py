@@ -43,7 +43,7 @@ def problems(
     fields = {(row.table, row.row_id): row.values for rows in catalog.rows.values() for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         queried = _indexed_copy(source, Path(folder) / "copy.db") if isinstance(source, Path) else source
-        with open_database(queried, SCHEMA, limits or PATIENT) as database:
+        with open_database(queried, SCHEMA, limits or PATIENT, hinted=False) as database:
             for question in questions:
                 if problem := _wrong_quote(question, fields) or _problem_of_rows(question, database):
                     yield question, problem
