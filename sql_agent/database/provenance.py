@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sqlglot import exp
-
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
 from sql_agent.database.name_index import quoted
+from sql_agent.database.qualified import without_database
 from sql_agent.database.schema import Schema, fold
 from sql_agent.schemas import Evidence, QueryAnswer, QueryCall
 
@@ -89,18 +88,10 @@ def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef], diale
     ]
     if not replaced:
         return sql
-    plain = _unqualified(sql, dialect)
+    # Before tables, because a WITH query has none.
+    plain = without_database(sql, parse(sql, dialect).walk())
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
-
-
-def _unqualified(sql: str, dialect: Dialect) -> str:
-    """Leave out the name of the database before tables, because a WITH query has none."""
-    databases = [node.args["db"] for node in parse(sql, dialect).find_all(exp.Table, exp.Column) if node.args.get("db")]
-    for name in sorted(databases, key=lambda node: -int(node.meta["start"])):
-        rest = sql[name.meta["end"] + 1 :].lstrip()
-        sql = sql[: name.meta["start"]] + rest.removeprefix(".").lstrip()
-    return sql
 
 
 def _replacement(table: str, columns: Iterable[str], emptied: dict[str, list[int]], schema: Schema) -> str:

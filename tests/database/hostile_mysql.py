@@ -151,6 +151,12 @@ CONFUSING = [
 ]
 TEN = ", ".join("x" * 10)
 JOINED = ", ".join(["overview"] * 10)
+# MariaDB 10.11.19 crashes on these.
+CRASHING = [
+    "SELECT d.disease_name.med_name FROM disease d LEFT OUTER JOIN drugs_info g USING (id) LIMIT 4",
+    "SELECT id FROM disease d JOIN drugs_info g USING (id) ORDER BY d.disease_name.med_name",
+    "SELECT id FROM disease d JOIN drugs_info g USING (id) WHERE EXISTS (SELECT `d`.`x`.`y`)",
+]
 # The server would build these in its own memory, or take a time that grows faster than the text.
 GROWING = [
     "SELECT REPEAT('x', 1000000000)",
@@ -173,4 +179,11 @@ GROWING = [
     "SELECT JSON_ARRAYAGG(overview) FROM disease",
     "SELECT COUNT(*) FROM disease " + " ".join(f"JOIN disease d{number} USING (id)" for number in range(30)),
 ]
-HOSTILE = {"writes": WRITES, "waits": WAITS, "reads": READS, "confusing": CONFUSING, "growing": GROWING}
+HOSTILE = {
+    "writes": WRITES,
+    "waits": WAITS,
+    "reads": READS,
+    "crashing": CRASHING,
+    "confusing": CONFUSING,
+    "growing": GROWING,
+}

@@ -19,6 +19,7 @@ from sql_agent.database.dialect import Dialect
 from sql_agent.database.mysql import allowed
 from sql_agent.database.mysql.growth import MAX_GROWTH, growth
 from sql_agent.database.mysql.other_dialects import hint_for
+from sql_agent.database.qualified import without_database
 from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 
@@ -123,8 +124,18 @@ class MysqlDialect(Dialect):
             raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
 
     def runnable(self, text: str, nodes: Sequence[exp.Expr], schema: Schema) -> str:
-        """Return `text` as it is: the server reads it as the guard did."""
-        return text
+        """Return `text` without the database's name in its columns.
+
+        Such a name beside a JOIN with USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
+        Raises QueryError for the name of another database.
+        """
+        columns = [node for node in nodes if isinstance(node, exp.Column) and node.args.get("db")]
+        for column in columns:
+            if column.db != schema.database or column.args.get("catalog"):
+                raise QueryError(
+                    "unknown_column", f"no such column: {column.sql(self.name)}", hint="write table.column"
+                )
+        return without_database(text, columns)
 
     def syntax_hint(self, text: str) -> str:
         """Return what to write in place of another database's dialect."""
