@@ -157,6 +157,18 @@ CRASHING = [
     "SELECT id FROM disease d JOIN drugs_info g USING (id) ORDER BY d.disease_name.med_name",
     "SELECT id FROM disease d JOIN drugs_info g USING (id) WHERE EXISTS (SELECT `d`.`x`.`y`)",
 ]
+# The server would be busy with putting these together until it is killed; neither its limit nor KILL ends that.
+CHAIN = ", ".join(f"a{n} AS (SELECT x + x AS x FROM a{n - 1})" for n in range(1, 30))
+NESTED = "disease"
+for _ in range(25):
+    NESTED = f"(SELECT id + id + id AS id FROM {NESTED} AS t)"
+SELVES = ", ".join(f"a{n} AS (SELECT p.x FROM a{n - 1} p JOIN a{n - 1} q ON p.x = q.x)" for n in range(1, 20))
+EXPANDING = [
+    f"WITH a0 AS (SELECT id AS x FROM disease), {CHAIN} SELECT MAX(x) FROM a29",
+    f"SELECT id FROM {NESTED} AS t",
+    f"WITH a0 AS (SELECT id AS x FROM disease), {SELVES} SELECT COUNT(*) FROM a19",
+    f"WITH a0 AS (SELECT id AS x FROM disease), {CHAIN.replace('x + x', '(SELECT x + x)')} SELECT MAX(x) FROM a29",
+]
 # The server would build these in its own memory, or take a time that grows faster than the text.
 GROWING = [
     "SELECT REPEAT('x', 1000000000)",
@@ -184,6 +196,7 @@ HOSTILE = {
     "waits": WAITS,
     "reads": READS,
     "crashing": CRASHING,
+    "expanding": EXPANDING,
     "confusing": CONFUSING,
     "growing": GROWING,
 }

@@ -22,13 +22,17 @@ from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.provenance import CellRef, evidence_read
 from sql_agent.errors import ConfigError, DatabaseFileError, QueryError
 from sql_agent.schemas import Evidence, QueryCall, QueryLimits
+from tests.database.breaking_statements import BREAKING
 from tests.database.conftest import SERVER_DEADLINE_S
 from tests.database.hostile_mysql import WRITES
+from tests.database.hostile_statements import COSTLY, REFUSED
 from tests.database.test_workers import until, workers
 from tests.support.mariadb import administrator
+from tests.support.small_database import CANARY
 
 SLOW = "SELECT COUNT(*) FROM disease a, disease b, disease c, disease d"
 FAST = "SELECT med_name FROM drugs_info WHERE id = 3"
+PATIENT = QueryLimits(deadline_s=30)
 CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "TRUNCATE", "DROP", "ALTER", "CREATE")
 
 
@@ -103,6 +107,17 @@ class TestLimits:
         assert until(lambda: not running(connection), SERVER_DEADLINE_S)
         assert server_database.query(FAST).records == (("Drug 3",),)
 
+    @pytest.mark.slow
+    def test_no_costly_statement_goes_on_at_the_server(
+        self, server_database: Database, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        for sql in [*COSTLY, *REFUSED["bombs"], *BREAKING.values()]:
+            start = time.perf_counter()
+            answer = server_database.query(sql)
+            assert time.perf_counter() - start < SERVER_DEADLINE_S + 0.5, sql[:200]
+            assert CANARY not in str(answer)
+            assert until(lambda: not running(connection), SERVER_DEADLINE_S), sql[:200]
+
     def test_rows_and_characters_are_capped_and_a_large_result_is_not_read_to_its_end(self, server_url: str) -> None:
         with open_database(server_url, SCHEMA, QueryLimits(max_rows=5, max_chars=300)) as database:
             every = "SELECT a.id FROM disease a, disease b, disease c LIMIT 5000000"
@@ -114,10 +129,14 @@ class TestLimits:
             assert database.query("SELECT REPLACE(overview, 'e', 'eeeeeeeeee') FROM disease").truncated
             assert database.query(FAST).records == (("Drug 3",),)
 
-    def test_many_queries_at_once_get_their_own_answers(self, server_database: Database) -> None:
+    def test_many_queries_at_once_get_their_own_answers(self, server_url: str) -> None:
         statements = [f"SELECT med_name FROM drugs_info WHERE id = {number}" for number in range(1, 101)]
-        with ThreadPoolExecutor(20) as threads:
-            answers = list(threads.map(server_database.query, statements))
+        # A busy machine may take its time.
+        with (
+            open_database(server_url, SCHEMA, QueryLimits(deadline_s=30)) as database,
+            ThreadPoolExecutor(20) as threads,
+        ):
+            answers = list(threads.map(database.query, statements))
         assert [answer.records for answer in answers] == [((f"Drug {number}",),) for number in range(1, 101)]
 
 

@@ -14,7 +14,6 @@ import pytest
 from sql_agent.database import Database
 from sql_agent.database.guard import KINDS
 from tests.database.hostile_mysql import HOSTILE
-from tests.database.hostile_statements import COSTLY
 from tests.database.ordinary_statements import ORDINARY
 from tests.database.verdicts import BY_ENGINE, VERDICTS
 from tests.support.mariadb import administrator
@@ -103,9 +102,3 @@ def test_no_hostile_statement_runs_on_mariadb(server_database: Database, categor
         assert answer.error.kind in KINDS
         assert answer.error.hint, sql
         assert CANARY not in str(answer)
-
-
-@pytest.mark.slow
-def test_costly_statements_end_at_the_deadline_on_mariadb(server_database: Database) -> None:
-    for sql in COSTLY:
-        assert CANARY not in str(server_database.query(sql))

@@ -17,6 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.mysql import allowed
+from sql_agent.database.mysql.expansion import expansion
 from sql_agent.database.mysql.growth import MAX_GROWTH, growth
 from sql_agent.database.mysql.other_dialects import hint_for
 from sql_agent.database.qualified import without_database
@@ -24,7 +25,8 @@ from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 
 MAX_JOINED = 20  # tables of one FROM clause, because planning a join takes the server time that no limit ends
-MAX_TABLES = 61  # in a statement, as many as a server joins
+MAX_TABLES = 61  # in a statement, as many as a server joins, WITH queries counted wherever they are named
+MAX_COPIES = 20_000  # of a column in one expression once subqueries are put together
 _SQLGLOT = MySQL()
 _CONNECTORS = (exp.And, exp.Or, exp.Xor, exp.Not, exp.Paren, exp.Exists, exp.In, exp.Between, exp.Is)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Like, exp.Escape, exp.RegexpLike)
@@ -118,8 +120,11 @@ class MysqlDialect(Dialect):
                 _check_pattern(node)
             if isinstance(node, exp.Select) and len(node.args.get("joins") or ()) >= MAX_JOINED:
                 raise QueryError("too_complex", f"more than {MAX_JOINED} tables are joined", hint="join fewer tables")
-        if sum(isinstance(node, exp.Table) for node in nodes) > MAX_TABLES:
-            raise QueryError("too_complex", f"more than {MAX_TABLES} tables are named", hint="read fewer tables")
+        tables, copies = expansion(tree)
+        if tables > MAX_TABLES:
+            raise QueryError("too_complex", f"more than {MAX_TABLES} tables are read", hint="read fewer tables")
+        if copies > MAX_COPIES:
+            raise QueryError("too_complex", "columns of subqueries are named too often", hint="use fewer subqueries")
         if growth(tree) > MAX_GROWTH:
             raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
 
