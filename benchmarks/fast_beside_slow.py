@@ -8,7 +8,6 @@ import os
 import platform
 import statistics
 import time
-from pathlib import Path
 
 from sql_agent.agent.tools import QueryTool
 from sql_agent.data.medical.schema import SCHEMA
@@ -46,7 +45,7 @@ async def measure(database: Database, slow: int, count: int) -> list[float]:
 async def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("database", type=Path)
+    parser.add_argument("database", help="path of a SQLite file, or mysql+pymysql://…")
     parser.add_argument("--count", type=int, default=500, help="fast queries for each row of the table")
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
