@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -57,19 +57,20 @@ _QUESTIONS = """\
 _EXAMPLES = "".join(
     (_BUILD, _LOAD, data_import.EXAMPLES, _QUESTIONS, data_check.EXAMPLES, data_filter.EXAMPLES, data_facts.EXAMPLES)
 )
+# The commands that have a module of their own.
+_IN_MODULES: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "check": data_check.run,
+    "facts": data_facts.run,
+    "filter": data_filter.run,
+    "import": data_import.run,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one of the commands and return the exit code."""
     arguments = _parser().parse_args(argv)
-    if arguments.command == "check":
-        return data_check.run(arguments)
-    if arguments.command == "filter":
-        return data_filter.run(arguments)
-    if arguments.command == "facts":
-        return data_facts.run(arguments)
-    if arguments.command == "import":
-        return data_import.run(arguments)
+    if run := _IN_MODULES.get(arguments.command):
+        return run(arguments)
     console = open_console()
     if arguments.command == "load":
         _load(arguments, console)

@@ -8,10 +8,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sql_agent.config.paths import ENV_FILES
 
 
-class TeacherSettings(BaseSettings):
-    """The endpoints of the judges, from the conventional variables or `.env`."""
+class _FromEnvironment(BaseSettings):
+    """Reads its fields from the environment variables that they name, or from `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+
+class TeacherSettings(_FromEnvironment):
+    """The endpoints of the judges, from the conventional variables or `.env`."""
 
     model: str | None = Field(
         None,
@@ -33,10 +37,8 @@ class TeacherSettings(BaseSettings):
     )
 
 
-class DatabaseServerSettings(BaseSettings):
+class DatabaseServerSettings(_FromEnvironment):
     """A database on a server, from the conventional variable or `.env`, because its address holds a password."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     url: SecretStr | None = Field(
         None,
@@ -46,10 +48,8 @@ class DatabaseServerSettings(BaseSettings):
     )
 
 
-class McpSettings(BaseSettings):
+class McpSettings(_FromEnvironment):
     """The bearer token of an MCP server, from the conventional variable or `.env`."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     token: SecretStr | None = Field(
         None,
@@ -58,10 +58,8 @@ class McpSettings(BaseSettings):
     )
 
 
-class EndpointSettings(BaseSettings):
+class EndpointSettings(_FromEnvironment):
     """An OpenAI-compatible model for `sql-agent ask` and `sql-agent evaluate` instead of a local one."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     base_url: str | None = Field(
         None,
@@ -78,10 +76,8 @@ class EndpointSettings(BaseSettings):
     )
 
 
-class AgentOpsSettings(BaseSettings):
+class AgentOpsSettings(_FromEnvironment):
     """AgentOps, which gets the spans of the agent when its key is set."""
-
-    model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("AGENTOPS_API_KEY"), description="key of AgentOps; empty sends it nothing"

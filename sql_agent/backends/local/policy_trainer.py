@@ -19,7 +19,7 @@ from sql_agent.backends.policy.forward import bf16_is_faster
 from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
 from sql_agent.backends.policy.sft import supervised_policy
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import load_task
+from sql_agent.data.task import Task, load_task
 from sql_agent.database import DatabasePool
 from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
@@ -80,18 +80,8 @@ class PolicyTrainer:
             log.truncate_after(trainer.step)
             return trainer
         task = load_task(settings.task)
-        with task.databases(settings) as databases, ui.status("Loading the model"):
-            policy = supervised_policy(
-                settings,
-                train,
-                task,
-                databases,
-                bf16=bf16,
-                stopped=stopped,
-                progress=ui.sft,
-                max_context=settings.local.max_context,
-                say=ui.say,
-            )
+        with task.databases(settings) as databases:
+            policy = _fine_tuned(settings, train, task, databases, ui, bf16=bf16, stopped=stopped)
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
@@ -120,19 +110,33 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
             policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
     else:
         task = load_task(settings.task)
-        train = task.questions(settings, "train")
-        with ui.status("Loading the model"):
-            policy = supervised_policy(
-                settings,
-                train,
-                task,
-                databases,
-                bf16=bf16,
-                progress=ui.sft,
-                max_context=settings.local.max_context,
-                say=ui.say,
-            )
+        policy = _fine_tuned(settings, task.questions(settings, "train"), task, databases, ui, bf16=bf16)
     return PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16)
+
+
+def _fine_tuned(
+    settings: Settings,
+    questions: Sequence[Question],
+    task: Task,
+    databases: DatabasePool,
+    ui: Ui,
+    *,
+    bf16: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Policy:
+    """Return the policy after supervised fine-tuning, whose progress `ui` shows."""
+    with ui.status("Loading the model"):
+        return supervised_policy(
+            settings,
+            questions,
+            task,
+            databases,
+            bf16=bf16,
+            stopped=stopped,
+            progress=ui.sft,
+            max_context=settings.local.max_context,
+            say=ui.say,
+        )
 
 
 def _prepare_torch(settings: Settings) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from sql_agent.database.other_dialects import OtherDialects
 
 DEFAULT = "write one SELECT statement in SQLite's dialect"
 
-_HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), hint)
-    for pattern, hint in (
+hint_for = OtherDialects(
+    DEFAULT,
+    (
         (r"\bSELECT\s+(?:DISTINCT\s+|ALL\s+)?TOP\b", "write LIMIT 5 at the end in place of TOP 5"),
         (r"\bFETCH\s+(?:FIRST|NEXT)\b", "write LIMIT 5 at the end in place of FETCH FIRST"),
         (r"::", "write CAST(x AS TEXT) in place of x::text"),
@@ -31,11 +31,5 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bWHERE\b.*\bWHERE\b", "write AND in place of a second WHERE"),
         (r"\bORDER\s+BY\b.*\b(?:WHERE|GROUP\s+BY)\b", "write WHERE, then GROUP BY, then ORDER BY, then LIMIT"),
         (r"\bGROUP\s+BY\b.*\bWHERE\b", "write WHERE before GROUP BY, or HAVING after it"),
-    )
-)
-
-
-def hint_for(sql: str) -> str:
-    """Return a hint for a statement that is not SQLite's dialect: what to write in its place."""
-    flat = " ".join(sql.split())
-    return next((hint for pattern, hint in _HINTS if pattern.search(flat)), DEFAULT)
+    ),
+).hint_for
