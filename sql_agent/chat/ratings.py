@@ -1,0 +1,148 @@
+"""Keep how people rate answers, and make of it a question file that training takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock
+from pydantic import ValidationError
+
+from sql_agent.chat.conversation import Answered
+from sql_agent.chat.sources import sources_of
+from sql_agent.data.question_files import write_jsonl
+from sql_agent.errors import DataError
+from sql_agent.schemas import Lang, Question, Record
+from sql_agent.system.files import atomic_write, drop_cut_line
+
+Mark = Literal["up", "down", "corrected", "withdrawn"]
+_RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
+
+
+class Rating(Record):
+    """One rating of one answer. `reference` is the right answer as far as the rating tells it, "" where it does not.
+
+    `sql` holds the statements whose rows have all of the reference, None where they do not.
+    """
+
+    time: str
+    model: str
+    rating: Mark
+    question: str
+    lang: Lang
+    answer: str
+    reference: str
+    sql: str | None = None
+
+
+class RatingsFolder:
+    """Appends ratings to `ratings.jsonl` in `path` and keeps `questions.jsonl` there, the question file they make.
+
+    Nothing else is kept: who rated, from where, and questions that nobody rated are not. Several processes may write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def questions(self) -> Path:
+        """The question file, which is there when a question has an answer that is known to be right."""
+        return self.path / _QUESTIONS
+
+    def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> Rating:
+        """Keep a rating; a later one of the same model's answer to the same question replaces it.
+
+        Raises DataError when there is no answer to call right, no text of a correction, or no place to write to.
+        """
+        reference = {"up": answered.answer, "corrected": correction.strip()}.get(mark, "")
+        if mark == "up" and not reference:
+            raise DataError("there is no answer that could be right", hint="give the right one as a correction")
+        if mark == "corrected" and not reference:
+            raise DataError("the correction is empty", hint="write the facts only, parted by ; as a reference has them")
+        rating = Rating(
+            time=f"{datetime.now(tz=UTC):%Y-%m-%dT%H:%M:%SZ}",
+            model=model,
+            rating=mark,
+            question=answered.question.question,
+            lang=answered.question.lang,
+            answer=answered.answer,
+            reference=reference,
+            sql=_statements(reference, answered),
+        )
+        self._keep(rating)
+        return rating
+
+    def _keep(self, rating: Rating) -> None:
+        try:
+            self._write(rating)
+        except OSError as error:
+            raise DataError(
+                f"could not write into {self.path}: {error.strerror}", hint="name another folder with --ratings"
+            ) from error
+
+    def _write(self, rating: Rating) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path / _LOCK):
+            log = self.path / _RATINGS
+            if log.exists():
+                drop_cut_line(log)
+            with log.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(rating.model_dump_json() + "\n")
+            rows = list(question_rows(_ratings(log)))
+            if not rows:
+                self.questions.unlink(missing_ok=True)
+                return
+            with atomic_write(self.questions) as unfinished:
+                write_jsonl(unfinished, rows)
+
+
+def question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[str, str]]]:
+    """Yield each question of which the right answer is known, with the model, time and rating that tell it.
+
+    Of each model's answer the last rating counts. A correction goes before an answer that was called right, and a later
+    one before an earlier one.
+    """
+    last: dict[tuple[str, str], Rating] = {}
+    for rating in ratings:
+        key = (_id(rating.question), rating.model)
+        last.pop(key, None)
+        last[key] = rating
+    known: dict[str, Rating] = {}
+    for (question_id, _), rating in last.items():
+        before = known.get(question_id)
+        if rating.reference and (before is None or (before.rating, rating.rating) != ("corrected", "up")):
+            known[question_id] = rating
+    for question_id, rating in known.items():
+        question = Question(
+            id=question_id, question=rating.question, answer=rating.reference, lang=rating.lang, sql=rating.sql
+        )
+        yield question, {"model": rating.model, "time": rating.time, "rating": rating.rating}
+
+
+def _statements(reference: str, answered: Answered) -> str | None:
+    """Return the statements whose rows hold the whole reference, None where a part of it stands in none."""
+    sources = sources_of(reference, answered.question.question, answered.calls)
+    rest = reference.casefold()
+    for source in sorted(sources, key=lambda source: -len(source.text)):
+        rest = rest.replace(source.text.casefold(), "")
+    if not sources or any(character.isalnum() for character in rest):
+        return None
+    queries = sorted({source.query for source in sources})
+    return "\n;\n".join(answered.calls[query - 1].sql.strip().rstrip(";") for query in queries)
+
+
+def _id(question: str) -> str:
+    return f"chat-{hashlib.sha256(' '.join(question.casefold().split()).encode()).hexdigest()[:12]}"
+
+
+def _ratings(log: Path) -> list[Rating]:
+    ratings = []
+    for number, line in enumerate(log.read_text(encoding="utf-8").split("\n")[:-1], 1):
+        try:
+            ratings.append(Rating.model_validate_json(line))
+        except ValidationError as error:
+            raise DataError(f"{log}, line {number} is no rating", hint="mend or remove the line") from error
+    return ratings

@@ -1,0 +1,61 @@
+"use strict";
+// Show what one model did for one question: its queries while they run, its answer, the rows that hold it, the rating.
+
+const THUMB = "M2 10h4v11H2zM8 10l4-8c2 0 3 1.200 3 3l-1 4h6c1.500 0 2.300 1.200 2 2.600l-1.600 7.400c-.3 1.200-1.200 2-2.400 2H8z";
+
+/** Return the view of a reply; `act` has `rate(reply, rating, correction)` and `edit(reply, on)`. */
+function replyView(reply, messages, act) {
+  const texts = reply.sources ? reply.sources.map(source => source.text) : [];
+  const counts = reply.answer === undefined ? "" : [counted(reply.queries.length, "{n} queries"), `${figure(reply.seconds, 1)} s`].join(" · ");
+  return el("article.reply", {}, el("header", {}, el("h3", {}, reply.model), el("span.note", {}, counts)),
+    reply.queries.map((query, index) => liveQuery(query, index + 1, reply, texts)),
+    reply.working ? el("p.working", { role: "status" }, t(reply.working)) : null,
+    reply.failed ? el("p.bad", { role: "alert" }, reply.failed) : null,
+    reply.answer === undefined ? null : answerView(reply, texts, messages),
+    reply.answer === undefined ? null : ratingView(reply, act));
+}
+
+/** Return a query that was sent, with its rows once they are there; of an answered question those without a source are closed. */
+function liveQuery({ sql, call }, number, reply, texts) {
+  const holds = reply.sources && reply.sources.some(source => source.query === number);
+  const rows = call && counted(call.answer.count, "{n} rows") + (call.answer.truncated ? `, ${t("cut by the limits")}` : "");
+  const said = !call ? t("running") : call.answer.error ? t("error") : rows;
+  const summary = el("summary", {}, `${t("Query {n}", { n: number })} · ${said}${call ? ` · ${figure(1000 * call.seconds, 1)} ms` : ""} `, holds ? el("b", {}, t("in the answer")) : null);
+  const open = !reply.sources || holds || !reply.sources.length;
+  return el(`details.query${holds ? ".source" : ""}`, { open, id: `${reply.key}-query-${number}` }, summary, el("pre.sql", {}, sqlNodes(sql)), call ? foundView(call.answer, texts) : null);
+}
+
+function answerView(reply, texts, messages) {
+  const sources = reply.sources.map(source => el("li", {}, el("button", { type: "button", onclick: () => showSource(reply, source), title: t("show the row") },
+    el("mark", {}, source.text), ` ${t("Query {n}", { n: source.query })}, ${t("row")} ${source.row}, ${source.column}`)));
+  return el("section", {}, el("p.answer", {}, reply.answer ? marked(reply.answer, texts) : t("(none)")),
+    reply.outcome !== "answered" ? el("p.bad", {}, t(messages[reply.outcome])) : null,
+    sources.length ? el("ul.sources", { ariaLabel: t("Sources") }, sources) : reply.answer ? el("p.note", {}, t("No text of the answer stands in a row.")) : null);
+}
+
+/** Open the query of a source, all its rows, and bring the first mark into sight. */
+function showSource(reply, source) {
+  const query = document.getElementById(`${reply.key}-query-${source.query}`);
+  query.open = true;
+  const more = query.querySelector(".wide button");
+  if (more) more.click();
+  const row = query.querySelectorAll("tbody tr")[source.row - 1];
+  row.scrollIntoView({ block: "center" });
+  row.classList.remove("flash");
+  requestAnimationFrame(() => row.classList.add("flash"));
+}
+
+function ratingView(reply, act) {
+  const thumb = (rating, label) => el(`button.${rating}`, { type: "button", ariaPressed: String(reply.rating === rating), title: t(label), onclick: () => act.rate(reply, reply.rating === rating ? "withdrawn" : rating) },
+    svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: THUMB })), t(label));
+  const correct = el("button.correct", { type: "button", ariaPressed: String(reply.rating === "corrected"), ariaExpanded: String(Boolean(reply.editing)), onclick: () => act.edit(reply, !reply.editing) }, t("Correct it"));
+  const said = reply.refused ? el("span.bad", { role: "alert" }, reply.refused) : reply.kept ? el("span.note", { role: "status" }, t(reply.kept)) : null;
+  return el("div.rating", {}, thumb("up", "Right"), thumb("down", "Wrong"), correct, said, reply.editing ? correctionForm(reply, act) : null);
+}
+
+function correctionForm(reply, act) {
+  const text = el("textarea", { rows: 2, value: reply.draft === undefined ? reply.answer : reply.draft, ariaLabel: t("the right answer"), oninput: () => { reply.draft = text.value; } });
+  const send = event => { event.preventDefault(); act.rate(reply, "corrected", text.value); };
+  return el("form", { onsubmit: send }, text, el("p.note", {}, t("The right answer: the facts only, parted by ;")),
+    el("div", {}, el("button", { type: "submit" }, t("Keep")), el("button", { type: "button", onclick: () => act.edit(reply, false) }, t("Cancel"))));
+}

@@ -1,0 +1,176 @@
+"""Hold a conversation in the terminal: read lines, show what the models do, take commands and ratings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from rich.table import Table
+from rich.text import Text
+
+from sql_agent.chat.conversation import Answered, ChatModel, Failed, QueryAnswered, QuerySent, ask, one_line
+from sql_agent.chat.models import KEPT, ChatModels
+from sql_agent.chat.ratings import Mark, RatingsFolder
+from sql_agent.chat.sources import Source
+from sql_agent.errors import ConfigError, SqlAgentError
+from sql_agent.schemas import Outcome
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.rollout_view import show_field, show_query, show_result
+
+_PROMPT = "\n> "
+_NARROWEST = 60  # columns of a terminal that shows two answers side by side
+_SOURCES_SHOWN = 8
+_HELP = (
+    ("/model NAME [NAME]", "ask another model, or two side by side"),
+    ("/models", "the models that are known here; any other that `sql-agent evaluate` takes will do"),
+    ("/up [N], /down [N]", "the last answer is right, or wrong; N: the answer of the Nth model"),
+    ("/correct FACTS", "what the right answer is: the facts only, parted by ;"),
+    ("/undo", "withdraw the ratings of the last answers"),
+    ("/quit", "end; so do Ctrl-D, and Ctrl-C twice"),
+)
+
+
+class Terminal:
+    """Asks `names`, one model or two, the questions that are typed."""
+
+    def __init__(self, models: ChatModels, names: Sequence[str], known: Sequence[str], kept: RatingsFolder, ui: Ui):
+        self._models = models
+        self._names = list(names)
+        self._known = known
+        self._kept = kept
+        self._ui = ui
+        self._last: list[tuple[ChatModel, Answered]] = []
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/help": self._help,
+            "/model": self._switch,
+            "/models": self._list,
+            "/up": lambda rest: self._rate("up", rest),
+            "/down": lambda rest: self._rate("down", rest),
+            "/correct": self._correct,
+            "/undo": lambda _: self._rate("withdrawn", "", all_of_them=True),
+        }
+
+    def run(self) -> None:
+        """Read lines until the end of the input, /quit, or a second Ctrl-C; the first one ends a question."""
+        is_interrupted = False
+        while True:
+            try:
+                line = input(_PROMPT if sys.stdin.isatty() else "").strip()
+                is_interrupted = False
+                if line == "/quit":
+                    return
+                self._take(line)
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if is_interrupted:
+                    return
+                is_interrupted = True
+                self._ui.say("\nStopped. Ctrl-C again ends the program.")
+            except SqlAgentError as error:
+                self._ui.say(f"error: {one_line(error)}")
+
+    def _take(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if not word.startswith("/"):
+            if line:
+                self._ask(line)
+        elif word in self._commands:
+            self._commands[word](rest.strip())
+        else:
+            raise ConfigError(f"there is no command {word}", hint="/help lists them")
+
+    def _ask(self, text: str) -> None:
+        self._last = []
+        for name in self._names:
+            if len(self._names) > 1:
+                self._ui.console.rule(Text(name))
+            with self._models.use(name) as model, self._ui.status(f"Asking {model.name}"):
+                asyncio.run(self._show(text, model))
+        if len(self._last) > 1:
+            self._show_side_by_side()
+
+    async def _show(self, text: str, model: ChatModel) -> None:
+        console = self._ui.console
+        async for event in ask(text, model):
+            match event:
+                case QuerySent(number, sql):
+                    show_query(number, sql, console)
+                case QueryAnswered(_, call):
+                    show_result(call.answer, console)
+                case Answered():
+                    self._show_answer(event)
+                    self._last.append((model, event))
+                case Failed(message):
+                    show_field(console, "Failed", message)
+
+    def _show_answer(self, answered: Answered) -> None:
+        console = self._ui.console
+        show_field(console, "Answer", answered.answer or "(none)", [source.text for source in answered.sources])
+        if answered.outcome is not Outcome.ANSWERED:
+            show_field(console, "Model", answered.outcome.message)
+        if answered.answer:
+            show_field(console, "Sources", sources_in_words(answered.sources))
+
+    def _show_side_by_side(self) -> None:
+        if self._ui.console.width < _NARROWEST:
+            return
+        table = Table(expand=True)
+        for model, _ in self._last:
+            table.add_column(Text(model.name), ratio=1)
+        cells = []
+        for _, answered in self._last:
+            cell = Text(answered.answer or "(none)")
+            cell.highlight_words([source.text for source in answered.sources], "bold green", case_sensitive=False)
+            cells.append(cell)
+        table.add_row(*cells)
+        table.add_row(
+            *(f"queries: {len(answered.calls)}, seconds: {answered.seconds:.1f}" for _, answered in self._last)
+        )
+        self._ui.console.print(table)
+
+    def _help(self, _rest: str) -> None:
+        for command, meaning in _HELP:
+            self._ui.say(f"{command}: {meaning}")
+
+    def _switch(self, rest: str) -> None:
+        names = [rest] if rest in self._known else rest.split()  # the default's name has spaces
+        if not 1 <= len(names) <= KEPT:
+            raise ConfigError("/model takes one name, or two", hint="/models lists those that are known here")
+        for name in names:
+            with self._models.use(name) as model:
+                self._ui.say(f"Now asking {model.name}")
+        self._names = names
+
+    def _list(self, _rest: str) -> None:
+        for name in self._known:
+            self._ui.say(f"{name}{' (asked now)' if name in self._names else ''}")
+
+    def _correct(self, rest: str) -> None:
+        self._rate("corrected", "", correction=rest, all_of_them=True)
+
+    def _rate(self, mark: Mark, which: str, *, correction: str = "", all_of_them: bool = False) -> None:
+        if not self._last:
+            raise ConfigError("there is no answer to rate", hint="ask a question first")
+        rated = self._last
+        if not all_of_them:
+            number = 1 if not which and len(self._last) == 1 else 0
+            with suppress(ValueError):
+                number = int(which or number)
+            if not 1 <= number <= len(self._last):
+                raise ConfigError(f"say which answer: /{mark} 1{' or 2' if len(self._last) > 1 else ''}")
+            rated = self._last[number - 1 : number]
+        for model, answered in rated:
+            self._kept.rate(model.name, answered, mark, correction)
+        self._ui.say(f"Kept in {self._kept.path}")
+
+
+def sources_in_words(sources: Sequence[Source]) -> str:
+    """Return which cells hold which texts of an answer, for people."""
+    if not sources:
+        return "no text of the answer stands in a row"
+    said = [f"{source.text} (query {source.query}, row {source.row}, {source.column})" for source in sources]
+    more = [f"{len(said) - _SOURCES_SHOWN} more"] if len(said) > _SOURCES_SHOWN else []
+    return "; ".join([*said[:_SOURCES_SHOWN], *more])

@@ -1,0 +1,185 @@
+"""Serve the page of a conversation: questions are answered as a stream of JSON lines, ratings are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from sql_agent.chat.access import Access
+from sql_agent.chat.conversation import (
+    MAX_QUESTION_CHARS,
+    Answered,
+    ChatModel,
+    Event,
+    Failed,
+    QueryAnswered,
+    QuerySent,
+    ask,
+    one_line,
+)
+from sql_agent.chat.models import ChatModels
+from sql_agent.chat.page import render_page
+from sql_agent.chat.ratings import Mark, RatingsFolder
+from sql_agent.errors import DataError, SqlAgentError
+from sql_agent.schemas import Record
+from sql_agent.tracking.page import MESSAGES
+
+_KEPT_ANSWERS = 500  # that can still be rated
+
+
+class _Asked(Record):
+    """The body of a question."""
+
+    model: str
+    question: str
+
+
+class _Rated(Record):
+    """The body of a rating."""
+
+    answer: str
+    rating: Mark
+    correction: str = ""
+
+
+class ChatPage:
+    """Serves a conversation with the models `known`, of which `names` are chosen at first."""
+
+    def __init__(  # noqa: PLR0917  what the page shows, from the top down
+        self,
+        models: ChatModels,
+        names: Sequence[str],
+        known: Sequence[str],
+        kept: RatingsFolder,
+        disclaimer: str,
+        examples: Sequence[str],
+    ) -> None:
+        self._models = models
+        self._known = list(known)
+        self._kept = kept
+        self._answers: OrderedDict[str, tuple[str, Answered]] = OrderedDict()
+        self._page = render_page(disclaimer)
+        self._state = {
+            "models": self._known,
+            "chosen": list(names),
+            "examples": list(examples),
+            "ratings": str(kept.path),
+            "messages": MESSAGES,
+            "longest": MAX_QUESTION_CHARS,
+        }
+
+    def app(self, token: str | None, hosts: Sequence[str] | None) -> ASGIApp:
+        """Return the ASGI app; `token` and `hosts` are those of `Access`."""
+        routes = [
+            Route("/", self._get_page),
+            Route("/state", self._get_state),
+            Route("/ask", self._ask, methods=["POST"]),
+            Route("/rate", self._rate, methods=["POST"]),
+        ]
+        return Starlette(routes=routes, middleware=[Middleware(Access, token=token, hosts=hosts)])
+
+    def serve(self, sock: socket.socket, token: str | None, hosts: Sequence[str] | None) -> None:
+        """Answer requests at the bound `sock` until Ctrl-C or SIGTERM."""
+        # No log of requests: it would hold the addresses of those who ask.
+        config = uvicorn.Config(
+            self.app(token, hosts), log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
+        )
+        uvicorn.Server(config).run(sockets=[sock])
+
+    async def _get_page(self, _request: Request) -> Response:
+        return HTMLResponse(self._page, headers={"Cache-Control": "no-store"})
+
+    async def _get_state(self, _request: Request) -> Response:
+        return JSONResponse(self._state)
+
+    async def _ask(self, request: Request) -> Response:
+        try:
+            asked = _Asked.model_validate_json(await request.body())
+        except ValidationError as error:
+            return _refused(f"the request cannot be read: {error.errors(include_url=False)[0]['msg']}")
+        if asked.model not in self._known:
+            return _refused(f"{asked.model!r} is not offered here", "name it on the command line")
+        return StreamingResponse(self._events(asked), media_type="application/x-ndjson")
+
+    async def _events(self, asked: _Asked) -> AsyncIterator[str]:
+        """Yield a line for each event; a client that leaves ends the agent."""
+        if not self._models.is_open(asked.model):
+            yield _line("loading")
+        try:
+            model = await self._opened(asked.model)
+        except SqlAgentError as error:
+            yield _line("failed", message=one_line(error))
+            return
+        try:
+            async with aclosing(ask(asked.question, model)) as events:
+                async for event in events:
+                    yield self._described(event, asked.model)
+        finally:
+            self._models.release(asked.model)
+
+    async def _opened(self, name: str) -> ChatModel:
+        """Open a model in a thread, because it may take minutes; of a client that leaves meanwhile it is released."""
+        opening = asyncio.create_task(asyncio.to_thread(self._models.acquire, name))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(lambda done: None if done.exception() else self._models.release(name))
+            raise
+
+    def _described(self, event: Event, model: str) -> str:
+        match event:
+            case QuerySent(number, sql):
+                return _line("sent", number=number, sql=sql)
+            case QueryAnswered(number, call):
+                return _line("rows", number=number, call=call.model_dump(mode="json"))
+            case Failed(message):
+                return _line("failed", message=message)
+            case Answered():
+                key = secrets.token_hex(8)
+                self._answers[key] = model, event
+                while len(self._answers) > _KEPT_ANSWERS:
+                    self._answers.popitem(last=False)
+                return _line(
+                    "answer",
+                    id=key,
+                    answer=event.answer,
+                    outcome=event.outcome,
+                    seconds=event.seconds,
+                    sources=[source.model_dump() for source in event.sources],
+                )
+
+    async def _rate(self, request: Request) -> Response:
+        try:
+            rated = _Rated.model_validate_json(await request.body())
+            if rated.answer not in self._answers:
+                raise DataError("this answer is too old to be rated", hint="ask again")
+            model, answered = self._answers[rated.answer]
+            await asyncio.to_thread(self._kept.rate, model, answered, rated.rating, rated.correction)
+        except ValidationError as error:
+            return _refused(f"the request cannot be read: {error.errors(include_url=False)[0]['msg']}")
+        except SqlAgentError as error:
+            return _refused(one_line(error))
+        return JSONResponse({"kept": str(self._kept.path)})
+
+
+def _refused(message: str, hint: str = "") -> Response:
+    return JSONResponse({"message": f"{message} ({hint})" if hint else message}, 400)
+
+
+def _line(kind: str, **values: Any) -> str:
+    return json.dumps({"kind": kind, **values}, ensure_ascii=False, default=str) + "\n"

@@ -1,0 +1,150 @@
+"""Chat with models about the database, in the terminal or on a page: sql-agent chat [--web] [MODEL ...]"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, get_args
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+from sql_agent.chat.conversation import ChatModel
+from sql_agent.chat.models import KEPT, ChatModels
+from sql_agent.chat.ratings import RatingsFolder
+from sql_agent.chat.terminal import Terminal
+from sql_agent.chat.web import ChatPage
+from sql_agent.cli.evaluated_model import find_model, known_models, served
+from sql_agent.cli.parser import address, help_text
+from sql_agent.cli.task_flags import add_task_flags, task_flags
+from sql_agent.config.settings import ChatSettings, Settings, load_settings
+from sql_agent.data.task import Task, load_task
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.rl.batching import evenly_spaced
+from sql_agent.schemas import Lang
+from sql_agent.system.sockets import LOCAL_NAMES, bind
+from sql_agent.system.tokens import new_token
+from sql_agent.tracking.console import Ui
+
+_EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
+
+_DESCRIPTION = """\
+Ask a model questions about the database, one after the other, and watch each
+query, its rows and the answer come; with two MODELs side by side. Each question
+stands alone. A MODEL is what `sql-agent evaluate` takes: a run, a checkpoint, a
+Hugging Face folder or id, or, while OPENAI_API_BASE is set, the name of a model
+there. Answers that are rated or corrected become a question file for training."""
+
+_EXAMPLES = """
+  sql-agent chat quickstart              the last checkpoint of a run
+  sql-agent chat --web quickstart qwen   two models side by side, on a page
+  OPENAI_API_BASE=http://localhost:8000/v1 sql-agent chat --web qwen
+  sql-agent train --train-file runs/chat/questions.jsonl
+"""
+
+
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line, and split its positional arguments into `models` and `overrides`."""
+    parser = argparse.ArgumentParser(prog="sql-agent chat", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
+                        help="one model to ask, or two; an argument with = is a setting")  # fmt: skip
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
+                        "default: each question's own")  # fmt: skip
+    parser.add_argument("--ratings", type=Path, metavar="FOLDER",
+                        help="where rated answers are kept; default: runs/chat")  # fmt: skip
+    parser.add_argument("--web", action="store_true", help="serve a page until Ctrl-C")
+    parser.add_argument("--address", type=address, metavar="[HOST:]PORT",
+                        help="of --web; default: 127.0.0.1 and any free port")  # fmt: skip
+    parser.add_argument("--no-token", action="store_true",
+                        help="of --web on this machine: whoever can reach the port may ask; default: the page's "
+                        "address holds CHAT_TOKEN, or a token that is made")  # fmt: skip
+    add_task_flags(parser)
+    arguments = parser.parse_intermixed_args(argv)
+    arguments.overrides = [word for word in arguments.words if "=" in word]
+    arguments.models = [word for word in arguments.words if "=" not in word]
+    if len(arguments.models) > KEPT:
+        parser.error("give one MODEL, or two to see their answers side by side")
+    if (arguments.address or arguments.no_token) and not arguments.web:
+        parser.error("--address and --no-token belong to --web")
+    if arguments.no_token and arguments.address and arguments.address[0] not in LOCAL_NAMES:
+        parser.error("--no-token needs an address that only this machine reaches, such as 127.0.0.1:8765")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Hold the conversation and return 0. Raises SqlAgentError when a model of the command line cannot be asked."""
+    arguments = parse_arguments(argv)
+    ui = Ui(wraps=True)
+    settings = load_settings(arguments.overrides, flags=_flags(arguments))
+    task = load_task(settings.task)
+    kept = RatingsFolder(arguments.ratings or settings.runs_dir / "chat")
+    default = None if arguments.models else find_model(None, None, arguments.overrides, _flags(arguments), ui).name
+    names = arguments.models or [default]
+
+    def open_model(name: str) -> AbstractContextManager[ChatModel]:
+        return _opened(None if name == default else name, arguments, ui)
+
+    with ExitStack() as stack:
+        host, port = arguments.address or ("127.0.0.1", 0)
+        # First, because a model may take minutes to open.
+        sock = stack.enter_context(bind(host, port)) if arguments.web else None
+        models = stack.enter_context(closing(ChatModels(open_model)))
+        for name in names:
+            with models.use(name):  # so that a wrong one ends the program before the first question
+                pass
+        known = list(dict.fromkeys([*names, *known_models(settings.runs_dir)]))
+        ui.say(f"Chat with {' and '.join(names)}")
+        ui.say(task.disclaimer)
+        if sock is not None:
+            page = ChatPage(models, names, known, kept, task.disclaimer, _examples(task, settings))
+            _serve(page, sock, arguments.no_token, ui)
+        else:
+            # Ctrl-C ends a question only, so what stops the program needs an exception of its own.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+            ui.say("Type a question. /help lists the commands, Ctrl-D ends.")
+            Terminal(models, names, known, kept, ui).run()
+    return 0
+
+
+@contextmanager
+def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterator[ChatModel]:
+    """Find and serve the model `named` inside the context, and open its database."""
+    found = find_model(named, None, arguments.overrides, _flags(arguments), ui)
+    settings, task = found.settings, load_task(found.settings.task)
+    # The benchmark is not asked, so its database need not be made.
+    data = settings.data.model_copy(update={"natural_questions": 0})
+    task.prepare(settings.model_copy(update={"data": data}), ui.say)
+    with task.databases(settings) as databases:
+        databases.check([None])
+        with served(found, databases, ui) as endpoint:
+            yield ChatModel(named or found.name, task, settings, endpoint, databases, arguments.lang)
+
+
+def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
+    host, port = sock.getsockname()
+    given = ChatSettings().token
+    token = None if no_token else given.get_secret_value() if given else new_token()
+    # Behind #, so that a browser sends it to no server and no log holds it.
+    ui.say(f"http://{host}:{port}/{f'#token={token}' if token and not given else ''}")
+    ui.say("Ctrl-C ends it.")
+    with suppress(KeyboardInterrupt):
+        page.serve(sock, token, LOCAL_NAMES if host in LOCAL_NAMES else None)
+
+
+def _examples(task: Task, settings: Settings) -> list[str]:
+    """Return questions that show what can be asked; none where the task has no file of them for this database."""
+    try:
+        questions = task.questions(settings, "val")
+    except (ConfigError, DataError):
+        return []
+    short = [question for question in questions if len(question.question) <= _EXAMPLE_CHARS]
+    return [question.question for question in evenly_spaced(short, _EXAMPLES_SHOWN)]
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    return ({"lang": arguments.lang} if arguments.lang else {}) | task_flags(arguments)

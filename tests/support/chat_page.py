@@ -1,0 +1,63 @@
+"""A conversation over a small database with models that a test scripts, in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.chat.conversation import Answered, ChatModel, Event, ask
+from sql_agent.chat.models import ChatModels
+from sql_agent.chat.ratings import RatingsFolder
+from sql_agent.chat.web import ChatPage
+from sql_agent.config.settings import load_settings
+from sql_agent.data.medical.task import TASK
+from sql_agent.system.sockets import LOCAL_NAMES, bind_local
+
+QUESTION = "Which form has Drug 4?"
+FORM_SQL = "SELECT med_name, form, indication FROM drugs_info WHERE med_name = 'Drug 4'"
+ANSWER = "tablet"
+TOKEN = "the-token"
+
+
+@contextmanager
+def opened(name: str, base_url: str, database: Path) -> Iterator[ChatModel]:
+    """Open a model that answers at `base_url`."""
+    settings = load_settings([f"database.path={database}"])
+    endpoint = ModelEndpoint(base_url, name, "unused", 0.0, 1.0)
+    with TASK.databases(settings) as databases:
+        yield ChatModel(name, TASK, settings, endpoint, databases)
+
+
+async def events_of(text: str, model: ChatModel) -> list[Event]:
+    return [event async for event in ask(text, model)]
+
+
+async def answer_of(text: str, model: ChatModel) -> Answered:
+    last = (await events_of(text, model))[-1]
+    assert isinstance(last, Answered), last
+    return last
+
+
+@contextmanager
+def chat_page(
+    base_url: str, database: Path, kept: Path, *, names: list[str], known: list[str], token: str | None = TOKEN
+) -> Iterator[str]:
+    """Serve the page inside the context; yields its address."""
+    with closing(ChatModels(lambda name: opened(name, base_url, database))) as models:
+        page = ChatPage(models, names, known, RatingsFolder(kept), TASK.disclaimer, [QUESTION])
+        config = uvicorn.Config(page.app(token, LOCAL_NAMES), log_level="warning", access_log=False, lifespan="off")
+        server = uvicorn.Server(config)
+        with bind_local() as sock:
+            thread = threading.Thread(target=lambda: server.run(sockets=[sock]))
+            thread.start()
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}/"
+            server.should_exit = True
+            thread.join()
