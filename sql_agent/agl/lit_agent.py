@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import agentlightning as agl
@@ -9,38 +12,48 @@ from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import ModelEndpoint, shared_client
 from sql_agent.agent.rollout import run_rollout
+from sql_agent.agl.run_settings import RESOURCE, settings_here, text_of
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import load_task
+from sql_agent.data.task import Task, load_task
 from sql_agent.database import DatabasePool
 from sql_agent.reward import Judge
-from sql_agent.schemas import Question
+from sql_agent.schemas import Question, RolloutRecord
+from sql_agent.system.processes import OUT_OF_MEMORY
 
-RESOURCE = "main_llm"
+
+@dataclass(frozen=True)
+class _Kit:
+    """What all rollouts of one run need in this process."""
+
+    settings: Settings
+    task: Task
+    databases: DatabasePool
+    judge: Judge
 
 
 class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
-    """Runs one question per rollout; training and validation have a temperature and a top_p of their own.
+    """Runs one question per rollout, with the settings of its run, which come from the store with the policy's address.
 
-    A rollout returns its spans: its `RolloutRecord` as an object and, unless the rollout is dropped, its reward. The
-    record of a dropped rollout holds the reason; no reward of 0 is written in its place.
+    Of `own`, the settings of this host, only what `settings_here` says is used. `on_record` gets each rollout's mode
+    and record. A rollout returns its spans: its `RolloutRecord` as an object and, unless the rollout is dropped, its
+    reward. The record of a dropped rollout holds the reason; no reward of 0 is written in its place.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, own: Settings, on_record: Callable[[str, RolloutRecord], None] | None = None) -> None:
         super().__init__()
-        self._settings = settings
-        self._task = load_task(settings.task)
-        self._databases: DatabasePool | None = None
-        self._judge: Judge | None = None
+        self._own = own
+        self._on_record = on_record
+        self._kits: dict[str, _Kit] = {}  # by what the store handed over
         self._http: DefaultAsyncHttpxClient | None = None
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` has the proxy."""
-        agent = self._settings.agent
+        agent = self._kit(resources).settings.agent
         return await self._rollout(task, resources, rollout, agent.temperature, agent.top_p)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a validation rollout and return its spans; the arguments are those of a training rollout."""
-        agent = self._settings.agent
+        agent = self._kit(resources).settings.agent
         return await self._rollout(task, resources, rollout, agent.val_temperature, agent.val_top_p)
 
     async def _rollout(
@@ -55,15 +68,32 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             temperature=temperature,
             top_p=top_p,
         )
-        if self._databases is None or self._judge is None or self._http is None:
-            # Opened in the runner process, because a SQLite connection must not be used after a fork.
-            self._databases, self._judge = self._task.databases(self._settings), self._task.judge(self._settings)
+        kit = self._kit(resources)
+        if self._http is None:
             self._http = shared_client()
-        with self._databases.of(question.database) as database:
-            record = await run_rollout(
-                question, self._task, endpoint, database, self._judge, self._settings, http_client=self._http
-            )
+        try:
+            with kit.databases.of(question.database) as database:
+                record = await run_rollout(
+                    question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
+                )
+        except MemoryError:
+            # All that follow would fail too, and the supervisor starts another process in place of one that ends.
+            os._exit(OUT_OF_MEMORY)
+        if self._on_record is not None:
+            self._on_record(rollout.mode, record)
         spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
         if record.reward:
             spans.append(agl.emit_reward(record.reward.total, propagate=False))
         return spans
+
+    def _kit(self, resources: Mapping[str, Any]) -> _Kit:
+        """Return what the rollouts over `resources` need; it is made in the runner process, not before its fork.
+
+        A SQLite connection must not be used after a fork.
+        """
+        text = text_of(resources)
+        if text not in self._kits:
+            _, settings = settings_here(text, self._own)
+            task = load_task(settings.task)
+            self._kits[text] = _Kit(settings, task, task.databases(settings), task.judge(settings))
+        return self._kits[text]

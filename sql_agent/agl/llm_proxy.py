@@ -15,6 +15,7 @@ import uvicorn
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
 from sql_agent.agl.call_recorder import RolloutPath, TokenIdRecorder
+from sql_agent.agl.policy_calls import PolicyCalls
 
 HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
 _KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
@@ -50,6 +51,8 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             middlewares=[RolloutPath],
             callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
         )
+        # Servers that give token ids are our own; those of others need litellm's care.
+        self.policy_calls = PolicyCalls(models) if with_token_ids else None
 
     async def serve(self, sock: socket.socket) -> None:
         """Serve on the listening `sock` until SIGTERM."""
@@ -64,7 +67,11 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             server = uvicorn.Server(config)
             # Not serve(), because that handles SIGINT too, which is for the process that started this one.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
-            await server._serve(sockets=[sock])
+            try:
+                await server._serve(sockets=[sock])
+            finally:
+                if self.policy_calls is not None:
+                    await self.policy_calls.close()
 
 
 def serve_proxy(

@@ -18,10 +18,12 @@ from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.runner import ConcurrentRunner
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
-from sql_agent.system.sockets import bind_local
-from sql_agent.system.supervisor import Ended, Supervisor
+from sql_agent.schemas import RolloutRecord
+from sql_agent.system.sockets import bind
+from sql_agent.system.supervisor import Ended, Paused, Supervisor
 
 _PROXY_START_S = 120.0
+_SHOWN_CHARS = 100  # of a question
 _BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
 
 
@@ -45,24 +47,28 @@ class RunProcesses:
 
     Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the
     sockets of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the
-    runners when rollouts are queued in a store of this process.
+    runners when rollouts are queued in a store of this process. `host` is the address of this host at which the
+    proxies listen. With `show_rollouts` each rollout that ends is printed as one line.
     """
 
-    def __init__(self, settings: Settings, *, n_proxies: int) -> None:
+    def __init__(
+        self, settings: Settings, *, n_proxies: int, host: str = "127.0.0.1", show_rollouts: bool = False
+    ) -> None:
         self._n_runners = settings.runner.n_runners
         self.notifier = Notifier(self._n_runners)
-        sockets = [bind_local() for _ in range(n_proxies)]
+        sockets = [bind(host) for _ in range(n_proxies)]
         for sock in sockets:
             sock.listen(_BACKLOG)
-        self._ports: list[int] = [sock.getsockname()[1] for sock in sockets]
-        jobs = {"runner": partial(_run_runner, settings, self.notifier), "proxy": partial(_run_proxy, sockets)}
+        self._addresses = [f"http://{host}:{sock.getsockname()[1]}" for sock in sockets]
+        run_runner = partial(_run_runner, settings, self.notifier, show_rollouts=show_rollouts)
+        jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets)}
         self._supervisor = Supervisor(jobs)
         for sock in sockets:
             sock.close()  # the supervisor has its own
 
-    def watch(self, on_end: Callable[[Ended], None]) -> None:
-        """Call `on_end` on this event loop with each process that ends."""
-        self._supervisor.watch(on_end)
+    def watch(self, on_event: Callable[[Ended | Paused], None]) -> None:
+        """Call `on_event` on this event loop with each process that ends, is stopped or goes on."""
+        self._supervisor.watch(on_event)
 
     def unwatch(self) -> None:
         """End what `watch` began."""
@@ -88,7 +94,7 @@ class RunProcesses:
         for index, log_file in enumerate(log_files):
             job = _ProxyJob(index, store_address, tuple(models), log_file, with_token_ids)
             self._supervisor.start(proxy_name(index), "proxy", job)
-        addresses = [f"http://127.0.0.1:{port}" for port in self._ports[: len(log_files)]]
+        addresses = self._addresses[: len(log_files)]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
         return addresses
 
@@ -114,19 +120,28 @@ async def _until_healthy(address: str, log_file: Path) -> None:
         ) from error
 
 
-def _run_runner(settings: Settings, notifier: Notifier, job: _RunnerJob) -> None:
-    asyncio.run(_take_rollouts(settings, notifier, job))
+def _run_runner(settings: Settings, notifier: Notifier, job: _RunnerJob, *, show_rollouts: bool) -> None:
+    agent = SqlLitAgent(settings, _show_rollout if show_rollouts else None)
+    asyncio.run(_take_rollouts(settings, notifier, job, agent))
 
 
-async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob) -> None:
+async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob, agent: SqlLitAgent) -> None:
     limits = settings.runner
     runner = ConcurrentRunner(
         concurrency=limits.concurrency, poll_s=limits.poll_s, notifier=notifier, receiver=job.receiver
     )
-    runner.init(agent=SqlLitAgent(settings))
+    runner.init(agent=agent)
     runner.init_worker(job.receiver, agl.LightningStoreClient(job.store_address))
     await runner.iter()
 
 
 def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:
     serve_proxy(sockets[job.index], job.store_address, job.models, job.log_file, with_token_ids=job.with_token_ids)
+
+
+def _show_rollout(mode: str, record: RolloutRecord) -> None:
+    """Print a rollout as one line."""
+    reward = f"reward {record.reward.total:.3f}" if record.reward else f"dropped: {record.dropped}"
+    question = " ".join(record.question.question.split())
+    line = f"{mode:5} {len(record.calls)} queries, {reward}, {record.seconds:.1f} s: {question[:_SHOWN_CHARS]}"
+    print(line, flush=True)  # one write, so that lines of several processes do not mix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import urllib.error
 import urllib.request
@@ -11,6 +12,8 @@ from sql_agent.errors import ConfigError
 
 _FALSE = {"0", "false", "no", "off"}
 _ROLES = ("algorithm", "runner", "both")
+_TIMEOUT_S = 5.0
+_START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,13 @@ class RunRole:
         role = os.environ.get("AGL_CURRENT_ROLE", "").strip() or "both"
         if role not in _ROLES:
             raise ConfigError(f"AGL_CURRENT_ROLE={role} is no role", hint=f"set it to one of {', '.join(_ROLES)}")
-        return cls(role, external_address, managed_store_from_environment(external_address))
+        managed = managed_store_from_environment(external_address)
+        if managed and role != "both":
+            raise ConfigError(
+                f"AGL_CURRENT_ROLE={role} needs a store that both roles share",
+                hint="agl store --host 127.0.0.1 --port 4747, and --external-store-address http://127.0.0.1:4747 here",
+            )
+        return cls(role, external_address.rstrip("/") if external_address else None, managed)
 
 
 def managed_store_from_environment(external_address: str | None) -> bool:
@@ -57,15 +66,28 @@ def managed_store_from_environment(external_address: str | None) -> bool:
 
 
 def check_store(address: str) -> None:
-    """Raise ConfigError when no store answers at `address`."""
+    """Raise ConfigError unless a store answers at `address` and takes spans."""
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"{address!r} is not an http address", hint="example: http://127.0.0.1:4747")
-    url = address.rstrip("/") + "/v1/agl/health"
+    address = address.rstrip("/")
+    if b'"ok"' not in _answer(address, "/v1/agl/health"):
+        raise ConfigError(f"what answers at {address} is no store of agent-lightning", hint=_START)
+    # An empty body is an export without spans.
+    _answer(address, "/v1/traces", data=b"")
+
+
+def _answer(address: str, path: str, *, data: bytes | None = None) -> bytes:
+    request = urllib.request.Request(  # noqa: S310  the scheme was checked above
+        address + path, data=data, headers={"Content-Type": "application/x-protobuf"} if data is not None else {}
+    )
     try:
-        urllib.request.urlopen(url, timeout=5).close()  # noqa: S310  the scheme was checked above
-    except (urllib.error.URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
+            body: bytes = response.read(1000)
+            return body
+    except urllib.error.HTTPError as error:
         raise ConfigError(
-            f"no store answers at {address}: {reason}",
-            hint="start one in another terminal: agl store --host 127.0.0.1 --port 4747",
+            f"the store at {address} refuses {path} with status {error.code}", hint=f"is it another program? {_START}"
         ) from None
+    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise ConfigError(f"no store answers at {address}: {reason}", hint=_START) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -10,10 +11,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import agentlightning as agl
+import aiohttp
 from agentlightning.tracer.dummy import DummyTracer
 
 from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.presence import Heartbeat
 from sql_agent.agl.span_exporter import SpanExporter, make_span
+from sql_agent.errors import SqlAgentError
 
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request
@@ -67,7 +71,8 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
     async def iter(self, *, event: Any = None) -> None:
         """Run queued rollouts of the store until `event` is set, then cancel those still running."""
         store = self.get_store()
-        stop_heartbeat = self._start_heartbeat_loop(store)
+        # Not the base class's, because that looks at memory and disks each time.
+        heartbeat = Heartbeat(store.server_address_root, self.get_worker_id())
         running: set[asyncio.Task[Any]] = set()
         try:
             while event is None or not event.is_set():
@@ -76,11 +81,10 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
                 running |= {asyncio.create_task(self._step_impl(rollout)) for rollout in dequeued}
                 running = await self._pause(running, poll=not dequeued)
         finally:
+            heartbeat.stop()
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-            if stop_heartbeat is not None:
-                await stop_heartbeat()
 
     async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
         """Send the agent's spans in one request, because the base class makes two for each; the store numbers them."""
@@ -106,6 +110,21 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         else:
             await asyncio.wait(running, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
         return {task for task in running if not task.done()}
+
+
+class _LostStoreInALine(logging.Filter):
+    """Shortens what the base class logs when the store does not answer: the traceback says no more than the error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the traceback of a lost connection by its error; every record passes."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, aiohttp.ClientError | ConnectionError | SqlAgentError):
+            record.msg, record.args = f"{record.getMessage()} {type(error).__name__}: {error}", ()
+            record.exc_info = None
+        return True
+
+
+logging.getLogger("agentlightning.runner.agent").addFilter(_LostStoreInALine())
 
 
 class _RunnerStore:

@@ -74,6 +74,11 @@ class SpanExporter:
             self._task = asyncio.create_task(self._send_queued(endpoint))
         return stored
 
+    async def close(self) -> None:
+        """Close the connections to the store."""
+        if self._session is not None:
+            await self._session.close()
+
     async def _send_queued(self, endpoint: str) -> None:
         await asyncio.sleep(_WAIT_S)
         while self._queue:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import agentlightning as agl
+import aiohttp
 
 from sql_agent.agl.notifier import Notifier
 from sql_agent.errors import TrainingError
@@ -22,6 +23,8 @@ _QUEUED = ("queuing", "requeuing")
 _STARTED = ("preparing", "running")
 _LOST = "lost"  # in a rollout's metadata: why it was lost, as lose_rollouts says
 _ENDED = ("succeeded", "failed", "cancelled")
+CONSUMED = "/v1/agl/consumed"
+_CONSUMED_AT_ONCE = 32
 _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
 
 
@@ -93,6 +96,33 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self.on_end(rollout)
 
 
+class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
+    """Asks a store that is served elsewhere, and tells it which rollouts were read, if it wants to know."""
+
+    def __init__(self, server_address: str, **options: Any) -> None:
+        super().__init__(server_address, **options)
+        self._read: list[str] = []
+        self._forgets = True
+
+    async def mark_consumed(self, rollout_id: str) -> None:
+        """Let a store of `sql-agent store` delete an ended rollout later; it is told of many at once."""
+        if not self._forgets:
+            return
+        self._read.append(rollout_id)
+        if len(self._read) < _CONSUMED_AT_ONCE:
+            return
+        consumed, self._read = self._read, []
+        try:
+            await self._request_json("post", CONSUMED.removeprefix("/v1/agl"), json=consumed)
+        except aiohttp.ClientResponseError:  # it is one of `agl store`, which keeps all rollouts
+            self._forgets = False
+
+
+def is_own(store: Any) -> bool:
+    """Return whether `store` is served by this process, so that nobody else uses it."""
+    return _own(store) is not None
+
+
 def subscribe_ended(store: Any, callback: OnEnd) -> bool:
     """Call `callback` on this event loop with each rollout that ends.
 
@@ -117,9 +147,9 @@ async def read_spans(store: Any, rollout_id: str) -> Sequence[agl.Span]:
 
 
 async def mark_consumed(store: Any, rollout_id: str) -> None:
-    """Let a run's own store delete an ended rollout later; a store that is served elsewhere keeps all rollouts."""
-    own = _own(store)
-    if own is not None:
+    """Let a run's own store, or one of `sql-agent store`, delete an ended rollout later; `agl store` keeps all."""
+    own = _own(store) or store
+    if isinstance(own, RunStore | StoreClient):
         await own.mark_consumed(rollout_id)
 
 
@@ -130,7 +160,7 @@ async def lose_rollouts(store: agl.LightningStore, reason: str, *, is_lost: Call
     """
     lost = 0
     for rollout in await store.query_rollouts(status_in=list(_STARTED)):
-        attempt = await store.get_latest_attempt(rollout.rollout_id)
+        attempt = getattr(rollout, "attempt", None)
         if attempt is not None and is_lost(rollout, attempt.worker_id or ""):
             metadata = (rollout.metadata or {}) | {_LOST: reason}
             await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
@@ -144,21 +174,11 @@ def reason_lost(rollout: agl.Rollout) -> str | None:
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
-    """Cancel the queued rollouts of an earlier algorithm, because its proxy has ended; returns how many there were."""
-    stale = await store.query_rollouts(status_in=["queuing", "requeuing"])
+    """Cancel the rollouts of an earlier algorithm that have not ended, because its proxy has; returns how many."""
+    stale = await store.query_rollouts(status_in=[*_QUEUED, *_STARTED])
     for rollout in stale:
         await store.update_rollout(rollout.rollout_id, status="cancelled")
     return len(stale)
-
-
-def without_request_log(store: Any) -> None:
-    """Remove the middlewares that time and log each request from a run's own store server.
-
-    They took half of its processor time.
-    """
-    if isinstance(store, agl.LightningStoreServer) and store.app is not None:
-        store.app.user_middleware.clear()
-        store.app.middleware_stack = store.app.build_middleware_stack()
 
 
 def _own(store: Any) -> RunStore | None:

@@ -8,13 +8,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import agentlightning as agl
 
-from sql_agent.agl.lit_agent import RESOURCE
 from sql_agent.agl.preflight import check_triplet
+from sql_agent.agl.presence import BEAT_S, Announcement, Announcer, read_announcement
 from sql_agent.agl.processes import RunProcesses, proxy_name
-from sql_agent.agl.store import cancel_stale_rollouts
+from sql_agent.agl.run_settings import route_resources, sent_settings
+from sql_agent.agl.store import cancel_stale_rollouts, is_own
 from sql_agent.backends.recovery import Recovery
 from sql_agent.backends.stall import describe_stalled
 from sql_agent.backends.step_monitor import StepMonitor
@@ -52,7 +54,8 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._stop: asyncio.Event
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._watches: list[asyncio.Task[None]] = []
+        self._announcer: Announcer | None = None
         self._stall_shown_at = time.monotonic()
         self.store_address = ""
         self.error: SqlAgentError | None = None
@@ -71,13 +74,32 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         with handled_signals(self._interrupt):
             try:
                 with named_disk_errors():
+                    await self._refuse_shared_store()
                     await self._run(train_dataset, [q for questions in val.values() for q in questions])
             except SqlAgentError as error:
                 self.error = error
             finally:
                 self._processes.unwatch()
-                if self._watch is not None:
-                    self._watch.cancel()
+                for watch in self._watches:
+                    watch.cancel()
+                if self._announcer is not None:
+                    await self._announcer.close(
+                        "failed" if self.error else "was interrupted" if self.interrupted else "finished"
+                    )
+
+    async def _refuse_shared_store(self) -> None:
+        """Raise TrainingError when a live algorithm uses the store, because this one would cancel its rollouts."""
+        store = self.get_store()
+        before = None if is_own(store) else await read_announcement(store)
+        if before is None or before[0].end is not None:
+            return
+        await asyncio.sleep(2 * BEAT_S)
+        now = await read_announcement(store)
+        if now is not None and now != before and now[0].end is None:
+            raise TrainingError(
+                f"the run {now[0].run} uses the store at {self.store_address}",
+                hint="wait until it has ended, or start another store on another port",
+            )
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
@@ -101,8 +123,10 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
             f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
         )
-        await cancel_stale_rollouts(store)
-        resources = [(await store.add_resources({RESOURCE: route})).resources_id for route in routes]
+        if stale := await cancel_stale_rollouts(store):
+            self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
+        sent = sent_settings(self._settings, self._log.folder.name)
+        resources = [(await store.add_resources(route_resources(route, sent))).resources_id for route in routes]
         runner = self._settings.runner
         self._scheduler = RolloutScheduler(
             store,
@@ -116,8 +140,14 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             resource: self._proxy_at[route.endpoint] for resource, route in zip(resources, routes, strict=True)
         }
         self._recovery.route_died = self._scheduler.route_died
-        self._watch = asyncio.create_task(self._scheduler.watch())
-        self._watch.add_done_callback(self._watch_ended)
+        watch = asyncio.create_task(self._scheduler.watch())
+        watch.add_done_callback(self._watch_ended)
+        self._watches = [watch]
+        if not is_own(store):
+            self._announcer = Announcer(
+                store, Announcement(session=uuid4().hex, run=sent.run, resources_id=resources[0])
+            )
+            self._watches.append(asyncio.create_task(self._recovery.watch_runners()))
         judge = load_task(self._settings.task).group_judge(self._settings)
         train = self._settings.train
         return RetryingScheduler(

@@ -14,10 +14,10 @@ import uvloop
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agl.adapter import TokenIdAdapter
-from sql_agent.agl.lit_agent import RESOURCE
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.processes import RunProcesses
 from sql_agent.agl.run_role import RunRole
+from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.agl.store import read_spans
 from sql_agent.backends.run import opened_store
 from sql_agent.config.settings import Settings
@@ -74,7 +74,8 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
         (proxy,) = await processes.start_proxies(
             address, [entry], [folder / "proxy.log"], with_token_ids=endpoint is None
         )
-        resources = await store.add_resources({RESOURCE: agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS)})
+        route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS)
+        resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
         scheduler = RolloutScheduler(
             store,
             TokenIdAdapter(),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import agentlightning as agl
 
+from sql_agent.agl.presence import BEAT_S, STORE_ERRORS, SilentRunners
 from sql_agent.agl.runner import worker_id
 from sql_agent.agl.store import lose_rollouts
 from sql_agent.errors import TrainingError
-from sql_agent.system.supervisor import Ended
+from sql_agent.system.supervisor import STOPPED_S, Ended, Paused
 
 _LATE_S = 1.0  # after which a store has handled the last request of a process that died
 
@@ -32,10 +34,14 @@ class Recovery:
         self._fail = fail
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, ended: Ended) -> None:
-        """Handle the end of one process on the running event loop."""
-        if ended.finished:
-            return
+    def handle(self, event: Ended | Paused) -> None:
+        """Handle on the running event loop that a process ended, was stopped or goes on."""
+        if isinstance(event, Paused):
+            self._say(_said_of(event))
+        elif not event.finished:
+            self._handle_end(event)
+
+    def _handle_end(self, ended: Ended) -> None:
         if not ended.replaced:
             self._fail(
                 TrainingError(
@@ -50,6 +56,17 @@ class Recovery:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def watch_runners(self) -> None:
+        """End the rollouts of runners that run elsewhere and give no sign of life any more; runs until cancelled."""
+        runners = SilentRunners(self._store)
+        while True:
+            with suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
+                if silent := await runners.poll():
+                    reason = f"{', '.join(silent)} gave no sign of life"
+                    lost = await lose_rollouts(self._store, reason, is_lost=lambda _, by: by in silent)
+                    self._say(f"Runner {reason}; {_rerun(lost)}")
+            await asyncio.sleep(BEAT_S)
+
     async def _recover(self, ended: Ended, routes: Collection[str]) -> None:
         said = f"{ended.name} (process {ended.pid}) {ended.how}; another took its place"
         reason, worker = f"{ended.name} {ended.how}", worker_id(ended.pid)
@@ -57,8 +74,19 @@ class Recovery:
             lost = await lose_rollouts(
                 self._store, reason, is_lost=lambda rollout, by: by == worker or rollout.resources_id in routes
             )
-            self._say(f"{said}; {lost} rollouts are run again." if lost else f"{said}; no rollout was lost.")
+            self._say(f"{said}; {_rerun(lost)}")
             await asyncio.sleep(_LATE_S)
             await lose_rollouts(self._store, reason, is_lost=lambda _, by: by == worker)
         except Exception as error:  # whichever error a store raises: the rollouts then end by their time limit
             self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
+
+
+def _said_of(paused: Paused) -> str:
+    name = f"{paused.name} (process {paused.pid})"
+    if paused.goes_on:
+        return f"{name} goes on."
+    return f"{name} was stopped by {paused.by}; unless it goes on within {STOPPED_S:.0f} s, another takes its place."
+
+
+def _rerun(lost: int) -> str:
+    return f"{lost} rollouts are run again." if lost else "no rollout was lost."

@@ -17,20 +17,19 @@ import uvloop
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.processes import RunProcesses
 from sql_agent.agl.run_role import RunRole
-from sql_agent.agl.store import RunStore
+from sql_agent.agl.store import RunStore, StoreClient
+from sql_agent.agl.store_server import SPAN_BYTES, served
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.local.algorithm import LocalGrpo
-from sql_agent.backends.recovery import Recovery
+from sql_agent.backends.runner_role import RunnerRole
 from sql_agent.backends.verl.algorithm import VerlGrpo
 from sql_agent.config.settings import Settings
-from sql_agent.errors import TrainingError
 from sql_agent.schemas import Question
-from sql_agent.system.signals import handled_signals
-from sql_agent.system.sockets import free_port
+from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
-_SPAN_BYTES = 256 << 20  # the default store keeps spans until they fill 70 % of the memory
+_CANCEL_S = 3.0
 
 
 def run_algorithm(
@@ -50,7 +49,9 @@ def run_algorithm(
     """
     uvloop.install()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
-    processes = RunProcesses(settings, n_proxies=settings.runner.n_proxies if verl else 1)
+    # Runners of other hosts must reach the proxies, wherever the store is that they share.
+    host = address_towards(run_role.store_address) if run_role.store_address else "127.0.0.1"
+    processes = RunProcesses(settings, n_proxies=settings.runner.n_proxies if verl else 1, host=host)
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
         adapter = TokenIdAdapter()
@@ -61,15 +62,19 @@ def run_algorithm(
     return algorithm
 
 
-def run_runners(settings: Settings, run_role: RunRole, ui: Ui) -> None:
-    """Run the rollouts of an algorithm that runs elsewhere, until a signal comes.
+def run_runners(settings: Settings, run_role: RunRole, ui: Ui, *, quiet: bool) -> None:
+    """Run the rollouts of an algorithm that runs elsewhere until it has ended or a signal comes.
 
-    Raises TrainingError when a runner dies and cannot be replaced.
+    Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
     """
     uvloop.install()
-    processes = RunProcesses(settings, n_proxies=0)
+    processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
+
+    async def serve() -> None:
+        await RunnerRole(processes, settings, str(run_role.store_address), ui).run()
+
     try:
-        asyncio.run(_watch_runners(processes, run_role, ui))
+        asyncio.run(serve())
     finally:
         processes.stop()
 
@@ -99,28 +104,6 @@ async def _train(
         await algorithm.run(train, val)
 
 
-async def _watch_runners(processes: RunProcesses, run_role: RunRole, ui: Ui) -> None:
-    """Start the runners and replace those that die, until a signal comes or one cannot be replaced."""
-    ended: asyncio.Future[TrainingError | None] = asyncio.get_running_loop().create_future()
-
-    def end(error: TrainingError | None = None) -> None:
-        if not ended.done():
-            ended.set_result(error)
-
-    address = str(run_role.store_address)
-    store = agl.LightningStoreClient(address)
-    processes.watch(Recovery(store, ui.say, end).handle)
-    processes.start_runners(address)
-    try:
-        with handled_signals(end):
-            error = await ended
-    finally:
-        processes.unwatch()
-        await store.close()
-    if error is not None:
-        raise error
-
-
 @asynccontextmanager
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses
@@ -130,19 +113,18 @@ async def opened_store(
     Raises TrainingError when the run's own cannot be served.
     """
     if run_role.store_address:
-        client = agl.LightningStoreClient(run_role.store_address.rstrip("/"))
+        client = StoreClient(run_role.store_address)
         try:
-            yield client, run_role.store_address.rstrip("/")
+            yield client, run_role.store_address
         finally:
+            # Rollouts in hand are cancelled in the store, which would open a session after the last was closed.
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in others:
+                    task.cancel()
+                await asyncio.wait(others, timeout=_CANCEL_S)
             await client.close()
         return
-    own = RunStore(processes.notifier, thread_safe=True, eviction_memory_threshold=_SPAN_BYTES)
+    own = RunStore(processes.notifier, thread_safe=True, eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(own, "127.0.0.1", settings.runner.store_port or free_port())
-    try:
-        await server.start()
-    except RuntimeError as error:
-        raise TrainingError(f"the store cannot be served at {server.endpoint}: {error}") from error
-    try:
+    async with served(server):
         yield server, server.endpoint
-    finally:
-        await server.stop()

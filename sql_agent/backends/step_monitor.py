@@ -14,9 +14,12 @@ from sql_agent.rl.advantages import group_advantages
 from sql_agent.rl.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
-from sql_agent.schemas import DropCause, Question
+from sql_agent.schemas import Drop, DropCause, Question
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
+
+_SAY_EVERY_S = 30.0  # between two lines about lost rollouts of the same cause
+_MAX_LINE = 500
 
 
 @dataclass
@@ -77,6 +80,7 @@ class StepMonitor:
         self._entries: dict[tuple[Mode, int], _Entry] = defaultdict(_Entry)
         self.failure: TrainingError | None = None
         self.last_event = time.monotonic()
+        self._said_at: dict[DropCause, float] = {}
 
     def enqueued(self, request: RolloutRequest) -> None:
         """Count a try that begins."""
@@ -100,6 +104,8 @@ class StepMonitor:
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
+        if rollout.dropped is not None:
+            self._say_lost(rollout.dropped)
         if rollout.dropped is not None and self.failure is None:
             self.failure = self._failure(request, entry.finished)
             if self.failure is not None:
@@ -129,6 +135,14 @@ class StepMonitor:
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)
+
+    def _say_lost(self, drop: Drop) -> None:
+        """Print why a rollout was lost, unless a line about the same cause was printed a moment ago."""
+        now = time.monotonic()
+        # Whoever replaces a process has reported its death.
+        if drop.cause is not DropCause.PROCESS and now - self._said_at.get(drop.cause, -_SAY_EVERY_S) >= _SAY_EVERY_S:
+            self._said_at[drop.cause] = now
+            self._ui.say(f"A rollout was lost and is run again: {drop}"[:_MAX_LINE])
 
     def _take_ended(self, step: int) -> _Entry:
         ended = _Entry()

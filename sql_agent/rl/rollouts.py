@@ -16,7 +16,7 @@ from sql_agent.agl.store import mark_consumed, read_spans
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, RolloutRecord
 
-_SPAN_POLL_S = 0.01
+_SPAN_POLLS_S = (0.01, 0.16)  # the first pause, and the longest: they double
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,15 @@ async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline
     all there. It then marks the rollout as consumed, so that the store may delete it.
     """
     deadline = time.monotonic() + deadline_s
+    pause_s, longest_s = _SPAN_POLLS_S
     while True:
         spans = sorted(await read_spans(store, rollout_id), key=lambda s: s.sequence_id)
         missing = missing_spans([s.sequence_id for s in spans])
         if not missing or time.monotonic() > deadline:
             await mark_consumed(store, rollout_id)
             return spans, missing
-        await asyncio.sleep(_SPAN_POLL_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, longest_s)
 
 
 def missing_spans(sequence_ids: Sequence[int]) -> int:

@@ -22,6 +22,8 @@ Mode = Literal["train", "val"]
 _POLL_S = 0.02
 _OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
 _HEARD_S = 0.5  # until the death of a process is known here
+_IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
+_ENQUEUE_LIMIT = 256  # rollouts in one request
 _SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
 
 
@@ -67,6 +69,8 @@ class RolloutScheduler:
         self._resource_of_group: dict[str, str] = {}
         self._turn = itertools.count()
         self._waiting: dict[str, asyncio.Future[agl.Rollout | None]] = {}
+        self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
+        self._sending: asyncio.Task[None] | None = None
         self._last_end = time.monotonic()
         self._deaths: dict[str, tuple[float, str]] = {}  # when the process behind a resource last died, and how
 
@@ -121,26 +125,53 @@ class RolloutScheduler:
     async def _watch(self) -> None:
         poll_s = _SUBSCRIBED_POLL_S if subscribe_ended(self._store, self._end) else _POLL_S
         while True:
+            asked = time.monotonic()
             if self._waiting:
                 # Polled here, because the store's client refuses a timeout above 0.1 s.
                 for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
                     self._end(rollout)
                 if time.monotonic() - self._last_end > 2 * self._timeout_s:
                     self._give_up()
-            await asyncio.sleep(poll_s)
+            # A store that takes long to answer is asked less often, because it has one thread for all.
+            await asyncio.sleep(max(poll_s, _IDLE_SHARE * (time.monotonic() - asked)))
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
         """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
+        queued: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        rollout = agl.EnqueueRolloutRequest(
+            input=request.question.model_dump(mode="json"),
+            mode=request.mode,
+            resources_id=resource,
+            config=agl.RolloutConfig(timeout_seconds=self._timeout_s, max_attempts=1),
+            metadata={"group": request.group},
+        )
+        self._unsent.append((rollout, queued))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_unsent())
         with _named_store_errors():
-            rollout = await self._store.enqueue_rollout(
-                input=request.question.model_dump(mode="json"),
-                mode=request.mode,
-                resources_id=resource,
-                config=agl.RolloutConfig(timeout_seconds=self._timeout_s, max_attempts=1),
-                metadata={"group": request.group},
-            )
-        rollout_id: str = rollout.rollout_id
-        return rollout_id
+            return await queued
+
+    async def _send_unsent(self) -> None:
+        """Queue all rollouts that were asked for meanwhile in one request: a store takes its time per request."""
+        await asyncio.sleep(0)
+        while self._unsent:
+            batch, self._unsent = self._unsent[:_ENQUEUE_LIMIT], self._unsent[_ENQUEUE_LIMIT:]
+            try:
+                rollouts = await self._store.enqueue_many_rollouts([rollout for rollout, _ in batch])
+            except Exception as error:  # whichever error a store raises belongs to those who wait
+                for _, queued in batch:
+                    if not queued.done():
+                        queued.set_exception(error)
+                continue
+            for rollout, (_, queued) in zip(rollouts, batch, strict=True):
+                if queued.done():  # its caller was cancelled meanwhile
+                    await self._cancel(rollout.rollout_id)
+                else:
+                    queued.set_result(rollout.rollout_id)
+
+    async def _cancel(self, rollout_id: str) -> None:
+        with suppress(StoreLostError), _named_store_errors():  # which is reported elsewhere
+            await self._store.update_rollout(rollout_id, status="cancelled")
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | None:
         """Wait for a rollout's end; None when it was given up.
@@ -156,8 +187,7 @@ class RolloutScheduler:
         finally:
             if rollout is None:
                 self._waiting.pop(rollout_id, None)
-                with suppress(StoreLostError), _named_store_errors():  # which is reported elsewhere
-                    await self._store.update_rollout(rollout_id, status="cancelled")
+                await self._cancel(rollout_id)
         return rollout
 
     def _end(self, rollout: agl.Rollout) -> None:

@@ -1,12 +1,17 @@
-"""End child processes when their parent dies, even when it is killed with SIGKILL."""
+"""End child processes with their parent, see which are stopped, and tell what they used or were killed for."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+OUT_OF_MEMORY = errno.ENOMEM  # the exit code of a process that gets no more memory
 
 
 def die_with_parent() -> None:
@@ -14,3 +19,41 @@ def die_with_parent() -> None:
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that process `pid` has used; where only Linux would know, the time that passed.
+
+    A process that has ended has used none.
+    """
+    if not sys.platform.startswith("linux"):
+        return time.monotonic()
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # the number of the process's clock, as clock_getcpuclockid makes it
+    except OSError:
+        return 0.0
+
+
+def stopped_or_continued(pid: int) -> signal.Signals | None:
+    """Return the signal that stopped the child `pid`, or SIGCONT when it goes on; None when nothing changed.
+
+    Linux only; elsewhere always None. The status of a child that ended stays for whoever waits for it.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        seen = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+    except ChildProcessError:  # it has ended
+        return None
+    if seen is None:
+        return None
+    return signal.SIGCONT if seen.si_code == os.CLD_CONTINUED else signal.Signals(seen.si_status)
+
+
+def memory_kills() -> int:
+    """Return how many processes of this host the kernel has killed for want of memory; 0 where it does not say."""
+    try:
+        counters = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)

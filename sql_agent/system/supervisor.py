@@ -1,4 +1,4 @@
-"""Run jobs in child processes, see at once when one dies, and replace it."""
+"""Run jobs in child processes, see at once when one dies or is stopped, and replace it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from sql_agent.system.processes import die_with_parent
+from sql_agent.system.processes import OUT_OF_MEMORY, die_with_parent, memory_kills, stopped_or_continued
 
 Job = Callable[[Any], object]
 
 _EARLY_S = 5.0  # a child that dies sooner than this after its start may never be able to run
 _MAX_EARLY = 5  # such deaths in succession until no other child takes its place
 _GRACE_S = 3.0
+_LOOK_S = 0.5  # between two looks for children that are stopped
+STOPPED_S = 20.0  # after which a child that stays stopped is killed, so that another takes its place
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,16 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Paused:
+    """Says that a child process was stopped by a signal, or that it `goes_on`."""
+
+    name: str
+    pid: int
+    by: str
+    goes_on: bool
+
+
+@dataclass(frozen=True)
 class _Order:
     name: str
     kind: str
@@ -49,6 +61,7 @@ class _Child:
     process: BaseProcess
     started: float
     early: int  # how many of its predecessors died early, in succession
+    stopped: float | None = None  # since when it is stopped by a signal
 
 
 class Supervisor:
@@ -57,8 +70,8 @@ class Supervisor:
     That process stays small and has one thread, so it can fork at any time; the process that trains holds torch and
     threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
     child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
-    often right after its start. SIGINT is ignored in all of them, because an interrupt is for the process that started
-    them; they end when that one does.
+    often right after its start; one that stays stopped (SIGSTOP) is killed and replaced. SIGINT is ignored in all of
+    them, because an interrupt is for the process that started them; they end when that one does.
     """
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
@@ -72,17 +85,17 @@ class Supervisor:
         """Start a child that does the job `kind` with `argument`, which must be picklable."""
         self._pipe.send(_Order(name, kind, argument))
 
-    def watch(self, on_end: Callable[[Ended], None]) -> None:
-        """Call `on_end` on this event loop with each child that ends, until the loop ends."""
+    def watch(self, on_event: Callable[[Ended | Paused], None]) -> None:
+        """Call `on_event` on this event loop with each child that ends or is stopped, until the loop ends."""
         loop = asyncio.get_running_loop()
 
         def read() -> None:
             try:
                 while self._pipe.poll():
-                    on_end(self._pipe.recv())
+                    on_event(self._pipe.recv())
             except (EOFError, OSError):
                 loop.remove_reader(self._pipe.fileno())
-                on_end(Ended("the supervisor of runners and proxies", self._process.pid or 0, "died", replaced=False))
+                on_event(Ended("the supervisor of runners and proxies", self._process.pid or 0, "died", replaced=False))
 
         loop.add_reader(self._pipe.fileno(), read)
 
@@ -106,6 +119,7 @@ def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent()
     children: dict[int, _Child] = {}  # by what `wait` returns when they end
+    killed_for_memory = memory_kills()
 
     def launch(order: _Order, early: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -115,16 +129,19 @@ def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job])
 
     try:
         while True:
-            for ready in wait([pipe, *children]):
+            for ready in wait([pipe, *children], timeout=_LOOK_S):
                 if ready is pipe:
                     launch(pipe.recv(), 0)
                 elif isinstance(ready, int):
                     child = children.pop(ready)
-                    how, early = _how_it_ended(child), _early_deaths(child)
+                    how, early = _how_it_ended(child, killed_for_memory), _early_deaths(child)
+                    killed_for_memory = memory_kills()
                     replaced = how != "ended" and early < _MAX_EARLY
                     pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
                     if replaced:
                         launch(child.order, early)
+            for sentinel, child in children.items():
+                children[sentinel] = _look(child, pipe)
     except (EOFError, OSError):  # the process that started this one has closed the pipe, or ended
         pass
     finally:
@@ -137,11 +154,31 @@ def _do(pipe: Connection, job: Job, argument: Any) -> None:
     job(argument)
 
 
-def _how_it_ended(child: _Child) -> str:
+def _look(child: _Child, pipe: Connection) -> _Child:
+    """Tell through `pipe` whether the child was stopped or goes on, kill it when it is stopped for too long."""
+    pid = child.process.pid or 0
+    number = stopped_or_continued(pid)
+    if number == signal.SIGCONT:
+        if child.stopped is not None:
+            pipe.send(Paused(child.order.name, pid, number.name, goes_on=True))
+        return replace(child, stopped=None)
+    if number is not None:
+        pipe.send(Paused(child.order.name, pid, number.name, goes_on=False))
+        return replace(child, stopped=time.monotonic())
+    if child.stopped is not None and time.monotonic() - child.stopped > STOPPED_S:
+        child.process.kill()
+    return child
+
+
+def _how_it_ended(child: _Child, killed_for_memory: int) -> str:
     child.process.join()
     code = child.process.exitcode or 0
+    if code == -signal.SIGKILL and memory_kills() > killed_for_memory:
+        return "was killed by the kernel, because memory ran out"
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
+    if code == OUT_OF_MEMORY:
+        return "got no more memory and ended"
     return f"died with exit code {code}" if code else "ended"
 
 

@@ -139,3 +139,12 @@ def test_a_policy_that_always_answers_alike_ends_the_search_for_groups_that_diff
     monitor.enqueued(RolloutRequest(QUESTION, "train", 1, "g3"))
     assert "after 6 rollouts still not 1 groups whose rewards differ (0.0% of the groups do)" in str(monitor.failure)
     assert len(lines(tmp_path / "rollouts.jsonl")) == 6, "they can be looked at"
+
+
+def test_the_first_loss_of_each_cause_is_said_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = monitor_of(tmp_path, "runner.max_failed_share=1")
+    lose(monitor, 2, DropCause.DATABASE)
+    lose(monitor, 1, DropCause.MODEL_SERVER)
+    lose(monitor, 1, DropCause.PROCESS)
+    said = [line for line in capsys.readouterr().out.splitlines() if "is run again" in line]
+    assert [line.split(": ")[1] for line in said] == ["the database could not be queried", "the model's server failed"]

@@ -41,7 +41,7 @@ def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) ->
     )
 
 
-def finish(process: subprocess.Popen[str], *, timeout: float = 120) -> str:
+def finish(process: subprocess.Popen[str], *, timeout: float = 300) -> str:
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -54,7 +54,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], *, timeout: float = 90) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], *, timeout: float = 240) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -99,18 +99,25 @@ def runners_and_proxies(process: subprocess.Popen[str]) -> tuple[list[psutil.Pro
 
 
 @contextmanager
-def agl_store() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Serve a store as users do, with `agl store`, inside the context; yields its process and its address."""
+def served_store(port: int = 0, *, program: str = "agl") -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Serve a store as users do, with `agl store` or `sql-agent store`, inside the context.
+
+    Yields its process and its address; port 0 is any free one.
+    """
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
         port = probe.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("agl")), "store", "--host", "127.0.0.1", "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    with socket.socket() as client:
-        while client.connect_ex(("127.0.0.1", port)) != 0:
-            assert time.monotonic() < deadline, "agl store did not start"
-            time.sleep(0.2)
-    yield server, f"http://127.0.0.1:{port}"
-    server.terminate()
-    server.wait(timeout=20)
+    start = [str(Path(sys.executable).with_name("agl"))] if program == "agl" else [sys.executable, "-m", "sql_agent"]
+    command = [*start, "store", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    try:
+        deadline = time.monotonic() + 120
+        with socket.socket() as client:
+            while client.connect_ex(("127.0.0.1", port)) != 0:
+                assert time.monotonic() < deadline, f"{program} store did not start"
+                time.sleep(0.2)
+        yield server, f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=20)

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sql_agent.system.supervisor import Ended, Supervisor
+from sql_agent.system.processes import OUT_OF_MEMORY
+from sql_agent.system.supervisor import Ended, Paused, Supervisor
 
 
 def sleep(note: Path) -> None:
@@ -33,9 +34,9 @@ def supervisor() -> Iterator[Supervisor]:
     supervisor.stop()
 
 
-async def ends(supervisor: Supervisor, count: int) -> list[Ended]:
+async def ends(supervisor: Supervisor, count: int) -> list[Ended | Paused]:
     """Return the next `count` ends."""
-    queue: asyncio.Queue[Ended] = asyncio.Queue()
+    queue: asyncio.Queue[Ended | Paused] = asyncio.Queue()
     supervisor.watch(queue.put_nowait)
     try:
         return [await asyncio.wait_for(queue.get(), timeout=10) for _ in range(count)]
@@ -73,7 +74,47 @@ async def test_a_child_that_can_never_run_is_given_up_and_one_that_has_finished_
     supervisor: Supervisor,
 ) -> None:
     supervisor.start("Broken", "leave", 3)
-    assert [e.replaced for e in await ends(supervisor, 5)] == [True] * 4 + [False]
+    assert [isinstance(e, Ended) and e.replaced for e in await ends(supervisor, 5)] == [True] * 4 + [False]
     supervisor.start("Done", "leave", 0)
     (ended,) = await ends(supervisor, 1)
-    assert ended.finished and not ended.replaced
+    assert isinstance(ended, Ended) and ended.finished and not ended.replaced
+    supervisor.start("Starved", "leave", OUT_OF_MEMORY)
+    (ended,) = await ends(supervisor, 1)
+    assert isinstance(ended, Ended) and ended.how == "got no more memory and ended" and ended.replaced
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+async def test_a_stopped_child_is_reported_and_replaced_when_it_stays_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sql_agent.system.supervisor.STOPPED_S", 1.0)
+    note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})
+    try:
+        supervisor.start("Sleeper", "sleep", note)
+        (pid,) = await started(note, 1)
+        os.kill(pid, signal.SIGSTOP)
+        assert await ends(supervisor, 1) == [Paused("Sleeper", pid, "SIGSTOP", goes_on=False)]
+        os.kill(pid, signal.SIGCONT)
+        assert await ends(supervisor, 1) == [Paused("Sleeper", pid, "SIGCONT", goes_on=True)]
+        os.kill(pid, signal.SIGSTOP)
+        _, ended = await ends(supervisor, 2)
+        assert ended == Ended("Sleeper", pid, "was killed by SIGKILL", replaced=True)
+    finally:
+        supervisor.stop()
+
+
+async def test_a_child_that_the_kernel_kills_for_memory_is_reported_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = tmp_path / "kills"
+    monkeypatch.setattr("sql_agent.system.supervisor.memory_kills", lambda: len(list(tmp_path.glob("kill*"))))
+    note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})
+    try:
+        supervisor.start("Sleeper", "sleep", note)
+        (pid,) = await started(note, 1)
+        kills.touch()
+        os.kill(pid, signal.SIGKILL)
+        (ended,) = await ends(supervisor, 1)
+        assert isinstance(ended, Ended) and ended.how == "was killed by the kernel, because memory ran out"
+    finally:
+        supervisor.stop()

@@ -1,0 +1,302 @@
+"""Try the faults of docs/faults.md one by one: python benchmarks/single_faults.py --model FOLDER [NAME …]
+
+No GPU is needed: the runs use the verl backend with the tests' replacement for verl, so that the policy is a script and
+everything else is real. What a run must survive is done to one run, one fault after the other; what must end one has a
+run of its own. Printed for each: the lines of the run about it with the seconds until each, what was lost, and how the
+run ended. The exit code is 0 when each was said within 5 s, every run ended as it should, and nothing was left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from faults import arguments_in
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.support.processes import family_and_ports, lines, runners_and_proxies, start  # noqa: E402
+
+_PER_STEP = 8
+_SAID_S = 5.0
+# Python imports this in each process of a run; libfaketime cannot be used, because uvloop fails under it.
+_CLOCK = """
+import time
+_time = time.time
+def _offset():
+    with open({offset!r}) as source:
+        return float(source.read())
+time.time = lambda: _time() + _offset()
+time.time_ns = lambda: int(time.time() * 1e9)
+"""
+_END_S = 400.0
+
+
+@dataclass
+class Run:
+    """One run, to which something is done."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    printed: list[tuple[float, str]] = field(default_factory=list)
+    done_at: float = 0.0
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "runs" / "r"
+
+    def wait_for_steps(self, count: int) -> None:
+        """Wait until `count` steps are trained and rollouts of the next have begun."""
+        deadline = time.monotonic() + _END_S
+        while len(lines(self.log / "metrics.jsonl")) < count and self.process.poll() is None:
+            if time.monotonic() > deadline:
+                self.show_output()
+                raise TimeoutError(f"step {count} was not reached")
+            time.sleep(0.05)
+        time.sleep(0.7)
+        if self.process.poll() is not None and not self.done_at:
+            self.show_output()
+            raise RuntimeError("the run ended by itself")
+
+    def said(self, words: str) -> list[tuple[float, str]]:
+        """Return the lines with `words` since the fault, with the seconds until each."""
+        return [(at - self.done_at, line) for at, line in list(self.printed) if at > self.done_at and words in line]
+
+    def lost(self) -> int:
+        """Return how many rollouts were dropped so far."""
+        return sum(rollout["dropped"] is not None for rollout in lines(self.log / "rollouts.jsonl"))
+
+    def show_output(self) -> None:
+        """Print what the run had printed at last."""
+        print("".join(f"   | {at - self.done_at:6.1f} {line}" for at, line in self.printed[-25:]), flush=True)
+
+    def wait_for_line(self, words: str, *, timeout: float = 30.0) -> bool:
+        """Wait until a line with `words` was printed after the fault."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if any(words in line for at, line in list(self.printed) if at > self.done_at):
+                return True
+            time.sleep(0.05)
+        return False
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is done to a run: `words` are in the line about it, `code` is the exit code that is right."""
+
+    name: str
+    act: Callable[[Run], None]
+    words: str
+    code: int = 0
+
+
+def stop_and_continue(choose: Callable[[Run], psutil.Process], seconds: float) -> Callable[[Run], None]:
+    """Return an act that stops a process with SIGSTOP, and continues it after `seconds`."""
+
+    def act(run: Run) -> None:
+        victim = choose(run)
+        victim.send_signal(signal.SIGSTOP)
+        run.done_at = time.monotonic()
+        time.sleep(seconds)
+        if victim.is_running():
+            victim.send_signal(signal.SIGCONT)
+
+    return act
+
+
+def runner_of(run: Run) -> psutil.Process:
+    return runners_and_proxies(run.process)[0][0]
+
+
+def proxy_of(run: Run) -> psutil.Process:
+    return runners_and_proxies(run.process)[1][0]
+
+
+def policy_of(run: Run) -> psutil.Process:
+    return next(
+        child for child in psutil.Process(run.process.pid).children() if "tests.support.fake_verl" in child.cmdline()
+    )
+
+
+def short_of_memory(run: Run) -> None:
+    """Let a runner have less memory than it has, as where the machine has no more."""
+    victim = runner_of(run)
+    limit = victim.memory_info().vms // 2  # every further request for memory fails
+    run.done_at = time.monotonic()
+    resource.prlimit(victim.pid, resource.RLIMIT_AS, (limit, limit))
+
+
+def lock_database(run: Run) -> None:
+    connection = sqlite3.connect(run.folder / "medical.db", isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    run.done_at = time.monotonic()
+    run.wait_for_line("locked", timeout=8)
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def replace_database(run: Run) -> None:
+    other = run.folder / "other.db"
+    shutil.copy(run.folder / "medical.db", other)
+    with sqlite3.connect(other) as connection:
+        connection.execute("UPDATE drugs_info SET form = 'another'")
+    run.done_at = time.monotonic()
+    other.replace(run.folder / "medical.db")
+
+
+def delete_database(run: Run) -> None:
+    run.done_at = time.monotonic()
+    (run.folder / "medical.db").unlink()
+
+
+def jump(offset: float) -> Callable[[Run], None]:
+    """Return an act that moves the clock of all processes of the run by `offset` seconds."""
+
+    def act(run: Run) -> None:
+        run.done_at = time.monotonic()
+        (run.folder / "clock.new").write_text(str(offset))
+        (run.folder / "clock.new").replace(run.folder / "clock")
+
+    return act
+
+
+def send(number: signal.Signals) -> Callable[[Run], None]:
+    def act(run: Run) -> None:
+        run.done_at = time.monotonic()
+        run.process.send_signal(number)
+
+    return act
+
+
+SURVIVED = [
+    Fault("runner stopped for 8 s", stop_and_continue(runner_of, 8), "Runner 0"),
+    Fault("runner stopped for good", stop_and_continue(runner_of, 25), "Runner 0"),
+    Fault("LLM proxy stopped for 8 s", stop_and_continue(proxy_of, 8), "LLM proxy 0"),
+    Fault("policy endpoint stopped for 8 s", stop_and_continue(policy_of, 8), "verl"),
+    Fault("runner out of memory", short_of_memory, "Runner 0"),
+    Fault("database locked for 8 s", lock_database, "locked"),
+    Fault("clock 2 h forward", jump(7200.0), "clock"),
+    Fault("clock 2 h back", jump(-7200.0), "clock"),
+]
+FATAL = [
+    Fault("database replaced", replace_database, "database", code=2),
+    Fault("database deleted", delete_database, "database", code=2),
+]
+
+
+def try_survived(faults: Sequence[Fault], model: Path, folder: Path) -> bool:
+    """Do all of `faults` to one run, one after the other; each time it must say so and train on. Then interrupt it."""
+    run = started(model, folder, 1000)
+    fine = True
+    for fault in faults:
+        run.wait_for_steps(len(lines(run.log / "metrics.jsonl")) + 1)
+        before, lost = len(lines(run.log / "metrics.jsonl")), run.lost()
+        fault.act(run)
+        said = run.said(fault.words)
+        run.wait_for_steps(before + 2)
+        show(
+            fault, said, f"2 steps later {time.monotonic() - run.done_at:.1f} s; {run.lost() - lost} rollouts run again"
+        )
+        ended = run.process.poll() is not None
+        fine &= bool(said) and said[0][0] < _SAID_S and not ended
+        if ended or not said:
+            run.show_output()
+        if ended:
+            return False
+    send(signal.SIGINT)(run)
+    return end(run, Fault("Ctrl-C in a step", send(signal.SIGINT), "Stopping", code=130)) and fine
+
+
+def try_fatal(fault: Fault, model: Path, folder: Path) -> bool:
+    """Do what `fault` says to a run of its own, which must end with the exit code that is right."""
+    run = started(model, folder, 30)
+    run.wait_for_steps(1)
+    fault.act(run)
+    return end(run, fault)
+
+
+def started(model: Path, folder: Path, steps: int) -> Run:
+    """Start a run whose clock can be set."""
+    (folder / "clock").write_text("0")
+    environment = {"FAKE_LATENCY_S": "0.3"}
+    (folder / "sitecustomize.py").write_text(_CLOCK.format(offset=str(folder / "clock")))
+    environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    arguments = [*arguments_in(folder, model, steps, _PER_STEP, 2), "runner.n_proxies=1"]
+    process = start(arguments, script=ROOT / "tests" / "support" / "train_with_fake_verl.py", **environment)
+    run = Run(folder, process)
+    threading.Thread(target=_read, args=(run,), daemon=True).start()
+    return run
+
+
+def end(run: Run, fault: Fault) -> bool:
+    """Wait for the end of the run, print what was seen, and return whether it is as it should be."""
+    family, _ = family_and_ports(run.process) if run.process.poll() is None else ([], set())
+    try:
+        run.process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        run.printed.append((time.monotonic(), f"HANGS after {_END_S:.0f} s"))
+        run.process.kill()
+    seconds = time.monotonic() - run.done_at
+    _, alive = psutil.wait_procs(family, timeout=5)
+    said = run.said(fault.words)
+    show(
+        fault, said, f"ended after {seconds:.1f} s with exit code {run.process.returncode}; {len(alive)} processes left"
+    )
+    print(f"   last: {[line for _, line in run.printed if line.strip()][-1].strip()}")
+    fine = run.process.returncode == fault.code and not alive and bool(said) and said[0][0] < _SAID_S
+    if not fine:
+        run.show_output()
+    for left in alive:
+        left.kill()
+    return fine
+
+
+def show(fault: Fault, said: Sequence[tuple[float, str]], outcome: str) -> None:
+    print(f"== {fault.name}\n   {outcome}")
+    for seconds, line in said[:4]:
+        print(f"   {seconds:5.1f} s  {line.strip()}", flush=True)
+
+
+def _read(run: Run) -> None:
+    for line in run.process.stdout or ():
+        run.printed.append((time.monotonic(), line))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, type=Path, help="a Hugging Face folder; only its tokenizer is used")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="words in the names of the faults to try (default: all)"
+    )
+    arguments = parser.parse_args()
+    fine = True
+    if survived := [fault for fault in SURVIVED if is_wanted(fault, arguments.names)]:
+        with tempfile.TemporaryDirectory() as folder:
+            fine &= try_survived(survived, arguments.model.resolve(), Path(folder))
+    for fault in [fault for fault in FATAL if is_wanted(fault, arguments.names)]:
+        with tempfile.TemporaryDirectory() as folder:
+            fine &= try_fatal(fault, arguments.model.resolve(), Path(folder))
+    return 0 if fine else 1
+
+
+def is_wanted(fault: Fault, names: Sequence[str]) -> bool:
+    """Return whether the words of `names` are in its name, or there are none."""
+    return not names or any(name in fault.name for name in names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

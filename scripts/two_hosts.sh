@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Train one step with the store and the algorithm on one host and the runners on another: bash scripts/two_hosts.sh
+# The hosts are two network namespaces of this machine, joined by a pair of virtual cards; nothing else is reached.
+# Needs root and the environment of scripts/test.sh; where namespaces are not permitted it says so and ends well.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ -n "${VIRTUAL_ENV:-}" ] || . "${VENV:-.venv}/bin/activate"
+export LITELLM_LOCAL_MODEL_COST_MAP=True OPENAI_AGENTS_DISABLE_TRACING=1 TOKENIZERS_PARALLELISM=false
+
+here=sqlagent-$$-a there=sqlagent-$$-b store=10.213.77.1 runner=10.213.77.2
+if ! { [ "$(id -u)" = 0 ] && command -v ip && ip netns add $here && ip netns add $there; } >/dev/null 2>&1; then
+  ip netns del $here 2>/dev/null || true
+  echo "two_hosts.sh: skipped, because network namespaces are not permitted here"
+  exit 0
+fi
+folder=$(mktemp -d)
+pids=()
+finish() {
+  [ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true
+  wait
+  ip netns del $here
+  ip netns del $there
+  rm -rf "$folder"
+}
+trap finish EXIT
+ip link add veth-a netns $here type veth peer name veth-b netns $there
+for host in "$here veth-a $store" "$there veth-b $runner"; do
+  read -r name card address <<<"$host"
+  ip -n "$name" address add "$address/24" dev "$card"
+  ip -n "$name" link set "$card" up
+  ip -n "$name" link set lo up
+done
+
+mapfile -t run < <(python - "$folder" <<'PYTHON'
+import sys
+from pathlib import Path
+from tests.support.tiny_model import make_tiny_model
+from tests.support.tiny_training import tiny_training
+
+folder = Path(sys.argv[1])
+print("\n".join(tiny_training(folder, make_tiny_model(folder / "model"))))
+PYTHON
+)
+export AGL_MANAGED_STORE=0 SQL_AGENT_DATA__NATURAL_QUESTIONS=0
+shared=(python sql_agent/train_sql_agent.py --external-store-address "http://$store:4747")
+ip netns exec $here agl store --host $store --port 4747 >"$folder/store.log" 2>&1 & pids+=($!)
+for _ in $(seq 240); do
+  ip netns exec $here bash -c "exec 3<>/dev/tcp/$store/4747" 2>/dev/null && break
+  sleep 0.5
+done
+AGL_CURRENT_ROLE=runner ip netns exec $there "${shared[@]}" --n-runners 1 >"$folder/runner.log" 2>&1 & runners=$!
+pids+=($runners)
+AGL_CURRENT_ROLE=algorithm ip netns exec $here "${shared[@]}" "${run[@]}" --ci-fast >"$folder/algorithm.log" 2>&1 &
+algorithm=$!
+pids+=($algorithm)
+
+fail() {
+  echo "two_hosts.sh: $1"
+  tail -n 20 "$folder"/*.log
+  exit 1
+}
+wait $algorithm || fail "the algorithm failed"
+wait $runners || fail "the runner failed"
+# What the store handed over must lead to the other host, and nobody may listen on every interface.
+ip netns exec $there python - "http://$store:4747" "http://$store:" <<'PYTHON' || fail "a loopback address was handed over"
+import json, sys, urllib.request
+
+with urllib.request.urlopen(f"{sys.argv[1]}/v1/agl/resources/latest", timeout=10) as reply:
+    endpoint = json.load(reply)["resources"]["main_llm"]["endpoint"]
+sys.exit(0 if endpoint.startswith(sys.argv[2]) else f"the policy's address is {endpoint}")
+PYTHON
+grep -q '"rollouts/kept": 4' "$folder/runs/r/metrics.jsonl" || fail "not every rollout was kept"
+grep -q "^train " "$folder/runner.log" || fail "the runner's terminal shows no rollout"
+echo "two_hosts.sh: 4 of 4 rollouts ran on $runner, with store and algorithm on $store"

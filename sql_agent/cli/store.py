@@ -1,0 +1,55 @@
+"""Serve a store for runs in other terminals and on other hosts: sql-agent store"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+
+from sql_agent.cli.parser import help_text
+from sql_agent.system.imports import without_gc
+from sql_agent.system.signals import handled_signals
+from sql_agent.system.sockets import bind
+from sql_agent.tracking.console import Ui
+
+_DESCRIPTION = """\
+Serve a store for runs with --external-store-address.
+
+It speaks as `agl store` does, and forgets rollouts that a run has read, so that
+its memory stays as it is."""
+
+_EXAMPLES = """
+  sql-agent store
+  sql-agent store --host 10.0.0.1 --port 4747    # for other hosts; wants no key"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal comes; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="sql-agent store", usage="sql-agent store [FLAGS]", **help_text(_DESCRIPTION, _EXAMPLES)
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
+    arguments = parser.parse_args(argv)
+    bind(arguments.host, arguments.port).close()  # so that a port that is taken is said before the slow import
+    with without_gc():
+        import agentlightning as agl  # noqa: PLC0415
+        import uvloop  # noqa: PLC0415
+
+        from sql_agent.agl.store_server import serve_store  # noqa: PLC0415
+    agl.setup_logging("ERROR")
+    uvloop.install()
+    ui = Ui()
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        with handled_signals(stopped.set):
+            await serve_store(
+                arguments.host,
+                arguments.port,
+                lambda address: ui.say(f"The store answers at {address}; Ctrl-C ends it"),
+                stopped.wait(),
+            )
+
+    asyncio.run(serve())
+    return 0

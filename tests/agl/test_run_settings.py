@@ -1,0 +1,73 @@
+"""A runner takes the settings of its rollouts from the algorithm, and refuses when it was given others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import agentlightning as agl
+import pytest
+
+from sql_agent.agl.lit_agent import SqlLitAgent
+from sql_agent.agl.run_settings import check_same, route_resources, sent_settings, settings_here, text_of
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.errors import ConfigError
+from sql_agent.schemas import Question
+from tests.support.judge_server import serving
+from tests.support.small_database import make_database
+
+
+def sent(settings: Settings) -> str:
+    return text_of(
+        route_resources(agl.ProxyLLM(endpoint="http://127.0.0.1:1", model="m"), sent_settings(settings, "r"))
+    )
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Settings:
+    make_database(tmp_path / "medical.db")
+    return load_settings([f"database.path={tmp_path / 'medical.db'}", "agent.max_tokens=17", "runner.concurrency=3"])
+
+
+def test_a_runner_takes_what_decides_a_rollout_and_keeps_what_belongs_to_its_host(
+    theirs: Settings, tmp_path: Path
+) -> None:
+    own = load_settings([f"judge.cache_dir={tmp_path}", "runner.n_runners=9", "agent.max_tokens=17", "train.lr=1"])
+    _, here = settings_here(sent(theirs), own)
+    assert here.agent == theirs.agent and here.database == theirs.database
+    assert (here.judge.cache_dir, here.runner.n_runners, here.runner.concurrency) == (tmp_path, 9, 32)
+
+
+def test_a_runner_that_was_given_other_settings_names_the_keys_that_differ(theirs: Settings) -> None:
+    own = load_settings(["agent.max_tokens=64", "lang=zh", "database.max_rows=20"])
+    with pytest.raises(ConfigError) as caught:
+        settings_here(sent(theirs), own)
+    assert "agent.max_tokens=64, there 17; lang='zh', there 'en'" in caught.value.message
+    assert "max_rows" not in caught.value.message, "it is the same there"
+
+
+def test_another_database_or_another_judge_of_this_host_is_named(theirs: Settings, tmp_path: Path) -> None:
+    taken, here = settings_here(sent(theirs), load_settings())
+    check_same(taken, here)
+    make_database(tmp_path / "other.db")
+    with (tmp_path / "other.db").open("ab") as file:
+        file.write(b"\0")
+    taken, here = settings_here(sent(theirs), load_settings([f"database.path={tmp_path / 'other.db'}"]))
+    with pytest.raises(ConfigError, match=r"other\.db is another database"):
+        check_same(taken, here)
+    with pytest.raises(ConfigError, match="judge is another"):
+        check_same(taken.model_copy(update={"judge": "facts/0"}), here)
+
+
+async def test_a_rollout_runs_with_the_settings_of_its_own_algorithm(theirs: Settings) -> None:
+    agent = SqlLitAgent(load_settings())
+    rollout = SimpleNamespace(rollout_id="r", attempt=SimpleNamespace(attempt_id="a"), mode="train")
+    question = Question(id="1", question="?", answer="a").model_dump()
+    others = theirs.model_copy(update={"agent": theirs.agent.model_copy(update={"max_tokens": 23})})
+    with serving() as model:
+        model.default = "no"
+        proxy: Any = SimpleNamespace(get_base_url=lambda *_: f"{model.url}/v1", model="m", api_key="k")
+        for settings in (theirs, others, theirs):
+            await agent.training_rollout_async(question, route_resources(proxy, sent_settings(settings, "r")), rollout)
+    assert [request["max_tokens"] for request in model.requests] == [17, 23, 17]

@@ -1,0 +1,83 @@
+"""A run's store answers frequent requests by a shorter way, and as agent-lightning's own server does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import agentlightning as agl
+import aiohttp
+import pytest
+
+from sql_agent.agl import store as run_store
+from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.span_exporter import SpanExporter, make_span
+from sql_agent.agl.store import RunStore, StoreClient, mark_consumed
+from sql_agent.agl.store_server import served
+from sql_agent.system.sockets import free_port
+
+
+@pytest.fixture(params=["short", "agent-lightning's"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[StoreClient]:
+    """A client of a RunStore that is served by one of the two ways."""
+    server = agl.LightningStoreServer(RunStore(Notifier(1), thread_safe=True), "127.0.0.1", free_port())
+    client = StoreClient(server.endpoint)
+    if request.param == "short":
+        async with served(server):
+            yield client
+            await client.close()
+        return
+    await server.start()
+    yield client
+    await client.close()
+    await server.stop()
+
+
+async def run_one(client: StoreClient, number: int) -> dict[str, Any]:
+    """Send one rollout on its way and return what was heard of it, without ids and times."""
+    await client.enqueue_rollout(input={"question": number}, metadata={"group": "g"}, resources_id="r")
+    (taken,) = await client.dequeue_many_rollouts(limit=4, worker_id="w")
+    rollout_id, attempt_id = taken.rollout_id, taken.attempt.attempt_id
+    numbers = [await client.get_next_span_sequence_id(rollout_id, attempt_id) for _ in range(2)]
+    exporter = SpanExporter()
+    owner = {"rollout_id": rollout_id, "attempt_id": attempt_id, "seconds": (1.0, 2.0)}
+    spans = [make_span("call", {"ids": "[1, 2]"}, sequence_id=numbers[0], **owner), make_span("end", {"a": 1}, **owner)]
+    await exporter.send(client.otlp_traces_endpoint(), spans)
+    await exporter.close()
+    ended = await client.update_attempt(rollout_id, attempt_id, status="succeeded")
+    (rollout,) = await client.wait_for_rollouts(rollout_ids=[rollout_id], timeout=0.0)
+    found = await client.query_spans(rollout_id, "latest")
+    return {
+        "taken": (taken.status, taken.input, taken.metadata, taken.resources_id, taken.attempt.worker_id),
+        "ended": (ended.status, rollout.status, numbers),
+        "spans": [(span.name, span.sequence_id, span.attributes) for span in found],
+    }
+
+
+async def test_both_ways_give_the_same_answers(client: StoreClient) -> None:
+    assert await client.dequeue_many_rollouts(limit=4, worker_id="w") == []
+    assert await run_one(client, 7) == {
+        "taken": ("preparing", {"question": 7}, {"group": "g"}, "r", "w"),
+        "ended": ("succeeded", "succeeded", [1, 2]),
+        "spans": [("call", 1, {"ids": "[1, 2]"}), ("end", 3, {"a": 1})],
+    }
+    impatient = StoreClient(client.server_address_root, retry_delays=())
+    with pytest.raises(aiohttp.ClientResponseError):
+        await impatient.update_attempt("none", "none", status="failed")
+    await impatient.close()
+
+
+async def test_a_store_in_another_process_forgets_what_was_consumed(
+    client: StoreClient, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_store, "_KEPT", 3)
+    monkeypatch.setattr(run_store, "_CONSUMED_AT_ONCE", 2)
+    for number in range(10):
+        await run_one(client, number)
+        (newest,) = [
+            r for r in await client.query_rollouts() if json.loads(json.dumps(r.input)) == {"question": number}
+        ]
+        await mark_consumed(client, newest.rollout_id)
+    left = len(await client.query_rollouts())
+    assert left == (3 if "short" in request.node.name else 10), "agl store keeps all"
