@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Any
 
 from fastmcp import FastMCP
@@ -18,6 +17,7 @@ from sql_agent.database.mcp_client import META, TOOL_NAME
 from sql_agent.database.provenance import CellRef
 from sql_agent.database.truncation import refusal
 from sql_agent.schemas import QueryAnswer
+from sql_agent.system.tokens import is_token
 
 
 def make_server(task: Task, database: Database, *, token: str | None) -> FastMCP:
@@ -93,6 +93,6 @@ class _Bearer(TokenVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the access that `token` gives, if it is the right one."""
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if not is_token(token, self._token):
             return None
         return AccessToken(token=token, client_id="sql-agent", scopes=[])

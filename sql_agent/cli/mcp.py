@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from sql_agent.agent.mcp_server import make_server
-from sql_agent.cli.parser import help_text
+from sql_agent.cli.parser import address, help_text
 from sql_agent.config.settings import McpSettings, load_settings
 from sql_agent.data.task import load_task
+from sql_agent.system.tokens import new_token
 
 _DESCRIPTION = """\
 Serve the tool query_database_by_sql to any MCP client: the guard, the caps and
@@ -34,18 +35,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = load_settings(arguments.overrides, config_file=arguments.config)
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)
-    task.prepare(settings, _say)
+    task.prepare_database(settings, _say)  # a server needs no questions, and a client does not wait for their making
     token = None
     if arguments.http is not None:
         given = McpSettings().token
-        token = given.get_secret_value() if given is not None else secrets.token_urlsafe(24)
+        token = given.get_secret_value() if given is not None else new_token()
         _say(
             f"Serving at http://{arguments.http[0]}:{arguments.http[1]}/mcp" + ("" if given else f", MCP_TOKEN={token}")
         )
     with task.open_database(settings) as database:
         server = make_server(task, database, token=token)
         if arguments.http is None:
-            asyncio.run(server.run_stdio_async(show_banner=False))
+            try:
+                asyncio.run(server.run_stdio_async(show_banner=False))
+            except* BrokenPipeError:  # the client has left, and nobody reads what Python still wants to write
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
             host, port = arguments.http
             # Each request by itself: clients come and go, and an answer needs no session.
@@ -66,16 +70,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # stdout belongs to the protocol
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not PORT or HOST:PORT")
-    return host or "127.0.0.1", int(port)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sql-agent mcp", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("--http", type=_address, metavar="[HOST:]PORT", help="over HTTP; HOST is 127.0.0.1 by default")
+    parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="over HTTP; HOST is 127.0.0.1 by default")
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="any setting")
     return parser

@@ -33,7 +33,10 @@ def open_database(
 def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:
     """Check the database at `source` and return what queries it. Raises DatabaseFileError as `open_database` does."""
     source = parse_source(source) if isinstance(source, str) else source
-    names = {table: Naming(naming.column, dict(naming.aliases)) for table, naming in required.names.items()}
+    names = {
+        table: Naming(naming.column, dict(naming.aliases), dict(naming.called))
+        for table, naming in required.names.items()
+    }
     if isinstance(source, ServerAddress):
         server, schema = open_server(source, required, limits)
         return Opened(server, schema, names, limits)

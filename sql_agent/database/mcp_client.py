@@ -7,6 +7,7 @@ the cells that a query is to find empty, and the tables of the database.
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import threading
 from collections.abc import Coroutine, Sequence
@@ -150,4 +151,5 @@ def _client(server: ToolServer) -> Any:
     if server.url is not None:
         return Client(StreamableHttpTransport(server.url, auth=server.token))
     program, *arguments = shlex.split(server.command or "")
-    return Client(StdioTransport(program, arguments, keep_alive=False))
+    # With DATABASE_URL and settings of our environment, which the transport would otherwise keep from it.
+    return Client(StdioTransport(program, arguments, env=dict(os.environ), keep_alive=False))

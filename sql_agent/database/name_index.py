@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz, process
@@ -19,10 +19,16 @@ from sql_agent.database.schema import Naming, Schema, fold
 MAX_NAMES = 100_000  # of each table
 MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
-_LEAST_RATIO = 60  # of 100; no typing error that is accepted below makes two texts less alike
 _TYPO_EVERY = 4  # characters of a name for each wrong, missing or swapped one
 _SHARED_CHARS = 3  # Chinese characters in a row that a name must share when more is wrong than a typing error
-_MAX_SHARING_CHARS = 20  # of a text whose parts are looked for in names
+_MAX_SHARING_CHARS = 20  # of a Chinese text whose parts are looked for in names
+_MAX_CUT_CHARS = 8  # of a text whose end or beginning may be short for a name; in a sentence they are other words
+_MOST_CUT = 4  # characters before or behind a Chinese name with a typing error
+_SHARED_LETTERS = 5  # of a word that a name must share
+_MAX_WORDS = 8  # of a text whose words are looked for in names
+_WORDS_TOGETHER = 3
+_MOST_SHARING = 40  # more names than this share a part that says nothing, such as 综合征 or "tablets"
+_MOST_CALLED = 3  # names that hold a name which has other names: as many as a hint shows
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
@@ -67,6 +73,9 @@ class NameIndex:
             if key := comparable(text):
                 self._names.setdefault(key, {})[name] = None
         self._keys = list(self._names)
+        self._by_size: dict[int, list[str]] = {}
+        for key in self._keys:
+            self._by_size.setdefault(len(key), []).append(key)
         self._all = "\n".join(self._keys)
         self._longest = max(map(len, self._keys), default=0)
 
@@ -79,8 +88,8 @@ class NameIndex:
         own = tuple(name for name in same if comparable(name.text) == key)
         longer = [longer for longer in self._with(key) if longer != key]
         aliases = tuple(name for name in same if name not in own)
-        rows = self._named(longer)
-        near = () if own or aliases else self._named(self._near(key))
+        rows = tuple(name for name in self._named(longer) if name not in aliases)
+        near = () if own or aliases else self._named(self._near(key, is_part=bool(rows)))
         short = () if own or aliases or near else self._named(self._abbreviated(key) if rows else self._short_for(key))
         return Found(own, aliases, rows, tuple(name for name in near if name not in rows), short)
 
@@ -89,11 +98,17 @@ class NameIndex:
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
-    def _near(self, key: str) -> list[str]:
-        """Names that are `key` with a typing error or stand in it, else those that share the longest part with it."""
-        found = process.extract(key, self._keys, scorer=fuzz.ratio, score_cutoff=_LEAST_RATIO, limit=_CANDIDATES)
-        alike = [near for near, _, _ in found if near != key]
-        return [*_mistyped(key, alike), *self._inside(key)] or self._sharing(key)
+    def _near(self, key: str, *, is_part: bool) -> list[str]:
+        """Names that are `key` with a typing error or stand in it, else those that share a longer part of it.
+
+        A text that `is_part` of names needs no other part.
+        """
+        mistyped, inside = self._misspelt(key), self._inside(key)
+        if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
+            return [*mistyped, *inside]
+        part, sharing = self._sharing(key)
+        # The whole of a name counts as much as one more character: 肺炎 in 老年肺炎球菌.
+        return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
 
     def _with(self, part: str) -> list[str]:
         """Names that contain `part`: those that start with it first, and shorter ones before longer ones."""
@@ -102,22 +117,40 @@ class NameIndex:
         found = (key for key in self._keys if part in key)
         return sorted(found, key=lambda key: (not key.startswith(part), len(key)))
 
-    def _sharing(self, key: str) -> list[str]:
-        """Names that contain the longest part of `key`, at least half of it, such as a stem in another form."""
-        if not _CHINESE.search(key) or len(key) > _MAX_SHARING_CHARS:
+    def _sharing(self, key: str) -> tuple[str, list[str]]:
+        """The longest part of `key` that names contain, and these: a stem in another form, or a name in a sentence.
+
+        A part that is less than half of `key` counts where few names contain it. Of letters a part is one to three
+        words, which may be misspelt.
+        """
+        if _CHINESE.search(key):
+            parts = _chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
+        else:
+            parts = _word_parts(key)
+        for part in parts:
+            found = self._with(part) or (self._misspelt(part) if _may_be_misspelt(part, key) else [])
+            if found and (len(found) <= _MOST_SHARING or 2 * len(part) >= len(key)):
+                return part, sorted(found, key=lambda name: -fuzz.partial_ratio(name, key))
+        return "", []
+
+    def _misspelt(self, part: str) -> list[str]:
+        """Names that are `part` with at most one typing error for every four characters, the nearest first."""
+        if len(part) < 3:  # one character of two is another name, not a typing error
             return []
-        least = max(_SHARED_CHARS, (len(key) + 1) // 2)
-        parts = (
-            key[start : start + size]
-            for size in range(len(key) - 1, least - 1, -1)
-            for start in range(len(key) - size + 1)
-        )
-        return next((found for part in parts if (found := self._with(part))), [])
+        allowed = max(1, len(part) // _TYPO_EVERY)
+        found = [
+            (far, key)
+            for size in range(len(part) - allowed, len(part) + allowed + 1)
+            for key, far, _ in process.extract(
+                part, self._by_size.get(size, ()), scorer=OSA.distance, score_cutoff=allowed, limit=_CANDIDATES
+            )
+        ]
+        return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
         """Names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins."""
         found = self._abbreviated(key)
-        if found or not _CHINESE.search(key) or len(key) > _MAX_SHARING_CHARS:
+        if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
             return found
         for size in range(len(key) - 1, 1, -1):
             for part in (key[-size:], key[:size]):
@@ -145,7 +178,10 @@ class NameIndex:
         return sorted(found, key=lambda name: (not name.startswith(key[0]), len(name), name))
 
     def _inside(self, key: str) -> list[str]:
-        """The longest names that stand in `key`, from the longest on; none overlaps another."""
+        """The longest names that stand in `key`, from the longest on; none overlaps another.
+
+        Before one that is only another name of its row come names that contain it, such as 阿奇霉素片 for 阿奇霉素.
+        """
         places = [
             (start, end)
             for start in range(len(key))
@@ -156,7 +192,12 @@ class NameIndex:
         for start, end in sorted(places, key=lambda place: place[0] - place[1]):
             if all(end <= first or last <= start for first, last in taken):
                 taken.append((start, end))
-        return [key[start:end] for start, end in taken]
+        return [name for start, end in taken for name in self._named_so(key[start:end])]
+
+    def _named_so(self, key: str) -> list[str]:
+        if any(comparable(name.text) == key for name in self._names[key]):
+            return [key]
+        return [*[longer for longer in self._with(key) if longer != key][:1], key]
 
 
 def read_names(
@@ -168,14 +209,37 @@ def read_names(
         name_column = next(column for column in own if fold(column) == fold(naming.column))
         others = {column: aliases for column, aliases in naming.aliases.items() if fold(column) in map(fold, own)}
         columns = ", ".join(quoted(column) for column in (name_column, *others))
+        names: dict[str, Name] = {}
         for name_text, *cells in read(f"SELECT {columns} FROM {quoted(fold(table))} LIMIT {MAX_NAMES}"):
             if not isinstance(name_text, str) or not name_text.strip():
                 continue
-            name = Name(name_text, fold(table), name_column)
+            names[comparable(name_text)] = name = Name(name_text, fold(table), name_column)
             yield name_text, name
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):
                     yield from ((alias, name) for alias in aliases(cell))
+        yield from called_otherwise(names, naming.called)
+
+
+def called_otherwise(names: Mapping[str, Name], called: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Name]]:
+    """Yield the other names in `called`, each with a name of `names`, which are by their comparable text.
+
+    `called` has other names by a name. A row has it as its name, or else in it, as 盐酸二甲双胍片 has 二甲双胍: the
+    shortest of such rows are called so too. Where a row is named by one of the others, it is found by the name as well.
+    """
+    all_names = "\n".join(["", *names, ""])
+    for known, others in called.items():
+        key = comparable(known)
+        rows = [names[key]] if key in names else [names[longer] for longer in _shortest_with(key, all_names)]
+        yield from ((other, row) for other in others for row in rows)
+        if key not in names:
+            yield from ((known, names[other]) for other in map(comparable, others) if other in names)
+
+
+def _shortest_with(part: str, all_names: str) -> list[str]:
+    """The shortest names of `all_names`, which stand between line breaks, that contain `part`."""
+    found = re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else []
+    return sorted(found, key=len)[:_MOST_CALLED]
 
 
 def comparable(text: str) -> str:
@@ -188,13 +252,26 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _mistyped(key: str, alike: Iterable[str]) -> list[str]:
-    """The texts of `alike` that are `key` with at most one typing error for every four characters."""
-    if len(key) < 3:  # one character of two is another name, not a typing error
-        return []
-    allowed = max(1, len(key) // _TYPO_EVERY)
-    distances = {near: OSA.distance(key, near) for near in alike}
-    return sorted((near for near, far in distances.items() if far <= allowed), key=distances.__getitem__)
+def _chinese_parts(key: str) -> Iterator[str]:
+    """The parts of a text that leave something out, the longest first."""
+    for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
+        yield from (key[start : start + size] for start in range(len(key) - size + 1))
+
+
+def _may_be_misspelt(part: str, key: str) -> bool:
+    """Whether `part` is words, or most of a Chinese text: each look for typing errors takes a millisecond or two."""
+    is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
+    return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
+
+
+def _word_parts(key: str) -> Iterator[str]:
+    """Words of a text, first three together, then two, then one."""
+    words = key.split()
+    if len(words) > _MAX_WORDS:
+        return
+    for size in range(min(_WORDS_TOGETHER, len(words) - 1), 0, -1):
+        joined = (" ".join(words[start : start + size]) for start in range(len(words) - size + 1))
+        yield from (part for part in joined if len(part) >= _SHARED_LETTERS)
 
 
 def _is_word(text: str, start: int, end: int) -> bool:

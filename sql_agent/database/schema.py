@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,11 +23,13 @@ def fold(name: str) -> str:
 class Naming:
     """Which column names the rows of a table, and which other columns, if the database has them, tell further names.
 
-    `aliases` maps such a column to a function that returns the names in the text of one cell.
+    `aliases` maps such a column to a function that returns the names in the text of one cell. `called` has names that
+    no cell tells, by the name that a row has or that stands in its name: brands, everyday names.
     """
 
     column: str
     aliases: Mapping[str, Callable[[str], Iterable[str]]] = field(default_factory=dict)
+    called: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 64  # queries of one database at once, twice what a runner asks; more wait
 _KEPT_IDLE = 8
-_SLOWED_NICE = 10
+_SPARE = 2  # started ahead, because a query would wait for the start, which a busy machine makes long
+_SLOWED_BY = 10  # steps of niceness
+_LEAST_PRIORITY = 19
 _START_S = 60.0  # that a worker may take to start, which on a busy machine includes importing sqlglot
 
 
@@ -58,6 +60,7 @@ class Workers:
         self._started = 0
         self._late = 0
         self._told = False
+        self._refilling = False
         self.closed = False
         _all.add(self)
         # The first one is started now, because importing sqlglot takes longer than many a query may.
@@ -68,6 +71,7 @@ class Workers:
         """Yield a worker that nobody else uses. It comes back unless it is discarded meanwhile."""
         with self._free:
             worker = self._take() or self._start()
+            self._keep_spare()
             try:
                 yield worker
             except BaseException:
@@ -84,7 +88,8 @@ class Workers:
                 worker.is_slowed = True
         if worker.is_slowed:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.setpriority(os.PRIO_PROCESS, worker.pid, _SLOWED_NICE)
+                slowed = os.getpriority(os.PRIO_PROCESS, worker.pid) + _SLOWED_BY
+                os.setpriority(os.PRIO_PROCESS, worker.pid, min(slowed, _LEAST_PRIORITY))
         try:
             yield
         finally:
@@ -111,6 +116,7 @@ class Workers:
         """Leave the workers to the process that this one was forked from."""
         self._lock = threading.Lock()
         self.closed = True
+        self._refilling = False
         if self._template is not None:
             self._template.close()
             self._template = None
@@ -121,6 +127,23 @@ class Workers:
         with self._lock:
             self._check_open()
             return self._idle.pop() if self._idle else None
+
+    def _keep_spare(self) -> None:
+        with self._lock:
+            if self._refilling or self.closed or len(self._idle) >= _SPARE:
+                return
+            self._refilling = True
+        threading.Thread(target=self._refill, name="spare workers", daemon=True).start()
+
+    def _refill(self) -> None:
+        """Start spare workers; what keeps one from starting is the matter of the query that needs one."""
+        try:
+            while not self.closed and len(self._idle) < _SPARE:
+                self._give_back(self._start())
+        except (QueryError, DatabaseFileError) as error:
+            logger.debug("no spare worker: %s", error)
+        finally:
+            self._refilling = False
 
     def _give_back(self, worker: Worker) -> None:
         with self._lock:

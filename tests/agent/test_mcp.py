@@ -118,6 +118,7 @@ async def check(session: ClientSession, path: Path) -> None:
         assert shown(await session.call_tool(TOOL_NAME, arguments))["error"]["kind"] == "malformed_call"
 
 
+@pytest.mark.slow
 async def test_the_official_client_gets_the_answers_caps_and_hints_of_the_tool_over_stdio(
     command: list[str], path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_server_that_refuses_is_no_fault_of_a_statement(url: str, token: str |
         McpDatabase(ToolServer(url, token=token))
 
 
+@pytest.mark.slow
 def test_a_command_is_started_opened_by_the_task_and_ended(command: list[str]) -> None:
     settings = load_settings(["agent.tool=mcp", f"agent.mcp_command={' '.join(command)}"])
     with TASK.databases(settings) as databases, databases.of(None) as database:

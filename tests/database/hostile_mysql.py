@@ -163,7 +163,14 @@ NESTED = "disease"
 for _ in range(25):
     NESTED = f"(SELECT id + id + id AS id FROM {NESTED} AS t)"
 SELVES = ", ".join(f"a{n} AS (SELECT p.x FROM a{n - 1} p JOIN a{n - 1} q ON p.x = q.x)" for n in range(1, 20))
+SCALAR = "SELECT id AS a0 FROM disease"
+for _level in range(1, 30):
+    SCALAR = f"SELECT (SELECT a{_level - 1}) AS a{_level} FROM ({SCALAR}) AS t"
 EXPANDING = [
+    "WITH a AS (" * 30 + "SELECT 1" + ") SELECT * FROM a" * 30,
+    SCALAR,
+    "SELECT " + "(" * 24 + "id" + " IN (SELECT id FROM disease))" * 24 + " FROM disease",
+    "SELECT id FROM disease WHERE " + "(" * 24 + "id" + " = ANY (SELECT id FROM disease))" * 24,
     f"WITH a0 AS (SELECT id AS x FROM disease), {CHAIN} SELECT MAX(x) FROM a29",
     f"SELECT id FROM {NESTED} AS t",
     f"WITH a0 AS (SELECT id AS x FROM disease), {SELVES} SELECT COUNT(*) FROM a19",

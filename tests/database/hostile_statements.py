@@ -286,6 +286,7 @@ BOMBS = [
     + " SELECT * FROM a19",
     "SELECT " + ", ".join(f"a{n}.*" for n in range(14)) + " FROM " + ", ".join(f"disease a{n}" for n in range(14)),
     "SELECT " + "(" * 200 + "1" + ")" * 200,
+    "SELECT json(replace(printf('%3000000s', ''), ' ', '['))",
     "SELECT " + "(SELECT " * 100 + "1" + ")" * 100,
     "SELECT * FROM " + "(SELECT * FROM " * 100 + "disease" + ")" * 100,
     "SELECT " + "CASE WHEN 1 THEN " * 300 + "1" + " END" * 300,

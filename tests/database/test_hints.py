@@ -45,7 +45,7 @@ DISEASES = [
     ("感冒", f"{SECRET} 概述", None, f"{SECRET} 病毒"),
     ("甲状腺功能亢进症", None, None, None),
     ("急性心肌梗死", None, None, None),
-    ("Chronic obstructive pulmonary disease", None, None, None),
+    ("Chronic inflammatory airway disease", None, None, None),
 ]
 
 
@@ -98,6 +98,13 @@ def by_name(database: Database, name: str) -> str | None:
         ("癣", "'癣' is a disease.disease_name"),
         ("慢支", "'慢支' is another name of disease.disease_name '慢性支气管炎'"),
         ("Hypertensoin", "nearest disease.disease_name 'Hypertension'"),
+        ("甲亢", "'甲亢' is another name of disease.disease_name '甲状腺功能亢进症'"),
+        ("单位查出心梗", "nearest disease.disease_name '急性心肌梗死'"),
+        ("high blood pressure", "'high blood pressure' is another name of disease.disease_name 'Hypertension'"),
+        ("长期吃头孢曲宋", "nearest med_name '注射用头孢曲松钠'"),
+        ("每天打甘精胰岛索", "nearest med_name '甘精胰岛素'"),
+        ("taking ibuprofin daily", "nearest med_name 'Ibuprofen'"),
+        ("孩子咳嗽怎么办", "nothing is like '孩子咳嗽怎么办'; LIKE '%part%' finds parts"),
     ],
 )
 def test_the_nearest_name_is_told_for_a_name_that_is_not_there(database: Database, name: str, expected: str) -> None:
@@ -107,11 +114,9 @@ def test_the_nearest_name_is_told_for_a_name_that_is_not_there(database: Databas
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("甲亢", "disease.disease_name '甲状腺功能亢进症'"),
-        ("心梗", "disease.disease_name '急性心肌梗死'"),
-        ("单位查出心梗", "disease.disease_name '急性心肌梗死'"),
+        ("急心肌", "disease.disease_name '急性心肌梗死'"),
         ("第一针甘精", "med_name '甘精胰岛素'"),
-        ("COPD", "disease.disease_name 'Chronic obstructive pulmonary disease'"),
+        ("CIAD", "disease.disease_name 'Chronic inflammatory airway disease'"),
     ],
 )
 def test_the_name_behind_an_abbreviation_is_told(database: Database, name: str, expected: str) -> None:
@@ -304,7 +309,7 @@ STATEMENTS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STATEMENTS)
 @example("SELECT storage FROM drugs_info WHERE indication LIKE '%发热%' AND med_name = 'Aspirin'")
 @example("SELECT treatment FROM disease WHERE overview = 'overview'")
@@ -316,7 +321,7 @@ def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(d
         assert "Amlodipine" not in text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sql=STATEMENTS)
 def test_no_statement_makes_the_hints_fail(database: Database, sql: str) -> None:
     with pytest.MonkeyPatch.context() as patch:

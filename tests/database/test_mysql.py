@@ -26,8 +26,9 @@ from tests.database.breaking_statements import BREAKING
 from tests.database.conftest import SERVER_DEADLINE_S
 from tests.database.hostile_mysql import WRITES
 from tests.database.hostile_statements import COSTLY, REFUSED
-from tests.database.test_workers import LATE_S, until, workers
+from tests.database.test_workers import LATE_S, workers
 from tests.support.mariadb import administrator
+from tests.support.process_tree import until
 from tests.support.small_database import CANARY
 
 SLOW = "SELECT COUNT(*) FROM disease a, disease b, disease c, disease d"

@@ -20,8 +20,11 @@ import pytest
 from sql_agent.agent.tools import answer_json
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.database import Database, open_database
+from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import QueryLimits
+from sql_agent.system.processes import cpu_seconds
 from tests.database.breaking_statements import BREAKING
+from tests.support.process_tree import descendants, levels, processes, until
 from tests.support.small_database import make_database
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -45,32 +48,6 @@ def database(path: Path) -> Iterator[Database]:
         yield opened
 
 
-def processes() -> dict[int, int]:
-    """The parent of every process that runs."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if fields[0] != "Z":
-            found[int(folder.name)] = int(fields[1])
-    return found
-
-
-def levels(pid: int) -> list[list[int]]:
-    """The processes below `pid`: those that it started, those that these started, and so on."""
-    parents = processes()
-    found, level = [], [pid]
-    while level := sorted(child for child, parent in parents.items() if parent in level):
-        found.append(level)
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    return [child for level in levels(pid) for child in level]
-
-
 def workers() -> list[int]:
     """The processes that run statements: the server's templates started them."""
     return [pid for level in levels(os.getpid())[2:] for pid in level]
@@ -88,16 +65,6 @@ def memory_kib(pid: int | str, field: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(field)), 0)
-
-
-def until(condition: object, seconds: float = 10.0) -> bool:
-    due = time.monotonic() + seconds
-    assert callable(condition)
-    while time.monotonic() < due:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 @pytest.mark.parametrize("name", BREAKING)
@@ -133,10 +100,31 @@ def test_forty_large_statements_leave_no_large_process(database: Database) -> No
 def test_a_fast_query_ends_while_many_slow_ones_still_run(database: Database) -> None:
     with ThreadPoolExecutor(20) as threads:
         slow = [threads.submit(database.query, SLOW) for _ in range(20)]
-        assert until(lambda: len(workers()) >= 20)
+        assert until(lambda: len(workers()) >= 8)  # on a busy machine the first end before the last start
         assert database.query(FAST).records == (("Drug 3",),)
         assert not all(query.done() for query in slow)
         assert {query.result().error.kind for query in slow if query.result().error} == {"timeout"}  # type: ignore[union-attr]
+
+
+def test_a_query_that_only_waits_keeps_its_priority_and_finds_a_process_that_has_started(path: Path) -> None:
+    many, ours = (os.cpu_count() or 1) + 3, os.getpriority(os.PRIO_PROCESS, 0)
+    with open_database(path, SCHEMA, QueryLimits(deadline_s=20)) as database, ThreadPoolExecutor(many + 1) as threads:
+        slow = [threads.submit(database.query, SLOW) for _ in range(many)]
+        assert until(lambda: sum(cpu_seconds(pid) > 0.1 for pid in workers()) >= many)
+        assert until(lambda: sum(os.getpriority(os.PRIO_PROCESS, pid) > ours for pid in workers()) == 3)
+        spare = [pid for pid in workers() if cpu_seconds(pid) < 0.05]
+        assert len(spare) >= 2
+        for pid in spare:
+            os.kill(pid, signal.SIGSTOP)
+        fast = threads.submit(database.query, FAST)
+        time.sleep(0.3)
+        assert not fast.done(), "it has one of those that were stopped"
+        assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in spare} == {ours}
+        for pid in spare:
+            os.kill(pid, signal.SIGCONT)
+        assert fast.result().records == (("Drug 3",),)
+        assert not any(query.done() for query in slow)
+        database.close()
 
 
 def test_more_queries_at_once_than_there_may_be_workers_wait_for_one(path: Path) -> None:
@@ -183,12 +171,12 @@ sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.database import open_database
-from tests.database.test_workers import descendants, levels, until, SLOW, FAST
+from tests.support.process_tree import descendants, levels, until
 import os
 database = open_database(Path({str(path)!r}), SCHEMA)
-database.query(FAST)
+database.query({FAST!r})
 answers = []
-thread = threading.Thread(target=lambda: answers.append(database.query(SLOW)))
+thread = threading.Thread(target=lambda: answers.append(database.query({SLOW!r})))
 thread.start()
 time.sleep(0.3)
 assert len(descendants(os.getpid())) >= 3
@@ -220,7 +208,7 @@ database.query({SLOW!r})
         assert program.stdout.readline() == "ready\n"
         assert until(lambda: any(cpu_ticks(pid) > 20 for pid in descendants(program.pid)[2:]))
         below = descendants(program.pid)
-        assert len(below) == 3
+        assert len(below) >= 3
         program.kill()
     assert until(lambda: not set(below) & processes().keys())
 
@@ -284,13 +272,11 @@ class TestAnotherFile:
             writer = sqlite3.connect(file, isolation_level=None)
             writer.execute("BEGIN EXCLUSIVE")
             start = time.perf_counter()
-            error = database.query(FAST).error
+            with pytest.raises(DatabaseFileError, match=r"locked \(another program writes"):
+                database.query(FAST)
             assert time.perf_counter() - start < 0.5 + LATE_S
             writer.execute("ROLLBACK")
             writer.close()
-            assert error is not None
-            assert "locked" in error.message
-            assert "try again" in str(error.hint)
             assert database.query(FAST).status == "ok"
 
     @pytest.mark.parametrize("open_elsewhere", [True, False])

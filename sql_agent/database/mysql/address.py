@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -79,9 +80,9 @@ class ServerAddress:
         """Return the context of an encrypted connection; None leaves it to `ssl_mode` "preferred" or "disabled"."""
         if self.ssl_mode in {"disabled", "preferred"}:
             return None
-        context = ssl.create_default_context(cafile=self.ssl_ca)
-        context.check_hostname = self.ssl_mode == "verify_identity"
-        context.verify_mode = ssl.CERT_NONE if self.ssl_mode == "required" else ssl.CERT_REQUIRED
+        if not self.ssl_ca and not self.ssl_cert:
+            return _shared_context(self.ssl_mode)
+        context = _context(self.ssl_mode, self.ssl_ca)
         if self.ssl_cert:
             context.load_cert_chain(self.ssl_cert, self.ssl_key)
         return context
@@ -106,3 +107,20 @@ class ServerAddress:
             raise ConfigError(
                 f"the certificates in the database's URL cannot be used: {error}", hint="check them"
             ) from error
+
+
+def _context(mode: str, authority: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority) if mode != "required" else _unverified()
+    context.check_hostname = mode == "verify_identity"
+    return context
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+# Reading the system's authorities takes 30 ms, and forked workers then have them already.
+_shared_context = lru_cache(maxsize=None)(_context)

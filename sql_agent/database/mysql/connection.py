@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -68,6 +68,14 @@ class MysqlServer:
 
     source: ServerAddress
     is_mariadb: bool
+    is_encrypted: bool
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where to connect, with the encryption that "preferred" has found when the database was opened."""
+        if self.source.ssl_mode != "preferred":
+            return self.source
+        return replace(self.source, ssl_mode="required" if self.is_encrypted else "disabled")
 
     @property
     def dialect(self) -> MysqlDialect:
@@ -166,7 +174,7 @@ class MysqlConnection:
         due = time.monotonic() + self._limits.deadline_s * _SERVER_SHARE
         while True:
             try:
-                connection = connect_to(self._server.source)
+                connection = connect_to(self._server.address)
                 break
             except _FAILURES as error:
                 if code_of(error) not in _TOO_MANY or time.monotonic() > due:
@@ -216,7 +224,9 @@ def _server(address: ServerAddress, cursor: Cursor) -> MysqlServer:
     if (major, minor) < _LEAST[kind]:
         least = ".".join(map(str, _LEAST[kind]))
         raise DatabaseFileError(f"{address} is {kind} {version}", hint=f"it must be {kind} {least} or newer")
-    return MysqlServer(address, kind == "MariaDB")
+    cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+    ((_, cipher),) = cursor.fetchall()
+    return MysqlServer(address, kind == "MariaDB", bool(cipher))
 
 
 def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchema) -> Schema:

@@ -6,6 +6,7 @@ import re
 
 from sqlglot import exp
 
+from sql_agent.database.engine import UNAVAILABLE
 from sql_agent.database.guard import parse
 from sql_agent.database.schema import Schema, fold
 from sql_agent.database.sqlite.dialect import SQLITE
@@ -17,11 +18,11 @@ from sql_agent.errors import QueryError
 _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
     (re.compile(r"^interrupted$"), "timeout", "read fewer rows: add WHERE and LIMIT, join fewer tables"),
     (
-        re.compile(r"malformed|not a database|disk I/O|short read"),
+        re.compile(r"malformed(?! JSON)|not a database|disk I/O|short read"),
         "database_changed",
         "the file is damaged: restore it",
     ),
-    (re.compile(r"locked|busy"), "failed", "another program writes to the database: try again"),
+    (re.compile(r"locked|busy"), UNAVAILABLE, "another program writes to the file: wait until it has ended"),
     (re.compile(r"no such column: (?P<column>.+)"), "unknown_column", "{column}"),
     (re.compile(r"no such table: (?P<table>.+)"), "unknown_table", "{table}"),
     (re.compile(r"(?:no such|use) function: (?P<function>.+)"), "forbidden_function", "{function}"),
@@ -45,6 +46,10 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
             (r"no tables specified", "add FROM and a table"),
             (r"circular reference|duplicate WITH", "give every WITH query a name of its own"),
             (r"datatype mismatch", "write a whole number after LIMIT and OFFSET"),
+            (
+                r"malformed JSON|bad JSON path",
+                "give a text that json_valid() accepts, and a path like '$.a[0]'",
+            ),
             (r"cannot join using|no such index", "write JOIN ... ON a.x = b.y"),
         )
     ),
