@@ -11,6 +11,7 @@ from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 
 from sql_agent.agent.session import ModelEndpoint, Session
+from sql_agent.agent.tools import QueryObserver
 from sql_agent.agent.workflows import WORKFLOWS
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
@@ -50,12 +51,14 @@ async def run_agent(
     endpoint: ModelEndpoint,
     settings: Settings,
     http_client: DefaultAsyncHttpxClient | None = None,
+    observer: QueryObserver | None = None,
 ) -> AgentRun:
     """Ask the model behind `endpoint` one question by the workflow of `settings`, which queries `database`.
 
     A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
     failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception. With
-    `http_client` its connections are used and left open; otherwise the run opens and closes its own.
+    `http_client` its connections are used and left open; otherwise the run opens and closes its own. `observer` is told
+    of each query while the run goes on.
     """
     started = time.monotonic()
     async with AsyncExitStack() as stack:
@@ -66,7 +69,7 @@ async def run_agent(
             max_retries=0,  # because a second request in one attempt would be recorded as another turn
             http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient()),
         )
-        session = Session(question, task, database, endpoint, client, settings)
+        session = Session(question, task, database, endpoint, client, settings, observer=observer)
         answer, outcome = await _played(session)
     seconds = time.monotonic() - started
     return AgentRun(answer, outcome, tuple(session.tool.calls), tuple(session.replies), seconds)

@@ -14,7 +14,7 @@ from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.database.schema import fold
-from sql_agent.schemas import Question
+from sql_agent.schemas import QueryAnswer, Question
 
 _REWRITE_EVERY = 4  # demonstrations of check-rewrite
 _WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z_]\w*""")
@@ -54,8 +54,17 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
 
 
 def _react(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Show a call of the tool for each statement, and the answer."""
-    calls = [DemonstratedTurn(_call_text(sql), answer_json(database.query(sql))) for sql in question.statements]
+    """Show a call of the tool for each statement, and the answer.
+
+    A statement that found nothing before another one found something is read and not learned: the model shall learn
+    how to go on after it, and not to search in the wrong place. Where none finds anything, searching twice is right.
+    """
+    answers = [database.query(sql) for sql in question.statements]
+    is_found = list(map(_finds_something, answers))
+    calls = [
+        DemonstratedTurn(_call_text(sql), answer_json(answer), is_trained=found or not any(is_found[number:]))
+        for number, (sql, answer, found) in enumerate(zip(question.statements, answers, is_found, strict=True))
+    ]
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
     return Demonstration(system, question.question, True, (*calls, DemonstratedTurn(answer)))
@@ -94,6 +103,11 @@ def _with_wrong_column(sql: str, database: Database, number: int) -> str | None:
     broken = sql[: chosen.start()] + wrong + sql[chosen.end() :]
     error = database.query(broken).error
     return broken if error is not None and error.kind == "unknown_column" else None
+
+
+def _finds_something(answer: QueryAnswer) -> bool:
+    """Return whether a cell of the answer holds something; a count of 0 holds nothing."""
+    return any(cell for row in answer.records for cell in row)
 
 
 def _fenced(sql: str) -> str:

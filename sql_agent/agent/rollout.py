@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from agents.exceptions import AgentsException
 from openai import DefaultAsyncHttpxClient, OpenAIError
 
 from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
+from sql_agent.agent.tools import QueryObserver
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import Database
+from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.database.provenance import evidence_read
-from sql_agent.errors import JudgeError
+from sql_agent.errors import DatabaseFileError, JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
-from sql_agent.schemas import Drop, DropCause, Outcome, Question, RolloutRecord, Usage
+from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, RolloutRecord, Usage
 
 
 async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in which they act
@@ -23,12 +28,13 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     settings: Settings,
     *,
     http_client: DefaultAsyncHttpxClient | None = None,
+    observer: QueryObserver | None = None,
 ) -> RolloutRecord:
     """Run the agent on `question` of `task` and grade its answer.
 
-    A judge or an endpoint that fails gives a record with `dropped` set. Without a `judge`, as for a question that has
-    no reference answer, nothing is graded and `reward` is None.
-    `http_client` lets many rollouts share their connections.
+    A judge, an endpoint or a database that fails gives a record with `dropped` set. Without a `judge`, as for a
+    question that has no reference answer, nothing is graded and `reward` is None.
+    `http_client` lets many rollouts share their connections; `observer` is told of each query while the agent runs.
     """
     run, read = AgentRun("", Outcome.ANSWERED, (), (), 0.0), None
     try:
@@ -39,7 +45,10 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
             endpoint=endpoint,
             settings=settings,
             http_client=http_client,
+            observer=observer,
         )
+        if trouble := _database_trouble(run.calls):
+            return _record(question, run, dropped=Drop(cause=DropCause.DATABASE, detail=trouble))
         if judge is None:
             return _record(question, run)
         if question.evidence:
@@ -52,7 +61,18 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     except OpenAIError as error:
         detail = f"{type(error).__name__}: {error}"
         return _record(question, run, dropped=Drop(cause=DropCause.MODEL_SERVER, detail=detail))
+    except (AgentsException, DatabaseFileError) as error:
+        cause = error if isinstance(error, DatabaseFileError) else error.__cause__  # openai-agents wraps a tool's error
+        if not isinstance(cause, DatabaseFileError):
+            raise
+        return _record(question, run, dropped=Drop(cause=DropCause.DATABASE, detail=str(cause)))
     return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage, "evidence_read": read})
+
+
+def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
+    """Return what a statement was answered that met another database than was opened; the model is not to blame."""
+    errors = (call.answer.error for call in calls)
+    return next((f"{e.message}; {e.hint}" for e in errors if e is not None and e.kind == DATABASE_CHANGED), None)
 
 
 def _record(question: Question, run: AgentRun, *, dropped: Drop | None = None) -> RolloutRecord:

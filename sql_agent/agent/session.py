@@ -15,7 +15,7 @@ from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, 
 from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion
 
-from sql_agent.agent.tools import QueryTool
+from sql_agent.agent.tools import QueryObserver, QueryTool
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import Database
@@ -49,6 +49,8 @@ class Session:
         endpoint: ModelEndpoint,
         client: AsyncOpenAI,
         settings: Settings,
+        *,
+        observer: QueryObserver | None = None,
     ) -> None:
         self.question = question
         self.task = task
@@ -56,7 +58,7 @@ class Session:
         self.settings = settings
         # Of an agent that calls the tool, the last turn is for the answer.
         last = settings.agent.max_turns - 1 if settings.agent.workflow == "react" else None
-        self.tool = QueryTool(database, max_calls=last)
+        self.tool = QueryTool(database, max_calls=last, observer=observer)
         self.replies: list[Reply] = []
         self._endpoint = endpoint
         self._client = client

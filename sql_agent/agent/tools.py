@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import agents
 
@@ -18,6 +18,16 @@ LAST = "no query is left: answer now"
 _MAX_KEPT_CHARS = 10_000  # of a statement in the record of a call; none that runs has more than 8,000
 
 
+class QueryObserver(Protocol):
+    """Is told of the queries of one rollout while it runs; `number` counts them from 1, as they are sent."""
+
+    def sent(self, number: int, sql: str) -> None:
+        """Take a statement before it runs."""
+
+    def answered(self, number: int, call: QueryCall) -> None:
+        """Take a statement with its rows or error."""
+
+
 class QueryTool:
     """Runs statements on a database for one rollout; `calls` holds every call in the order they ended.
 
@@ -25,9 +35,13 @@ class QueryTool:
     has no answer. So the hint says when a statement was run before, and after `max_calls` of them that none is left.
     """
 
-    def __init__(self, database: Database, *, max_calls: int | None = None) -> None:
+    def __init__(
+        self, database: Database, *, max_calls: int | None = None, observer: QueryObserver | None = None
+    ) -> None:
         self._database = database
         self._max_calls = max_calls
+        self._observer = observer
+        self._sent = 0
         self.calls: list[QueryCall] = []
 
     @property
@@ -37,24 +51,38 @@ class QueryTool:
 
     async def __call__(self, sql: str) -> str:
         """Run one statement and return the JSON that the model reads; never raises for a bad statement."""
+        number = self._announce(sql)
         start = time.perf_counter()
         answer = await self._database.in_thread(self._database.query, sql)
-        return self._record(sql, answer, time.perf_counter() - start)
+        return self._record(number, sql, answer, time.perf_counter() - start)
 
     def refuse(self, arguments: str, message: str) -> str:
         """Record a call whose arguments could not be read, and return the JSON that tells the model why."""
         hint = 'call it with {"sql": "SELECT ..."}: one text, nothing else'
-        return self._record(arguments, refusal("malformed_call", message, hint), 0.0)
+        return self._record(self._announce(arguments), arguments, refusal("malformed_call", message, hint), 0.0)
 
-    def _record(self, sql: str, answer: QueryAnswer, seconds: float) -> str:
-        # A lone surrogate cannot be written to any file, and a text that is far too long was not run.
-        kept = sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
+    def _announce(self, sql: str) -> int:
+        """Return the number of a statement that is about to run."""
+        self._sent += 1
+        if self._observer is not None:
+            self._observer.sent(self._sent, _kept(sql))
+        return self._sent
+
+    def _record(self, number: int, sql: str, answer: QueryAnswer, seconds: float) -> str:
+        kept = _kept(sql)
         if any(call.sql == kept for call in self.calls):
             answer = _with_hint(answer, REPEATED)
         if self._max_calls is not None and len(self.calls) + 1 >= self._max_calls:
             answer = _with_hint(answer, LAST)
         self.calls.append(QueryCall(sql=kept, answer=answer, seconds=seconds))
+        if self._observer is not None:
+            self._observer.answered(number, self.calls[-1])
         return answer_json(answer)
+
+
+def _kept(sql: str) -> str:
+    """Return what a record keeps: a lone surrogate fits into no file, and what is far too long did not run."""
+    return sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
 def _with_hint(answer: QueryAnswer, hint: str) -> QueryAnswer:

@@ -43,6 +43,10 @@ def no_named_database(_settings: Settings, name: str) -> Path:
     )
 
 
+def nothing_to_prepare(_settings: Settings, _say: Callable[[str], None]) -> None:
+    """Make nothing, because the database is there or its absence is an error."""
+
+
 def no_natural_questions(_lang: Lang) -> list[Question]:
     """Return no benchmark."""
     return []
@@ -78,6 +82,7 @@ class Task:
     natural_questions  a benchmark of questions as people ask them, in a language; every run is validated on it
     questions_hint     how to get that file; "{database}" stands for the path of the database
     prepare            makes the default files that are missing, and says so through its second argument
+    prepare_database   the same for the database alone, for who asks no question of a file
     words              the refusal sentences, counters and synonyms of each language, for the judge "facts"
     make_judge         builds the judge of the settings
     rule               the rule part of the reward, 0.0–0.1, given a rollout's queries
@@ -94,6 +99,7 @@ class Task:
     default_questions: Callable[[Settings, Split], Path]
     questions_hint: str
     prepare: Callable[[Settings, Callable[[str], None]], None]
+    prepare_database: Callable[[Settings, Callable[[str], None]], None] = nothing_to_prepare
     named_database: Callable[[Settings, str], Path] = no_named_database
     answer_is_sql: bool = False
     read_questions: Callable[[Path, ColumnMapping | None], list[Question]] = load_questions
@@ -111,6 +117,10 @@ class Task:
     def database_source(self, settings: Settings) -> Source:
         """Return the run's own database: `database.path`, else that of DATABASE_URL, else the task's own file."""
         return given_source(settings) or self.default_database(settings)
+
+    def database_shown(self, settings: Settings) -> str:
+        """Return where the run's own database is, for people: a file, or an address without its password."""
+        return str(tool_server(settings) if settings.agent.tool == "mcp" else self.database_source(settings))
 
     def source_of(self, settings: Settings, name: str | None) -> Source:
         """Return where the database is that a question names, None for the run's own.

@@ -7,14 +7,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import agentlightning as agl
 import pytest
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
-from sql_agent.agl.lit_agent import RESOURCE, SqlLitAgent
-from sql_agent.cli.run_questions import questions_of_run
+from sql_agent.agl.lit_agent import SqlLitAgent
+from sql_agent.agl.run_settings import route_resources, sent_settings
+from sql_agent.cli.run_questions import leaves_out_natural, questions_of_run
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.question_check import check_questions
 from sql_agent.data.task import Task, load_task
@@ -68,10 +70,11 @@ async def test_each_rollout_is_told_of_and_queries_the_database_of_its_question(
     agent = SqlLitAgent(settings)
     rollout = SimpleNamespace(rollout_id="r", attempt=SimpleNamespace(attempt_id="a"))
     with serving() as model:
-        proxy = SimpleNamespace(get_base_url=lambda *_: f"{model.url}/v1", model="m", api_key="k")
+        proxy: Any = SimpleNamespace(get_base_url=lambda *_: f"{model.url}/v1", model="m", api_key="k")
+        resources = route_resources(proxy, sent_settings(settings, "r"))
         for question, rows in ((here, (("B2",),)), (there, (("Z9",),)), (here, (("B2",),))):
             model.script = [tool_call(question.sql or ""), question.answer]
-            spans = await agent.validation_rollout_async(question.model_dump(), {RESOURCE: proxy}, rollout)
+            spans = await agent.validation_rollout_async(question.model_dump(), resources, rollout)
             record = RolloutRecord.model_validate(agl.get_object_value(spans[0]))
             assert record.calls[0].answer.records == rows
             assert record.reward is not None and record.reward.judge == 1.0
@@ -107,6 +110,18 @@ def test_a_benchmark_that_training_or_the_other_set_holds_too_is_refused(
     other = replace(task, natural_questions=lambda _: [library.NATURAL[0].model_copy(update=change)])
     with pytest.raises(ConfigError, match=said):
         questions_of_run(asked, other)
+
+
+def test_a_run_on_a_server_is_not_validated_on_a_benchmark_about_files(
+    task: Task, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, database = settings.data.model_copy(update={"natural_questions": 2}), settings.database
+    asked = settings.model_copy(update={"data": data, "database": database.model_copy(update={"path": None})})
+    assert not leaves_out_natural(asked, task)
+    monkeypatch.setenv("DATABASE_URL", "mysql+pymysql://reader:secret@db.example/library")
+    assert leaves_out_natural(asked, task)
+    assert list(questions_of_run(asked, task)[1]) == ["template"]
+    assert task.database_shown(asked) == "mysql://reader@db.example:3306/library", "without the password"
 
 
 def test_a_run_can_be_held_to_some_types_of_question(task: Task, settings: Settings) -> None:

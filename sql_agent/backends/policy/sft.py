@@ -26,6 +26,7 @@ from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 
 logger = logging.getLogger(__name__)
+_MICRO_TOKENS = 8192  # in one pass: 20,000 took over 100 GB with a model of 1.5 B, and pushed others off the GPU
 _FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
 
 
@@ -158,12 +159,23 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
     """Add the gradient of the mean loss over the sampled tokens of `batch`, and return that loss in nats a token."""
     tokens = sum(s.sampled for s in batch)
     total = 0.0
-    for start in range(0, len(batch), micro_batch):
-        values, _ = token_logprobs(model, batch[start : start + micro_batch], bf16=bf16)
+    for part in _micro_batches(batch, micro_batch):
+        values, _ = token_logprobs(model, part, bf16=bf16)
         loss = -values.sum() / tokens
         loss.backward()
         total += loss.item()
     return total
+
+
+def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[TokenSequence]]:
+    """Split `batch`, the shortest first, into parts of up to `size` sequences and `_MICRO_TOKENS` padded tokens."""
+    part: list[TokenSequence] = []
+    for sequence in sorted(batch, key=len):
+        if part and (len(part) == size or (len(part) + 1) * len(sequence) > _MICRO_TOKENS):
+            yield part
+            part = []
+        part.append(sequence)
+    yield part
 
 
 def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
@@ -204,16 +216,20 @@ def tool_schema(task: Task, database: Database) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Choose questions of all task types in turn, so that a short fine-tuning has equally many of each."""
+    """Choose as many questions as the steps take, each task type by its share in `questions`, evenly over the steps.
+
+    So that a file says by what it holds what is learned, and a short fine-tuning has its rare types too.
+    """
     rng = random.Random(seed)
     kinds: dict[str, list[Question]] = {}
     for question in questions:
         kinds.setdefault(question.task_type or "", []).append(question)
-    pools = [pool for _, pool in sorted(kinds.items())]
-    for pool in pools:
+    placed = []
+    for kind, pool in sorted(kinds.items()):
         rng.shuffle(pool)
-    turns = range(settings.steps * settings.batch)
-    return [pools[i % len(pools)][i // len(pools) % len(pools[i % len(pools)])] for i in turns]
+        placed += [((number + 0.5) / len(pool), kind, question) for number, question in enumerate(pool)]
+    ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
+    return [ordered[number % len(ordered)] for number in range(settings.steps * settings.batch)]
 
 
 def _schedule(step: int, steps: int) -> float:

@@ -1,9 +1,13 @@
-"""Find the other names that a description tells of a drug or a disease: brands, synonyms, the name in English."""
+"""Find the other names of a drug or a disease: those that its description tells, and those that people know."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from sql_agent.data.medical.phrasing import PHRASINGS_DIR
 
 _MAX_CHARS = 60
 # "别名：甲；乙；性状：…": a label, then names up to the next label or sentence.
@@ -17,6 +21,16 @@ _IN_ENGLISH = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
+
+
+@cache
+def everyday_names() -> Mapping[str, tuple[str, ...]]:
+    """Return everyday names and brands of all languages by the formal name, from the phrase banks' `names.toml`."""
+    called: dict[str, tuple[str, ...]] = {}
+    for path in sorted(PHRASINGS_DIR.glob("*/names.toml")):
+        for name, others in tomllib.loads(path.read_text(encoding="utf-8"))["called"].items():
+            called[name] = (*called.get(name, ()), *others)
+    return called
 
 
 def aliases_in(text: str) -> Iterator[str]:

@@ -53,13 +53,14 @@ class Asker(Bank):
 
 
 class Situations(Bank):
-    """`situations.toml`: who asks, what happened before the question, and how it begins and ends."""
+    """`situations.toml`: who asks, what happened before the question, how it begins and ends, and that it wants all."""
 
     askers: Halves[tuple[Asker, ...]]
     drugs_info: Wordings
     disease: Wordings
     openers: Wordings
     tails: Wordings
+    everything: Wordings
 
     def about(self, table: str) -> Wordings:
         """The sentences that name a row of `table`."""

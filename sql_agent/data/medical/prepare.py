@@ -43,20 +43,28 @@ def default_questions(settings: Settings, split: str) -> Path:
     return questions_folder(database, settings.data.style) / f"{split}.parquet"
 
 
-def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample's database and questions if `settings` use them and they are missing; `say` hears of each.
+def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
+    """Make the sample's database if `settings` use it and it is missing; `say` hears of it.
 
     The natural questions are about the sample, whatever else is asked. A database that the user named is never made.
     Raises DataError when a file cannot be written.
     """
     path = sample_path(settings.lang)
-    given = given_source(settings)
-    asked = given is None or settings.data.natural_questions > 0
+    asked = given_source(settings) is None or settings.data.natural_questions > 0
     if asked and not path.exists():
         counts = build_database(load_facts(), settings.lang, path)
         say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
-    if given is not None:
+
+
+def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
+    """Make the sample's database and questions if `settings` use them and they are missing; `say` hears of each.
+
+    Raises DataError when a file cannot be written.
+    """
+    ensure_sample_database(settings, say)
+    if given_source(settings) is not None:
         return
+    path = sample_path(settings.lang)
     files = {"train": settings.data.train_file, "val": settings.data.val_file}
     if any(file is None and not default_questions(settings, split).exists() for split, file in files.items()):
         folder = questions_folder(path, settings.data.style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from sql_agent.data.medical.aliases import aliases_in
+from sql_agent.data.medical.aliases import aliases_in, everyday_names
 from sql_agent.database.schema import Naming, RequiredSchema
 
 TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -62,7 +62,10 @@ ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description"
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
     hint="check the path, or make the sample database: sql-agent data build --lang en",
-    names={table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}) for table, name in NAME_COLUMNS.items()},
+    names={
+        table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}, everyday_names())
+        for table, name in NAME_COLUMNS.items()
+    },
 )
 
 

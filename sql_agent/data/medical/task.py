@@ -9,7 +9,7 @@ from typing import get_args
 
 from sql_agent.config.settings import Settings
 from sql_agent.data.medical.benchmark import named_database, natural_questions
-from sql_agent.data.medical.prepare import default_database, default_questions, ensure_sample
+from sql_agent.data.medical.prepare import default_database, default_questions, ensure_sample, ensure_sample_database
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.task import Task
 from sql_agent.database import Database
@@ -66,6 +66,7 @@ TASK = Task(
     default_questions=default_questions,
     questions_hint="run: sql-agent data questions --db {database}",
     prepare=ensure_sample,
+    prepare_database=ensure_sample_database,
     named_database=named_database,
     natural_questions=natural_questions,
     words=WORDS,

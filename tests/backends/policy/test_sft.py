@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,17 @@ from filelock import FileLock
 
 from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.backends.policy.model import Policy, load_policy
-from sql_agent.backends.policy.sft import _within, answers_to_demonstrate, example, supervised_policy, tool_schema
+from sql_agent.backends.policy.sft import (
+    _choose,
+    _micro_batches,
+    _within,
+    answers_to_demonstrate,
+    example,
+    supervised_policy,
+    tool_schema,
+)
 from sql_agent.backends.serving.chat import ChatEncoder
-from sql_agent.config.settings import load_settings
+from sql_agent.config.settings import SftSettings, load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
 from sql_agent.data.question_files import load_questions
@@ -72,6 +81,7 @@ def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
         torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result(fine_tune: FineTuning) -> None:
     made = Path(fine_tune().source)
     away = made.rename(made.with_name("not yet"))
@@ -135,6 +145,46 @@ def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
     assert places == sorted(places)
 
 
+def learned(question: Question, model: Path, database: Database) -> str:
+    """Return the text of the tokens that a demonstration is to teach."""
+    policy = load_policy(str(model), cache_dir=model)
+    demonstration = demonstrate(0, question, TASK, database, load_settings())
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
+    taught = zip(shown.response_ids, shown.response_mask, strict=True)
+    prompt = policy.tokenizer.decode(shown.prompt_ids)
+    assert not any(statement in prompt for statement in question.statements[-1:])
+    return str(policy.tokenizer.decode([token for token, is_taught in taught if is_taught]))
+
+
+def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    looked_up = "SELECT form FROM drugs_info WHERE med_name = '{}'"
+    miss, hit, other_miss = map(looked_up.format, ("Drag 4", "Drug 4", "Drog 9"))
+    found = Question(id="1", question="Which form has Drag 4?", answer="tablet", sql=f"{miss}; {hit}")
+    refused = Question(
+        id="2", question="And Drag 4?", answer="The database does not hold this information.",
+        task_type="unanswerable", sql=f"{miss}; {other_miss}",
+    )  # fmt: skip
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        assert miss in demonstrated(found, tiny_model_folder, database)
+        taught = learned(found, tiny_model_folder, database)
+        assert hit in taught and "tablet" in taught and miss not in taught
+        taught = learned(refused, tiny_model_folder, database)
+    assert miss in taught and other_miss in taught
+
+
+def test_each_type_is_learned_by_its_share_from_the_first_steps_on() -> None:
+    types = ["field"] * 60 + ["count"] * 30 + ["rare"] * 10
+    questions = [Question(id=str(n), question="?", answer="1", task_type=name) for n, name in enumerate(types)]
+    chosen = _choose(questions, SftSettings(steps=5, batch=10), seed=0)
+    for ten in (chosen[start : start + 10] for start in range(0, 50, 10)):
+        assert Counter(question.task_type for question in ten) == {"field": 6, "count": 3, "rare": 1}
+    assert len({question.id for question in chosen}) == 50
+    assert _choose(questions, SftSettings(steps=5, batch=10), seed=1) != chosen
+
+
 @pytest.mark.parametrize(("judge", "answer"), [("facts", "Drug 3; rest"), ("llm", PROSE["ground_truth"])])
 def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str, tmp_path: Path) -> None:
     (question,) = load_questions(written(tmp_path / "q.jsonl", PROSE))
@@ -150,3 +200,9 @@ def test_demonstrations_that_no_rollout_could_be_as_long_as_are_left_out_and_cou
     assert said == ["1 of 2 demonstrations are left out: they are longer than the context of 50 tokens (up to 100)"]
     with pytest.raises(DataError, match="all 2 demonstrations are longer"):
         _within([long, long], 50, said.append)
+
+
+def test_long_demonstrations_go_through_the_model_in_smaller_parts_so_that_they_fit_on_a_gpu() -> None:
+    batch = [TokenSequence((1,) * (length - 1), (2,), (1,), (0.0,)) for length in (3000, 100, 2500, 200, 9000, 150)]
+    parts = list(_micro_batches(batch, size=3))
+    assert [[len(each) for each in part] for part in parts] == [[100, 150, 200], [2500, 3000], [9000]]

@@ -28,6 +28,8 @@ from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, QueryCall, Question
 from tests.support.mariadb import SERVER, administrator, skip_without_server
 
+pytestmark = pytest.mark.slow  # loads the sample of both languages into a server, and makes questions about each
+
 SCRIPT = Path(__file__).parents[3] / "scripts" / "load_mysql.sh"
 
 
@@ -72,7 +74,6 @@ def test_tables_that_are_there_are_replaced_only_when_told(
     assert "rows in disease" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_questions_about_it_are_those_about_the_file_in_its_dialect_and_earn_the_same(
     reader_url: str, file: Path, lang: Lang, tmp_path: Path
 ) -> None:

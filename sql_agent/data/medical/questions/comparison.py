@@ -50,6 +50,6 @@ def _draft(source: Source, column: str, items: dict[Entity, list[str]]) -> Draft
         answer=marks.fact.join(facts),
         evidence=tuple(evidence(entity, column, text) for entity, texts in items.items() for text in texts),
         entities=frozenset({one.key, other.key}) | named,
-        bucket=f"{one.table}.{column}",
+        bucket=source.bucket(f"{one.table}.{column}", [text for texts in items.values() for text in texts]),
         pair=(one, other),
     )

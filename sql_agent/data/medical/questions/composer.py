@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from sql_agent.data.medical.banks import Asks, Half, Wordings
-from sql_agent.data.medical.questions.draft import Condition, Draft, Source, name_is
+from sql_agent.data.medical.questions.draft import LISTS, Condition, Draft, Source, name_is
 from sql_agent.data.medical.questions.misses import Misses
 from sql_agent.data.medical.questions.naming import Namer, renamed, renamed_pair
 from sql_agent.database.schema import fold
@@ -17,7 +17,13 @@ TRIES = 12
 AFTER_SHARE = 0.5
 OPENER_SHARE = 0.2
 TAIL_SHARE = 0.25
+EVERYTHING_SHARE = 0.5
 NO_FULL_STOP_SHARE = 0.3
+# The types whose answer may be a list, or the refusal in place of one.
+LIST_TYPES = frozenset(
+    {"drug_field", "disease_field", "part_of_field", "keyword_search", "two_conditions", "negation", "two_hops",
+     "disease_to_drugs", "unanswerable"}
+)  # fmt: skip
 _MARKS = "，。？！：；…,?!:"
 
 Worded = tuple[str, str]
@@ -62,7 +68,7 @@ class Composer:
         text = self._join(
             *self._maybe(self._banks.situations.openers, OPENER_SHARE),
             *self._sentences(asks, self._table(draft), slots),
-            *self._maybe(self._banks.situations.tails, TAIL_SHARE),
+            *self._maybe(self._tails(draft), TAIL_SHARE),
         )
         if self._rng.random() < NO_FULL_STOP_SHARE:
             text = text.rstrip("。？?.！!")
@@ -105,6 +111,13 @@ class Composer:
 
     def _maybe(self, halves: Wordings, share: float) -> list[str]:
         return [self._rng.choice(halves.of(self._half))] if self._rng.random() < share else []
+
+    def _tails(self, draft: Draft) -> Wordings:
+        """What may end the question; one for a list may ask for all of it, however long the list is."""
+        told = self._banks.situations
+        has_list = draft.column is None or draft.column[1] in LISTS[draft.column[0]]
+        lists_all = has_list and draft.enough is None and draft.task_type in LIST_TYPES
+        return told.everything if lists_all and self._rng.random() < EVERYTHING_SHARE else told.tails
 
     def _predicate(self, condition: Condition, said: str) -> str:
         predicates = self._banks.patterns.predicates[condition.table][condition.column]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.draft import (
-    MAX_ITEMS,
+    LISTS,
     Condition,
     Draft,
     Source,
@@ -23,12 +23,6 @@ from sql_agent.data.medical.schema import NAME_COLUMNS
 from sql_agent.database.schema import fold
 
 ENOUGH = 3
-# Columns that list things of one kind, of which some can be named alone.
-LISTS = {
-    "drugs_info": ("component", "indication", "adverse_reactions", "contraindications", "precautions",
-                   "drug_interactions", "form"),
-    "disease": ("clinical_manif", "complication", "examination", "treatment", "cause", "differ_diag", "prevention"),
-}  # fmt: skip
 
 
 def two_conditions(source: Source) -> Iterator[Draft]:
@@ -65,8 +59,7 @@ def any_of(source: Source) -> Iterator[Draft]:
         for entity in source.some(table):
             for column in columns:
                 items = source.catalog.items(entity, column)
-                answer = source.separator.join(items)
-                if ENOUGH < len(items) <= MAX_ITEMS and len(answer) <= source.max_answer:
+                if len(items) > ENOUGH and source.fits(items):
                     draft = cell_draft(
                         source, entity, column, items,
                         task_type="any_of", pool="any_of_items", bucket=f"items, {column}",
@@ -106,8 +99,8 @@ def _search(
     enough: int | None = None,
 ) -> Iterator[Draft]:
     """The question for the names of `rows`, when they are few enough to list."""
-    names = source.separator.join(row.name for row in rows)
-    if not rows or len(rows) > MAX_ITEMS or len(names) > source.max_answer:
+    names = [row.name for row in rows]
+    if not source.fits(names):
         return
     table = rows[0].table
     yield Draft(
@@ -116,7 +109,7 @@ def _search(
         column=None,
         slots={"rows": source.wording.rows[table]},
         sql=f"SELECT {NAME_COLUMNS[table]} FROM {table} WHERE {' AND '.join(part.sql for part in conditions)}",
-        answer=names,
+        answer=source.separator.join(names),
         evidence=name_evidence(rows),
         entities=frozenset(row.key for row in rows) | source.mentioned(part.keyword for part in conditions),
         bucket=f"rows, {table}, {conditions[-1].column}, {min(len(rows), 3)}",
@@ -126,17 +119,16 @@ def _search(
 
 
 def _differences(source: Source, entities: Iterable[Entity], column: str) -> Iterator[Draft]:
-    held = [(row, items) for row in entities if 0 < len(items := source.catalog.items(row, column)) <= MAX_ITEMS]
+    held = [(row, items) for row in entities if 0 < len(items := source.catalog.items(row, column)) <= source.max_items]
     source.rng.shuffle(held)
     del held[source.wanted // 2 :]
     for (one, items), (other, others) in pairwise(held):
         only = [item for item in items if not _like_any(item, others)]
-        answer = source.separator.join(only)
         # An item of each that is nearly one of the other makes the difference a matter of opinion.
         clear = len(only) == len([item for item in items if item not in others])
         shared = len(only) < len(items)
         named = {fold(one.name), fold(other.name)} & set(map(fold, only))
-        if only and shared and clear and not named and len(answer) <= source.max_answer:
+        if shared and clear and not named and source.fits(only):
             names = in_list([one.name, other.name])
             name_column = NAME_COLUMNS[one.table]
             yield Draft(
@@ -145,10 +137,10 @@ def _differences(source: Source, entities: Iterable[Entity], column: str) -> Ite
                 column=(one.table, column),
                 slots={"name": one.name, "other": other.name},
                 sql=f"SELECT {name_column}, {column} FROM {one.table} WHERE {name_column} IN {names}",
-                answer=answer,
+                answer=source.separator.join(only),
                 evidence=tuple(evidence(one, column, item) for item in only),
                 entities=frozenset({one.key, other.key}) | source.named_by([*items, *others]),
-                bucket=f"items, {column}",
+                bucket=source.bucket(f"items, {column}", only),
                 pair=(one, other),
             )
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, TaskType, cell_draft
+from sql_agent.data.medical.questions.draft import Draft, Source, TaskType, cell_draft
 
 
 def _fields(task_type: TaskType, table: str, source: Source) -> Iterator[Draft]:
     for entity in source.some(table):
         for column in source.columns(table):
             items = source.catalog.items(entity, column)
-            answer = source.separator.join(items)
-            if items and len(items) <= MAX_ITEMS and len(answer) <= source.max_answer:
-                yield cell_draft(source, entity, column, items, task_type=task_type, pool=task_type, bucket=column)
+            if source.fits(items):
+                bucket = source.bucket(column, items)
+                yield cell_draft(source, entity, column, items, task_type=task_type, pool=task_type, bucket=bucket)
 
 
 drug_field = partial(_fields, "drug_field", "drugs_info")

@@ -49,7 +49,13 @@ GENERATORS: Generators = {
     "any_of": any_of,
 }
 # What people ask more often, beside the template style, which has as many of each type.
-WEIGHTS: Mapping[TaskType, float] = {"drug_field": 2.0, "disease_field": 2.0, "unanswerable": 1.5}
+WEIGHTS: Mapping[TaskType, float] = {
+    "drug_field": 2.0,
+    "disease_field": 2.0,
+    "part_of_field": 1.5,
+    "yes_no": 1.5,
+    "unanswerable": 1.5,
+}
 # A large database gives this many questions a type; a small one twice as many as it has rows.
 MAX_PER_TYPE: Mapping[Style, int] = {"template": 800, "natural": 400, "mixed": 400}
 # When a type has few facts in a split, each is asked in up to this many ways.

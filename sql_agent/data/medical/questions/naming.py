@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from sql_agent.data.medical.aliases import everyday_names
 from sql_agent.data.medical.banks import Names
 from sql_agent.data.medical.questions.catalog import Catalog, Entity
 from sql_agent.data.medical.questions.draft import in_list, name_is, quoted
 from sql_agent.data.medical.questions.other_names import OtherNames, aliases_of
 from sql_agent.data.medical.schema import NAME_COLUMNS
-from sql_agent.database.name_index import Name, NameIndex
+from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 
 # Of the questions that name one row: how many write the name in a way that the database does not.
 OTHER_NAME_SHARE = 0.5
@@ -49,7 +50,7 @@ class Namer:
     def __init__(self, catalog: Catalog, names: Names) -> None:
         self._catalog = catalog
         self._others = OtherNames(names, catalog.lang)
-        self._index = NameIndex(_names(catalog))
+        self._index = NameIndex(names_of(catalog))
 
     def choose(self, entity: Entity, rng: random.Random) -> Naming:
         """How one question names `entity`."""
@@ -111,11 +112,13 @@ class Namer:
         return [row.row_id for row in rows]
 
 
-def _names(catalog: Catalog) -> Iterable[tuple[str, Name]]:
+def names_of(catalog: Catalog) -> Iterator[tuple[str, Name]]:
+    """Yield what `NameIndex` takes: as the database itself finds them, without opening it."""
     for table, rows in catalog.rows.items():
+        names = {comparable(row.name): Name(row.name, table, NAME_COLUMNS[table]) for row in rows}
         for row in rows:
-            name = Name(row.name, table, NAME_COLUMNS[table])
-            yield from ((text, name) for text in (row.name, *aliases_of(row)))
+            yield from ((text, names[comparable(row.name)]) for text in (row.name, *aliases_of(row)))
+        yield from called_otherwise(names, everyday_names())
 
 
 def _offered(names: Iterable[Name], table: str) -> list[str]:

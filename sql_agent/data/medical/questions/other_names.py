@@ -23,6 +23,8 @@ _BRACKETED = re.compile(r"(?P<outside>[^()（）]+)[(（](?P<inside>[^()（）]+
 _JOINED = re.compile(r"[()（）\[\]［］/—－-]")
 _WORD = re.compile(r"[A-Za-z]+")
 _MAX_INITIALS = 5
+# Half of a dosage form's name: 软膏 without 膏.
+_HALF_A_FORM = ("软", "乳", "眼", "滴", "贴", "糖")
 
 
 class OtherNames:
@@ -89,8 +91,9 @@ class OtherNames:
                 yield alias
 
     def called(self, entity: Entity) -> Iterator[str]:
-        """Everyday names from the phrase bank, which no row has to tell."""
-        yield from self._names.called.get(entity.name, ())
+        """Everyday names and brands from the phrase bank, which no row has to tell."""
+        stems = dict.fromkeys((entity.name, *self._stems(entity.name)))
+        yield from (name for stem in stems for name in self._names.called.get(stem, ()))
 
     def misspelt(self, entity: Entity, rng: random.Random) -> Iterator[str]:
         """A few typing errors: a character that sounds or looks alike, one missing, in English two swapped."""
@@ -103,7 +106,7 @@ class OtherNames:
         for start in (0, *starts):
             for end in (0, *ends):
                 stem = name[start : len(name) - end].strip()
-                if len(stem) >= _SHORTEST[self._lang]:
+                if len(stem) >= _SHORTEST[self._lang] and not (end and stem.endswith(_HALF_A_FORM)):
                     yield stem
 
     def _typo(self, name: str, rng: random.Random) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sql_agent.data.medical.banks import spoken
 from sql_agent.data.medical.questions.catalog import Entity
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, cell_draft, evidence, name_is
+from sql_agent.data.medical.questions.draft import Draft, Source, cell_draft, evidence, name_is
 from sql_agent.data.medical.questions.topics import TopicReader
 from sql_agent.database.schema import fold
 
@@ -16,10 +16,14 @@ from sql_agent.database.schema import fold
 MAX_CELL = 20
 # How many other items are tried before a cell has none that it clearly lacks.
 TRIES = 20
-# How many questions for one item ask for one that people can say in their own words, where there is one.
+# How many questions for one item ask for one that people can say in their own words, where there is one; and of those,
+# how many say it so.
 EVERYDAY_SHARE = 0.7
 # What can be asked for by name: no sentence ("孕妇禁用").
-_PLAIN = {"en": re.compile(r"[a-z][a-z -]{3,22}"), "zh": re.compile(r"(?!.*[禁忌慎等者])[一-鿿]{2,6}")}
+_PLAIN = {
+    "en": re.compile(r"[a-z][a-z -]{3,22}"),
+    "zh": re.compile(r"(?!.*(?:[禁忌慎等者的尚见勿]|不明|不清|未明))[一-鿿]{2,6}"),
+}
 _WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
 
 
@@ -33,7 +37,7 @@ def part_of_field(source: Source) -> Iterator[Draft]:
                 if 1 < len(items) <= MAX_CELL:
                     for name in asks.topics:
                         about = readers[name].about(items)
-                        if about and len(about) < len(items) and _fits(source, about):
+                        if about and len(about) < len(items) and source.fits(about):
                             yield _part(source, entity, column, name, about)
 
 
@@ -41,14 +45,10 @@ def _readers(source: Source) -> dict[str, TopicReader]:
     return {name: TopicReader(topic) for name, topic in source.natural.topics.topics.items()}
 
 
-def _fits(source: Source, items: list[str]) -> bool:
-    return len(items) <= MAX_ITEMS and len(source.separator.join(items)) <= source.max_answer
-
-
 def _part(source: Source, entity: Entity, column: str, topic: str, about: list[str]) -> Draft:
     draft = cell_draft(
         source, entity, column, about,
-        task_type="part_of_field", pool=f"part_of_field {topic}", bucket=f"{column}, {topic}",
+        task_type="part_of_field", pool=f"part_of_field {topic}", bucket=source.bucket(f"{column}, {topic}", about),
     )  # fmt: skip
     said = source.rng.choice(source.natural.topics.topics[topic].said)
     return replace(draft, slots={**draft.slots, "topic": said})
@@ -87,6 +87,12 @@ def _yes_no(source: Source, table: str, column: str) -> Iterator[Draft]:
             yield _decide(source, entity, column, absent, items, holds=False)
 
 
+def _said(source: Source, item: str) -> str:
+    """How the question says `item`: most often in everyday words, where there are some."""
+    formal, *everyday = spoken(source.natural, item)
+    return source.rng.choice(everyday) if everyday and source.rng.random() < EVERYDAY_SHARE else formal
+
+
 def _has_other_words(source: Source, item: str) -> bool:
     return len(spoken(source.natural, item)) > 1
 
@@ -120,7 +126,7 @@ def _decide(source: Source, entity: Entity, column: str, item: str, items: list[
         task_type="yes_no",
         pool="yes_no",
         column=(entity.table, column),
-        slots={"name": entity.name, "item": source.rng.choice(spoken(source.natural, item))},
+        slots={"name": entity.name, "item": _said(source, item)},
         sql=f"SELECT {column} FROM {entity.table} WHERE {name_is(entity)}",
         answer=source.wording.yes if holds else source.wording.no,
         evidence=(evidence(entity, column, item if holds else cell),),

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from sql_agent.data.medical.questions.catalog import Entity, holds_item
 from sql_agent.data.medical.questions.draft import (
-    MAX_ITEMS,
     Condition,
     Draft,
     Source,
@@ -33,8 +32,8 @@ Match = tuple[str, str, list[Entity]]
 def keyword_search(source: Source) -> Iterator[Draft]:
     """Which rows mention a keyword in a field."""
     for column, keyword, rows in matches(source):
-        names = source.separator.join(row.name for row in rows)
-        if len(rows) > MAX_ITEMS or len(names) > source.max_answer:
+        names = [row.name for row in rows]
+        if not source.fits(names):
             continue
         table = rows[0].table
         yield Draft(
@@ -43,7 +42,7 @@ def keyword_search(source: Source) -> Iterator[Draft]:
             column=(table, column),
             slots={"keyword": keyword, "rows": source.wording.rows[table]},
             sql=f"SELECT {NAME_COLUMNS[table]} FROM {table} WHERE {column} LIKE {quoted(f'%{keyword}%')}",
-            answer=names,
+            answer=source.separator.join(names),
             evidence=name_evidence(rows),
             entities=frozenset(row.key for row in rows) | source.mentioned([keyword]),
             bucket=f"{table}, {min(len(rows), 3)} rows",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sql_agent.data.medical.questions.catalog import Entity, holds_item
 from sql_agent.data.medical.questions.comparison import short_items
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Draft, Source, evidence, in_list, name_is
+from sql_agent.data.medical.questions.draft import Draft, Source, evidence, in_list, name_is
 from sql_agent.data.medical.schema import NAME_COLUMNS
 
 # With more drugs the answer is too long.
@@ -50,7 +50,7 @@ def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -
             evidence=tuple(evidence(end, column, item) for end, texts in items.items() for item in texts),
             entities=frozenset({start.key, *(end.key for end in ends)})
             | source.named_by(item for texts in items.values() for item in texts),
-            bucket=f"{start.table}, {column}, {len(ends)}",
+            bucket=source.bucket(f"{start.table}, {column}, {len(ends)}", max(items.values(), key=len)),
             subject=start,
             unsaid=tuple(end.name for end in ends),
         )
@@ -60,7 +60,7 @@ def _items(source: Source, end: Entity, column: str, *, alone: bool) -> list[str
     if not alone:
         return short_items(source, end, column)
     items = source.catalog.items(end, column)
-    return items if len(items) <= MAX_ITEMS else []
+    return items if len(items) <= source.max_items else []
 
 
 def _answer(source: Source, items: dict[Entity, list[str]]) -> str:

@@ -16,7 +16,7 @@ import pytest
 from sql_agent.cli.data import main
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
-from sql_agent.data.medical.questions.draft import TaskType
+from sql_agent.data.medical.questions.draft import MAX_ITEMS, TaskType
 from sql_agent.data.medical.questions.generate import count_by_type, make_questions
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
@@ -145,7 +145,7 @@ def test_answers_are_facts_that_the_evidence_holds(sample: tuple[Path, Made]) ->
     _, made = sample
     for question in everything(made):
         facts = question.answer.split(SEPARATORS[question.lang])
-        assert len(facts) <= 8
+        assert len(facts) <= MAX_ITEMS
         assert len(set(facts)) == len(facts)
         quotes = [item.quote for item in question.evidence]
         several = question.task_type == "two_hops" and len({item.row_id for item in question.evidence}) > 1

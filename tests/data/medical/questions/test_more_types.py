@@ -9,6 +9,7 @@ import pytest
 from sql_agent.data.medical.banks import Topic, banks
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.questions.draft import MAX_ITEMS
 from sql_agent.data.medical.questions.topics import TopicReader
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.verify import verify
@@ -40,6 +41,21 @@ def test_a_part_of_a_field_is_less_than_the_cell(sample: tuple[Path, Made]) -> N
         assert set(facts(question)) < set(whole)
 
 
+def test_most_answers_about_a_field_are_lists_and_some_questions_ask_for_all_of_one(
+    sample: tuple[Path, Made],
+) -> None:
+    """A model that was trained on cells of one item gives one item of each answer."""
+    _, made = sample
+    fields = of_type(made, "drug_field", "disease_field")
+    assert sum(len(facts(question)) > 1 for question in fields) > 0.6 * len(fields)
+    assert sum(len(facts(question)) > 4 for question in fields) > 0.15 * len(fields)
+    told = banks(fields[0].lang).situations.everything
+    endings = tuple(text.rstrip(".").casefold() for text in (*told.train, *told.test))
+    for_all = [question for question in everything(made) if question.question.rstrip(".").casefold().endswith(endings)]
+    assert len(for_all) > 0.02 * len(list(everything(made)))
+    assert not {question.task_type for question in for_all} & {"yes_no", "aggregate", "any_of"}
+
+
 def test_both_answers_of_yes_no_are_about_as_frequent(sample: tuple[Path, Made]) -> None:
     _, made = sample
     for questions in made.values():
@@ -64,7 +80,7 @@ def test_any_three_names_how_many_are_enough_and_lists_more(sample: tuple[Path, 
     _, made = sample
     for question in of_type(made, "any_of"):
         assert question.enough == 3
-        assert 3 < len(facts(question)) <= 8
+        assert 3 < len(facts(question)) <= MAX_ITEMS
 
 
 def test_two_hops_read_the_first_row_before_the_second(sample: tuple[Path, Made]) -> None:
