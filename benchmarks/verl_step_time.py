@@ -56,7 +56,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
         frame = pd.read_parquet(path)
         frame["prompt"] = [[{"role": "system", "content": system}, *messages] for messages in frame["prompt"]]
         frame.to_parquet(path)
-    options = verl_options(settings, model=settings.model, run=folder.resolve(), rollout_server="", resume=False)
+    options = verl_options(settings, run=folder.resolve(), rollout_server="", resume=False)
     rollout = options["actor_rollout_ref"]["rollout"]
     rollout["agent"] = {"default_agent_loop": "tool_agent", "num_workers": 8}  # verl's default; here they do the work
     rollout["multi_turn"] = {
@@ -75,7 +75,9 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
         "BENCH_DB": str(Path(str(settings.database.path)).resolve()),
     }
     path = folder / "verl.json"
-    path.write_text(json.dumps({"options": options, "overrides": overrides, "environment": environment}))
+    path.write_text(
+        json.dumps({"options": options, "overrides": overrides, "sft_result": None, "environment": environment})
+    )
     with (folder / "verl.log").open("w") as log:
         subprocess.run(
             [sys.executable, "-m", "sql_agent.backends.verl.launch", str(path)],

@@ -2,7 +2,8 @@
 
 Run as `python -m tests.support.fake_verl OPTIONS.json`. The policy is a script behind the real serving code: it
 queries, reads and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, slow (its start
-takes seconds), lose (the policy goes away).
+takes seconds), lose (the policy goes away). FAKE_POLICIES names policies that are served elsewhere, by `python -m
+tests.support.fake_verl --serve MODEL`, which prints its address.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.backends.verl.sft_result import wait_for_model
 from sql_agent.system.sockets import bind_local
 
 CALL = (
@@ -61,20 +64,25 @@ class ScriptedEngine:
         return Generation(ids, "stop", tuple(-float(i) for i in ids), (0, 0))
 
 
+def serve(model: str) -> str:
+    """Serve the scripted policy with the tokenizer of `model` in a thread, and return its address."""
+    tokenizer = load_tokenizer(model)
+    end_id = stop_ids(tokenizer, generation_config(model))[0]
+    app = build_app(ChatEncoder(tokenizer, end_id), ScriptedEngine(tokenizer, end_id))
+    server = ServerThread(app, bind_local())
+    server.start()
+    return server.base_url
+
+
 async def train(options: dict[str, Any], metrics: Path) -> None:
     """Play the run: announce, validate, and then step by step roll out, log and save."""
     trainer, data = options["trainer"], options["data"]
     rollout_server, model = options["sql_agent"]["rollout_server"], options["actor_rollout_ref"]["model"]["path"]
-    tokenizer = load_tokenizer(model)
-    end_id = stop_ids(tokenizer, generation_config(model))[0]
-    servers = [
-        ServerThread(build_app(ChatEncoder(tokenizer, end_id), ScriptedEngine(tokenizer, end_id)), bind_local())
-        for _ in range(options["sql_agent"]["endpoints"])
-    ]
-    for server in servers:
-        server.start()
+    addresses = os.environ.get("FAKE_POLICIES", "").split()
+    if not addresses:
+        addresses = [serve(model) for _ in range(options["sql_agent"]["endpoints"])]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
-        await post(session, f"{rollout_server}/endpoints", [server.base_url for server in servers])
+        await post(session, f"{rollout_server}/endpoints", addresses)
         folder = Path(trainer["default_local_dir"])
         saved = folder / "latest_checkpointed_iteration.txt"
         done = int(saved.read_text()) if trainer["resume_mode"] == "auto" else 0
@@ -125,7 +133,18 @@ def log(metrics: Path, step: int, values: dict[str, float]) -> None:
         sink.write(json.dumps({"step": step, "data": values}) + "\n")
 
 
+def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> None:
+    """Check a sequence of `sequences-STEP.json`: what the policy wrote is trained, with the numbers it was given."""
+    ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
+    assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
+    assert mask[0] == mask[-1] == 1
+    assert (part["min_version"], part["max_version"]) == (0, 0)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        print(serve(sys.argv[2]), flush=True)
+        threading.Event().wait()
     given = json.loads(Path(sys.argv[1]).read_text())
     if os.environ.get("FAKE_VERL") == "crash":
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
@@ -133,4 +152,6 @@ if __name__ == "__main__":
     if os.environ.get("FAKE_VERL") == "slow":
         print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)
         time.sleep(4)
+    if given["sft_result"] is not None:
+        given["options"]["actor_rollout_ref"]["model"]["path"] = wait_for_model(Path(given["sft_result"]))
     asyncio.run(train(given["options"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
@@ -24,14 +26,15 @@ def vllm_is_usable() -> bool:
 
 
 @contextmanager
-def vllm_endpoint(model: str, *, seed: int) -> Iterator[str]:
+def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[str]:
     """Serve `model`, a Hugging Face folder or id, inside the context; yields the address, ending in /v1.
 
-    Raises ModelError when vLLM cannot load it.
+    vLLM takes `gpu_share` (0–1) of the GPU's memory, without it nine tenths of what other programs have left. Raises
+    ModelError when vLLM cannot load it.
     """
     tokenizer = load_tokenizer(model)
     stops = stop_ids(tokenizer, generation_config(model))
-    engine = VllmEngine(model, stops, seed=seed)
+    engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
     server = ServerThread(build_app(ChatEncoder(tokenizer, stops[0]), engine), bind_local())
     server.start()
     try:
@@ -41,18 +44,28 @@ def vllm_endpoint(model: str, *, seed: int) -> Iterator[str]:
         engine.close()
 
 
+def _free_share() -> float:
+    """Return nine tenths of the share of the GPU's memory that is free, because vLLM refuses to start with less."""
+    if not torch.cuda.is_available():
+        return 0.9
+    free, total = torch.cuda.mem_get_info()
+    return float(0.9 * free / total)
+
+
 class VllmEngine:
     """Samples from a vLLM engine, which runs in a process of its own, in bf16 as verl's rollouts do."""
 
-    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int) -> None:
+    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, gpu_share: float) -> None:
         # A forked process could not use CUDA if this one has.
-        os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         import vllm  # noqa: PLC0415  takes seconds, and is there on machines with a GPU only
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
         self._vllm = vllm
         self._stops = stops
-        arguments = vllm.AsyncEngineArgs(model=model, dtype="bfloat16", seed=seed, disable_log_stats=True)
+        arguments = vllm.AsyncEngineArgs(
+            model=model, dtype="bfloat16", seed=seed, disable_log_stats=True, gpu_memory_utilization=gpu_share
+        )
         try:
             self._llm: Any = AsyncLLM.from_engine_args(arguments)
         except (OSError, RuntimeError, ValueError) as error:

@@ -19,23 +19,22 @@ from rich.text import Text
 
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.processes import RunProcesses
-from sql_agent.agl.store import without_request_log
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.backends.verl.metrics import step_metrics
 from sql_agent.backends.verl.rollout_server import RolloutServer
+from sql_agent.backends.verl.sft_result import SFT_RESULT
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
-from sql_agent.system.processes import die_with_parent
+from sql_agent.system.processes import die_with_parent, stopped_or_continued
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
 _POLL_S = 0.2
 _GRACE_S = 20.0
-SFT_RESULT = "sft.json"
 TRAINER_MODULE = "sql_agent.backends.verl.launch"
 _SFT_MODULE = "sql_agent.backends.verl.sft"
 
@@ -54,21 +53,17 @@ class VerlGrpo(TrainingAlgorithm):
             self._ui.say(prepare_resume(self._log))
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
-        model = await self._sft_model()
-        if model is None:
-            return
         sock = socket.socket()
         sock.bind((self._settings.verl.host, 0))
         server = RolloutServer(sock, self._open_scheduler, split_turns=self._settings.verl.level == "transition")
         await server.start()
         try:
-            await self._train(server.url, model)
+            await self._train(server.url)
         finally:
             await server.stop()
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
         """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
-        without_request_log(self.get_store())
         models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
         proxies = await self._start_proxies(models, log_files)
@@ -80,30 +75,35 @@ class VerlGrpo(TrainingAlgorithm):
         self._starting.close()
         return scheduler
 
-    async def _sft_model(self) -> str | None:
-        """Return the model to train, after supervised fine-tuning unless `sft.steps` is 0; None after an interrupt."""
-        if self._settings.sft.steps == 0:
-            return self._settings.model
-        result = self._log.folder / SFT_RESULT
-        if not result.exists():
-            log = self._log.folder / "sft.log"
-            with log.open("ab") as errors:
-                process = await self._start_module(
-                    _SFT_MODULE, self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
-                )
-            try:
-                await self._show_sft(process)
-            finally:
-                await _end(process)
-            if self._stop.is_set():
-                return None
-            if process.returncode:
-                raise TrainingError(
-                    f"supervised fine-tuning ended with exit code {process.returncode}: {last_error(log)}",
-                    hint=f"see {log}; sft.steps=0 trains without it",
-                )
-        model: str = json.loads(result.read_text(encoding="utf-8"))["model"]
-        return model
+    async def _fine_tune_beside(self, verl: asyncio.subprocess.Process) -> None:
+        """Do supervised fine-tuning while `verl` starts, until the latter ends, for example over a wrong option."""
+        ended = asyncio.create_task(verl.wait())
+        fine_tuning = asyncio.create_task(self._fine_tune())
+        await asyncio.wait([ended, fine_tuning], return_when=asyncio.FIRST_COMPLETED)
+        if not fine_tuning.done():
+            fine_tuning.cancel()
+        ended.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await fine_tuning
+
+    async def _fine_tune(self) -> None:
+        """Do supervised fine-tuning, unless `sft.steps` is 0 or a part of the run before did it."""
+        if self._settings.sft.steps == 0 or (self._log.folder / SFT_RESULT).exists():
+            return
+        log = self._log.folder / "sft.log"
+        with log.open("ab") as errors:
+            process = await self._start_module(
+                _SFT_MODULE, self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
+            )
+        try:
+            await self._show_sft(process)
+        finally:
+            await _end(process)
+        if process.returncode and not self._stop.is_set():
+            raise TrainingError(
+                f"supervised fine-tuning ended with exit code {process.returncode}: {last_error(log)}",
+                hint=f"see {log}; sft.steps=0 trains without it",
+            )
 
     async def _show_sft(self, process: asyncio.subprocess.Process) -> None:
         if process.stdout is None:
@@ -127,13 +127,15 @@ class VerlGrpo(TrainingAlgorithm):
             env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
         )  # fmt: skip
 
-    async def _train(self, rollout_server: str, model: str) -> None:
+    async def _train(self, rollout_server: str) -> None:
+        """Train with verl, which imports and starts Ray beside supervised fine-tuning and then waits for its result."""
         run = self._log.folder
         metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         options = {
             "options": verl_options(
-                self._settings, model=model, run=run.resolve(), rollout_server=rollout_server, resume=self._resume
+                self._settings, run=run.resolve(), rollout_server=rollout_server, resume=self._resume
             ),
+            "sft_result": str((run / SFT_RESULT).resolve()) if self._settings.sft.steps else None,
             "overrides": typed(self._settings.verl.config),
             "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
         }
@@ -143,6 +145,9 @@ class VerlGrpo(TrainingAlgorithm):
         with (run / "verl.log").open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
+            await self._fine_tune_beside(process)
+            if self._stop.is_set():
+                return
             with self._starting:
                 self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the proxies"))
                 await self._follow(process, metrics)
@@ -161,12 +166,23 @@ class VerlGrpo(TrainingAlgorithm):
                 return
             if ended:
                 break
+            self._show_stopped(process.pid)
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if process.returncode:
             raise TrainingError(
                 f"verl ended with exit code {process.returncode}: {last_error(self._log.folder / 'verl.log')}",
                 hint=f"see {self._log.folder / 'verl.log'}, repair the cause, then --resume",
+            )
+
+    def _show_stopped(self, pid: int) -> None:
+        """Print that verl was stopped by a signal, or goes on."""
+        number = stopped_or_continued(pid)
+        if number == signal.SIGCONT:
+            self._ui.say(f"verl (process {pid}) goes on.")
+        elif number is not None:
+            self._ui.say(
+                f"verl (process {pid}) was stopped by {number.name}; the run waits until it goes on: kill -CONT {pid}"
             )
 
     async def _stall(self) -> str | None:

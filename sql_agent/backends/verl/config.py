@@ -30,11 +30,11 @@ def defaults(task: str, device: str = "gpu") -> list[Path]:
     return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if device == "npu" else [])]
 
 
-def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
+def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
     """Return all options that our settings decide, nested as in verl; `settings.verl.config` overrides them later.
 
-    `model` is the policy's folder or hub id, `run` the run's folder, `rollout_server` the server's address. Raises
-    ConfigError when the settings contradict each other.
+    `run` is the run's folder, `rollout_server` the server's address. The policy is `settings.model` until supervised
+    fine-tuning has made another. Raises ConfigError when the settings contradict each other.
     """
     train, verl = settings.train, settings.verl
     _check(settings)
@@ -51,7 +51,7 @@ def verl_options(settings: Settings, *, model: str, run: Path, rollout_server: s
         },
         "actor_rollout_ref": {
             "model": {
-                "path": model,
+                "path": settings.model,
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
                 # Merged before they are sent to vLLM, because verl finds no adapters to send on a single GPU.

@@ -23,6 +23,7 @@ from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
 from sql_agent.backends.verl.policy_endpoint import endpoint_actors
+from sql_agent.backends.verl.sft_result import wait_for_model
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
@@ -68,6 +69,8 @@ def main(path: Path) -> int:
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=here, soft=False)
         # On this host, because the task runner writes the metrics file that the main process reads.
         runner = TaskRunnerV1.options(scheduling_strategy=strategy).remote()
+        if given["sft_result"] is not None:
+            config.actor_rollout_ref.model.path = wait_for_model(Path(given["sft_result"]))
         with endpoint_actors(config.sql_agent.endpoints):
             ray.get(runner.run.remote(config))
     finally:

@@ -83,6 +83,8 @@ class RolloutServer:
                 rollout = await self._scheduler.run(_request(from_json(await request.body())))
             except SqlAgentError as error:
                 raise HTTPException(500, str(error)) from error
+            except asyncio.CancelledError:  # by `stop`; uvicorn would print its traceback
+                raise HTTPException(503, "the run has ended") from None
             # to_json, because FastAPI's own conversion examines each of the thousands of numbers.
             return Response(to_json(self._reply(rollout)), media_type="application/json")
 

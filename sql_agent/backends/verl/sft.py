@@ -14,11 +14,10 @@ from pathlib import Path
 import torch
 
 from sql_agent.backends.policy.sft import supervised_policy
+from sql_agent.backends.verl.sft_result import write_result
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
-
-RESULT = "sft.json"
 
 
 def main(run: Path) -> int:
@@ -41,7 +40,7 @@ def main(run: Path) -> int:
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    (run / RESULT).write_text(json.dumps({"model": str(Path(policy.source).resolve())}), encoding="utf-8")
+    write_result(run, str(Path(policy.source).resolve()))
     return 0
 
 

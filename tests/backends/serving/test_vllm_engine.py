@@ -27,6 +27,7 @@ class FakeLLM:
         if arguments.model == "broken":
             raise ValueError("no such architecture\nand more")
         self.ids = AutoTokenizer.from_pretrained(arguments.model).encode(CALL, add_special_tokens=False)
+        self.gpu_share = arguments.gpu_memory_utilization
         self.model_config = SimpleNamespace(max_model_len=4096)
         self.sampled: list[Any] = []
         self.is_closed = False
@@ -54,7 +55,7 @@ def _fake_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     modules = {"vllm": vllm, "vllm.v1": ModuleType("v1"), "vllm.v1.engine": ModuleType("engine")}
     for name, module in (modules | {"vllm.v1.engine.async_llm": engine}).items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setenv("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
+    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     FakeLLM.opened = []
 
 
@@ -71,6 +72,15 @@ def test_a_folder_is_asked_with_its_own_template_and_its_calls_are_parsed(tiny_m
     assert (parameters.temperature, parameters.max_tokens) == (0, 99)
     assert llm.ids[-1] in parameters.stop_token_ids
     assert llm.is_closed
+
+
+def test_vllm_leaves_a_training_on_the_same_gpu_its_memory(
+    tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (40 * 2**30, 80 * 2**30))
+    with vllm_endpoint(str(tiny_model_folder), seed=1), vllm_endpoint(str(tiny_model_folder), seed=1, gpu_share=0.2):
+        assert [llm.gpu_share for llm in FakeLLM.opened] == [0.45, 0.2]
 
 
 def test_a_prompt_that_is_too_long_is_the_model_s_failure(tiny_model_folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.backends.serving.tokenizer import load_tokenizer
-from tests.support.fake_verl import CHECKED, REWRITTEN, WRITTEN
+from tests.support.fake_verl import CHECKED, REWRITTEN, WRITTEN, assert_sampled_ids_have_their_log_probabilities
 from tests.support.orchard import write_spider_folder
 from tests.support.processes import finish, lines, start
 
@@ -52,6 +52,11 @@ def test_the_trained_roles_are_what_the_trainer_gets(
     run = tmp_path / "runs" / "r"
     assert sampled_texts(run, tiny_model_folder) == sequences
     (step,) = lines(run / "metrics.jsonl")
+    for rollout in json.loads((run / "sequences-1.json").read_text()):
+        assert rollout["reward"] == pytest.approx(step["reward/mean"])
+        for part in rollout["sequences"]:
+            assert_sampled_ids_have_their_log_probabilities(part)
+            assert flags == [] or all(part["response_mask"]), "a sequence of its own for each turn, and nothing else"
     assert step["rollouts/kept"] == step["rollouts/with_triplets"] == 2, "all calls came back, trained or not"
     assert (step["role/write"], step["role/check"], step["role/rewrite"]) == (1, 2, 2)
     assert step["agent/turns"] == 5 and step["agent/tool_calls"] == 3

@@ -15,6 +15,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.schemas import Question
 from sql_agent.tracking.run_log import RunLog
+from tests.support.fake_verl import assert_sampled_ids_have_their_log_probabilities
 from tests.support.processes import finish, lines, start, stop
 from tests.support.small_database import make_database
 
@@ -61,10 +62,14 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_leaves_the_same_files_as_any_backend(arguments: list[str], tmp_path: Path) -> None:
-    process = start(arguments, script=SCRIPT)
+def test_a_run_leaves_the_same_files_as_any_backend_and_says_how_far_a_long_start_is(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    process = start([*arguments, "runner.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
     output = finish(process)
     assert process.returncode == 0, output
+    assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
+    assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
     run = tmp_path / "runs" / "r"
     steps = lines(run / "metrics.jsonl")
     assert [s["step"] for s in steps] == [1, 2]
@@ -94,7 +99,8 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
     process = start(
         [
             "--backend=verl", f"--model={tiny_model_folder}", "task=tests.support.library:TASK", "--n-runners=1",
-            f"runs_dir={tmp_path / 'runs'}", "run_name=r", "sft.steps=0", "verl.endpoints=1", "verl.gpu_memory_gb=24",
+            f"runs_dir={tmp_path / 'runs'}", "run_name=r", "verl.endpoints=1", "verl.gpu_memory_gb=24",
+            "sft.steps=1", "sft.batch=2", f"local.cache_dir={tmp_path / 'cache'}",
             "train.questions_per_step=2", "train.group_size=2", "train.steps=1", "data.natural_questions=2",
         ],
         script=SCRIPT, PYTHONPATH=str(Path(__file__).parents[3]),
@@ -102,34 +108,13 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
     output = finish(process)
     assert process.returncode == 0, output
     run = tmp_path / "runs" / "r"
+    assert Path(json.loads((run / "sft.json").read_text())["model"]).is_dir(), "verl waited for the fine-tuned model"
     for validation in lines(run / "validation.jsonl"):
         for name in ("template", "natural"):
             assert validation[f"val/{name}/questions"] == validation[f"val/{name}/rollouts/kept"] == 2
     asked = [r["record"]["question"] for r in lines(run / "rollouts.jsonl") if r["val_set"] == "natural"]
     assert [question["database"] for question in asked] == ["branch"] * 4
     assert "natural" in output.split("Validation, greedy")[1]
-
-
-def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> None:
-    ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
-    assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
-    assert mask[0] == mask[-1] == 1
-    assert (part["min_version"], part["max_version"]) == (0, 0)
-
-
-@pytest.mark.slow
-def test_transition_level_makes_every_turn_a_sequence_with_the_whole_reward(
-    arguments: list[str], tmp_path: Path
-) -> None:
-    process = start([*arguments, "--transition-level", "train.steps=1"], script=SCRIPT)
-    output = finish(process)
-    assert process.returncode == 0, output
-    for rollout in json.loads((tmp_path / "runs" / "r" / "sequences-1.json").read_text()):
-        assert rollout["reward"] == pytest.approx(1.1)
-        assert len(rollout["sequences"]) == 2
-        for part in rollout["sequences"]:
-            assert_sampled_ids_have_their_log_probabilities(part)
-            assert 0 not in part["response_mask"]
 
 
 @pytest.mark.slow
@@ -176,15 +161,6 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
 
 
 @pytest.mark.slow
-def test_a_long_start_says_how_far_verl_is(arguments: list[str]) -> None:
-    process = start([*arguments, "train.steps=1", "runner.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
-    output = finish(process)
-    assert process.returncode == 0, output
-    assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
-    assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
-
-
-@pytest.mark.slow
 def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arguments: list[str]) -> None:
     process = start([*arguments, "runner.rollout_retries=1"], script=SCRIPT, FAKE_VERL="lose")
     output = finish(process)
@@ -201,7 +177,7 @@ def test_resuming_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
 
 def options(*overrides: str) -> dict[str, Any]:
     settings = load_settings(["verl.gpu_memory_gb=80", *overrides], defaults=defaults("medical"))
-    return verl_options(settings, model="m", run=Path("/r"), rollout_server="http://g", resume=False)
+    return verl_options(settings, run=Path("/r"), rollout_server="http://g", resume=False)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +230,7 @@ def test_the_recipe_of_spider_and_the_settings_of_an_npu_come_over_the_defaults_
     rollout = options("verl.device=npu", *apart)["actor_rollout_ref"]["rollout"]
     assert rollout["checkpoint_engine"] == {"backend": "hccl"}
     assert options(*apart)["actor_rollout_ref"]["rollout"]["checkpoint_engine"] == {"backend": "nccl"}
-    longest = verl_options(settings, model="m", run=Path("/r"), rollout_server="http://g", resume=False)
+    longest = verl_options(settings, run=Path("/r"), rollout_server="http://g", resume=False)
     assert longest["actor_rollout_ref"]["rollout"]["max_model_len"] == 6144
 
 
