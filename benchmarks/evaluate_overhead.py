@@ -1,8 +1,8 @@
 """Measure what `sql-agent evaluate` adds to the bare model calls: python benchmarks/evaluate_overhead.py
 
 A server in a process of its own answers every request after `--delay` seconds: first with a query, then with an answer.
-In turn, `--rounds` times, the same requests (prompts, tool and turns) are sent at the same concurrency by the bare
-OpenAI client, and by the evaluation with agent, tool, judge and records. It prints the seconds of both and the ratio of
+In turn, `--rounds` times, the same requests (prompts, tool and turns) are sent at the same concurrency by bare httpx,
+and by the evaluation with agent, tool, judge and records. It prints the seconds of both and the ratio of
 their medians.
 """
 
@@ -27,9 +27,9 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from openai import AsyncOpenAI  # noqa: E402
+import httpx  # noqa: E402
 
-from sql_agent.agent.agent import ModelEndpoint, shared_client  # noqa: E402
+from sql_agent.agent.agent import ModelEndpoint  # noqa: E402
 from sql_agent.agent.tools import QueryTool, function_tool  # noqa: E402
 from sql_agent.config.settings import load_settings, public_dump  # noqa: E402
 from sql_agent.data.task import Task, load_task  # noqa: E402
@@ -89,15 +89,15 @@ def compare(base_url: str, arguments: argparse.Namespace) -> None:
 
 
 async def timed_bare(questions: Sequence[Question], task: Task, endpoint: ModelEndpoint, concurrency: int) -> float:
-    """Return the seconds of the model calls alone: the same conversations, one OpenAI client."""
+    """Return the seconds of the model calls alone: the same conversations, posted by one httpx client."""
     waiting = iter(questions)
     with task.open_database(load_settings()) as database:
         prompt = task.instructions("en", database, load_settings())
         tool = function_tool(QueryTool(database), task.describe_tool(database))
     function = {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
-    tools: list[Any] = [{"type": "function", "function": function}]
-    async with shared_client() as http:
-        client = AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key, max_retries=0, http_client=http)
+    fixed = {"model": endpoint.model, "tools": [{"type": "function", "function": function}], "max_tokens": 128}
+    # As many connections as the evaluation may open.
+    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=None)) as client:
 
         async def work() -> None:
             for question in waiting:
@@ -106,13 +106,12 @@ async def timed_bare(questions: Sequence[Question], task: Task, endpoint: ModelE
                     {"role": "user", "content": question.question},
                 ]
                 for _ in range(2):
-                    reply = await client.chat.completions.create(
-                        model=endpoint.model, messages=messages, tools=tools, temperature=0.0, max_tokens=128
-                    )
-                    message = reply.choices[0].message
-                    messages.append(message.model_dump(exclude_none=True))
-                    if message.tool_calls:
-                        messages.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "[]"})
+                    body = {**fixed, "temperature": 0.0, "messages": messages}
+                    response = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
+                    message = response.raise_for_status().json()["choices"][0]["message"]
+                    messages.append(message)
+                    if calls := message.get("tool_calls"):
+                        messages.append({"role": "tool", "tool_call_id": calls[0]["id"], "content": "[]"})
 
         started = time.monotonic()
         await asyncio.gather(*(work() for _ in range(concurrency)))

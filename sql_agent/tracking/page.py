@@ -16,6 +16,8 @@ from sql_agent.tracking.rollout_pack import compressed
 
 _SCRIPTS = ("text", "data", "chart", "filter", "list", "rollout", "related", "overview", "main")
 _FOLDER = files("sql_agent.tracking") / "templates"
+# What the words of a record's outcome and of a drop's cause mean, for people.
+MESSAGES = {word.value: word.message for word in (*Outcome, *DropCause)}
 
 
 def render_page(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]], *, live: bool = False) -> str:
@@ -29,9 +31,9 @@ def render_page(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]], *, l
         title=page["title"],
         disclaimer=page["disclaimer"],
         live=live,
-        style=_asset("page.css"),
-        scripts=[_asset(f"{name}.js") for name in _SCRIPTS],
-        chinese=json.dumps(json.loads(_asset("zh.json")), ensure_ascii=False).replace("<", "\\u003c"),
+        style=asset("page.css"),
+        scripts=[asset(f"{name}.js") for name in _SCRIPTS],
+        chinese=dictionary({}),
         data="" if live else _text(packed(page)),
         blocks=[] if live else [[_text(block) for block in of_run] for of_run in blocks],
     )
@@ -44,11 +46,17 @@ def packed(page: Mapping[str, Any]) -> bytes:
 
 def page_json(page: Mapping[str, Any]) -> str:
     """Return the data of a page as JSON, with what the script must know of scores and outcomes."""
-    known = {"accurate": ACCURATE, "messages": {word.value: word.message for word in (*Outcome, *DropCause)}}
+    known = {"accurate": ACCURATE, "messages": MESSAGES}
     return json.dumps({**page, **known}, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def _asset(name: str) -> str:
+def dictionary(more: Mapping[str, str]) -> str:
+    """Return the Chinese texts of the pages, with `more`, as JSON that can stand inside HTML."""
+    return json.dumps(json.loads(asset("zh.json")) | dict(more), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def asset(name: str) -> str:
+    """Return a style or script that the pages share."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 

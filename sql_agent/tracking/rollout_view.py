@@ -23,31 +23,37 @@ _FULL_MARKS = 1.1
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
     """Print `record` in lines of at most the console's width, broken between words."""
-    _field(console, "Question", record.question.question)
+    show_field(console, "Question", record.question.question)
     for number, call in enumerate(record.calls, 1):
-        _show_call(number, call, console)
-    _field(console, "Answer", record.answer or "(none)")
+        show_query(number, call.sql, console)
+        show_result(call.answer, console)
+    show_field(console, "Answer", record.answer or "(none)")
     if record.outcome is not Outcome.ANSWERED:
-        _field(console, "Model", record.outcome.message)
+        show_field(console, "Model", record.outcome.message)
     if record.question.answer:
-        _field(console, "Reference", record.question.answer)
+        show_field(console, "Reference", record.question.answer)
     if record.reward is not None:
         _show_reward(record.reward, record.calls, console)
     elif record.dropped is not None:
-        _field(console, "Failed", str(record.dropped))
+        show_field(console, "Failed", str(record.dropped))
     else:
-        _field(console, "Reward", "none: without a reference answer nothing is graded")
+        show_field(console, "Reward", "none: without a reference answer nothing is graded")
 
 
-def _show_call(number: int, call: QueryCall, console: Console) -> None:
-    _field(console, f"Query {number}", call.sql)
-    error = call.answer.error
+def show_query(number: int, sql: str, console: Console) -> None:
+    """Print a statement with its number."""
+    show_field(console, f"Query {number}", sql)
+
+
+def show_result(answer: QueryAnswer, console: Console) -> None:
+    """Print the first rows of an answer, or its error."""
+    error = answer.error
     if error is None:
-        _show_rows(call.answer, console)
+        _show_rows(answer, console)
     else:
-        _field(console, "Error", f"{error.message} ({error.kind})")
-    if hint := error.hint if error else call.answer.hint:
-        _field(console, "Hint", hint)
+        show_field(console, "Error", f"{error.message} ({error.kind})")
+    if hint := error.hint if error else answer.hint:
+        show_field(console, "Hint", hint)
 
 
 def _show_rows(answer: QueryAnswer, console: Console) -> None:
@@ -57,7 +63,7 @@ def _show_rows(answer: QueryAnswer, console: Console) -> None:
     shown = answer.records[:_ROWS_SHOWN]
     if len(shown) < len(answer.records):
         parts.append(f"the first {len(shown)} are shown")
-    _field(console, "Rows", ", ".join(parts))
+    show_field(console, "Rows", ", ".join(parts))
     if not shown:
         return
     rows = [[_cell(cell) for cell in row] for row in shown]
@@ -97,11 +103,11 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def _show_reward(reward: RewardParts, calls: Sequence[QueryCall], console: Console) -> None:
     parts = f"rule {reward.rule:.1f} + judge {reward.judge:.3f}"
-    _field(console, "Reward", f"{reward.total:.3f} of {_FULL_MARKS} = {parts}")
+    show_field(console, "Reward", f"{reward.total:.3f} of {_FULL_MARKS} = {parts}")
     if not reward.rule:
-        _field(console, "Rule", f"nothing, because {_no_rule_reward(calls)}")
+        show_field(console, "Rule", f"nothing, because {_no_rule_reward(calls)}")
     if reward.judge < 1:
-        _field(console, "Judge", f"{reward.judge_name}: {_why_not_full(reward)}")
+        show_field(console, "Judge", f"{reward.judge_name}: {_why_not_full(reward)}")
 
 
 def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
@@ -124,11 +130,13 @@ def _why_not_full(reward: RewardParts) -> str:
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
 
 
-def _field(console: Console, label: str, text: str) -> None:
-    """Print `text` beside its label, later lines below the first."""
+def show_field(console: Console, label: str, text: str, marked: Sequence[str] = ()) -> None:
+    """Print `text` beside its label, later lines below the first, with the texts `marked` in colour."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
         head = Text(("" if number else label).ljust(_LABEL), style="bold")
-        shown = head + Text(line)
+        body = Text(line)
+        body.highlight_words(marked, "bold green", case_sensitive=False)
+        shown = head + body
         shown.rstrip()
         console.print(shown, soft_wrap=True)
 

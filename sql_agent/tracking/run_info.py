@@ -29,9 +29,11 @@ class Session(Record):
 
     Times are in UTC, ISO 8601. `end` is None while it runs, and for ever when its process was killed. `detail` is the
     error of a session that failed. `commit` is that of the program's checkout, None where it was installed without one.
+    `database` is where the run's own database was: a file, or the address of a server without its password.
     """
 
     started: str
+    database: str = ""
     commit: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     ended: str | None = None
@@ -66,13 +68,13 @@ class Ending:
 
 
 @contextmanager
-def recorded_session(folder: Path) -> Iterator[Ending]:
-    """Record in `folder` when the code inside starts, with which versions, and how it ends.
+def recorded_session(folder: Path, database: str = "") -> Iterator[Ending]:
+    """Record in `folder` when the code inside starts, with which versions and `database`, and how it ends.
 
     It fails when an exception leaves it, and is interrupted by KeyboardInterrupt or when it says so.
     """
     sessions = read_info(folder).sessions
-    session = Session(started=_now(), commit=_commit(), versions=_versions())
+    session = Session(started=_now(), database=database, commit=_commit(), versions=installed_versions())
     _write(folder, (*sessions, session))
     ending, end, detail = Ending(), "failed", ""
     try:
@@ -123,7 +125,8 @@ def _git(checkout: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def _versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that matter; one that is not installed is left out."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -124,6 +124,7 @@ def _program(info: RunInfo) -> list[Fact]:
         ("Started", first.started.replace("T", " ").replace("+00:00", " UTC")),
         ("Duration", _duration(sum(seconds)) if seconds else "?"),
         ("Commit", _short(last.commit) if last.commit else "installed without a checkout"),
+        *([("Database", last.database)] if last.database else []),
         ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
     ]
 

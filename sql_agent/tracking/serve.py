@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tracking.page import packed, render_page
 from sql_agent.tracking.report import page_data
 from sql_agent.tracking.run_reader import RunReader
-
-_LOCAL_NAMES = {"127.0.0.1", "localhost"}
 
 
 class ReportServer(ThreadingHTTPServer):
@@ -57,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.headers.get("Host", "").rpartition(":")[0] not in _LOCAL_NAMES:
+        if self.headers.get("Host", "").rpartition(":")[0] not in LOCAL_NAMES:
             # A page of another site that resolves its name to 127.0.0.1 must not read a run.
             return self._send(HTTPStatus.FORBIDDEN, b"", "text/plain")
         match self.path.partition("?")[0].split("/")[1:]:

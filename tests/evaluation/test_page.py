@@ -54,9 +54,9 @@ def test_the_page_of_a_comparison_has_the_tests_and_both_answers_side_by_side(
         assert tab.value("document.title") == "Evaluation a · b"
         for text in ("b against a", "McNemar's exact p", "the judge gave no score: time-out", "not medical advice"):
             assert text in tab.text("body")
-        tab.click("#show-rollouts")
-        tab.wait("document.querySelector('#filter-change')")
-        tab.choose("#filter-change", "became right")
+        assert "50.0 %" in tab.text(".numbers td:has(.interval)"), "a share is drawn with its interval"
+        tab.click(".numbers button")
+        tab.wait("document.querySelector('#filter-change')?.value === 'became right'")
         tab.wait("document.querySelector('#count').textContent === '1 of 8 rollouts'")
         tab.click(".line")
         tab.wait("document.querySelector('#tab-question')")

@@ -17,9 +17,10 @@ def test_each_session_of_a_run_says_how_it_ended(tmp_path: Path) -> None:
         ending.interrupted = True
     with pytest.raises(TrainingError), recorded_session(tmp_path):
         raise TrainingError("step 3 (train): 4 rollouts were lost", hint="repair")
-    with recorded_session(tmp_path):
+    with recorded_session(tmp_path, "mysql://reader@db.example:3306/medical"):
         pass
     sessions = read_info(tmp_path).sessions
+    assert sessions[2].database == "mysql://reader@db.example:3306/medical"
     assert [session.end for session in sessions] == ["interrupted", "failed", "finished"]
     assert sessions[1].detail == "step 3 (train): 4 rollouts were lost"
     assert all(session.seconds is not None for session in sessions)

@@ -49,6 +49,7 @@ def follow(folder: Path, said: list[str], *changes: str) -> Path:
     return log.folder / "tracking"
 
 
+@pytest.mark.slow
 def test_wandb_gets_metrics_table_configuration_and_model_offline(tmp_path: Path, said: list[str]) -> None:
     files = follow(tmp_path, said, "tracking.to=wandb", "tracking.offline=true", "tracking.checkpoint=true")
     assert said == []

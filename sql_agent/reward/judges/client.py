@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from openai import OpenAIError
+from openai import APIConnectionError, APITimeoutError, OpenAIError
 
 from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
-from sql_agent.reward.judges.retry import RETRIED_STATUS, RetryableError, retry
+from sql_agent.reward.judges.retry import OUTAGE_S, RETRIED_STATUS, OutageError, RetryableError, retry
 from sql_agent.schemas import Usage
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Messages = list[dict[str, str]]
 Structure = Literal["json_schema", "json_object", "none"]
@@ -74,6 +76,7 @@ class JudgeClient:
         self._attempts = attempts
         self._max_tokens = max_tokens
         self._structure = structure
+        self._out: bool | None = None  # whether it is not reached at present; None until it has answered once
 
     @property
     def identity(self) -> str:
@@ -146,12 +149,29 @@ class JudgeClient:
             except TimeoutError:
                 raise RetryableError(f"no reply within {self._timeout_s:g} s") from None
             except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
+                if self._is_outage(error):
+                    raise OutageError(f"{type(error).__name__}: {error}") from None
                 if _is_passing(error):
                     raise RetryableError(f"{type(error).__name__}: {error}", wait_s=_asked_to_wait(error)) from None
                 raise
+        self._answers()
         reply = _reply(response)
         self._gate.spent(reply.usage.prompt_tokens + reply.usage.completion_tokens, estimated=estimate)
         return reply
+
+    def _is_outage(self, error: OpenAIError) -> bool:
+        """Return whether the endpoint cannot be reached though it answered before; the first time, say so."""
+        if self._out is None or not _is_unreachable(error):
+            return False
+        if not self._out:
+            self._out = True
+            logger.warning("The judge %s does not answer any more; it is asked for %d s.", self.model, OUTAGE_S)
+        return True
+
+    def _answers(self) -> None:
+        if self._out:
+            logger.warning("The judge %s answers again.", self.model)
+        self._out = False
 
     def _refused(self, why: str, usage: Usage) -> JudgeError:
         return JudgeRefusedError(
@@ -210,6 +230,16 @@ def _response_format(structure: Structure, schema: dict[str, Any]) -> dict[str, 
 def _is_passing(error: OpenAIError) -> bool:
     status = getattr(error, "status_code", None)
     return status in RETRIED_STATUS or type(error).__name__ in ("APIConnectionError", "Timeout")
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Return whether no connection was made or it broke, by the causes, since litellm calls this a status 500."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    if any(isinstance(cause, APITimeoutError | TimeoutError) for cause in causes):
+        return False  # it may be busy
+    return any(isinstance(cause, ConnectionError | APIConnectionError) for cause in causes)
 
 
 def _is_filtered(error: OpenAIError) -> bool:

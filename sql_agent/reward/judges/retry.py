@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 T = TypeVar("T")
 
 RETRIED_STATUS = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _JITTER = wait_random_exponential(multiplier=0.3, max=10)
 _LONGEST_WAIT_S = 60.0
+OUTAGE_S = 60.0  # for which an endpoint that went away is waited for: a model server restarts in less
 
 
 class RetryableError(Exception):
@@ -26,14 +27,25 @@ class RetryableError(Exception):
         self.wait_s = wait_s
 
 
+class OutageError(RetryableError):
+    """The endpoint answered before and cannot be reached now, as while it restarts."""
+
+
 async def retry(once: Callable[[], Awaitable[T]], attempts: int) -> T:
     """Return the result of `once`, called again after a RetryableError until it was called `attempts` times.
 
+    After an OutageError it is called again for `OUTAGE_S` seconds, however often.
+
     Raises the last RetryableError, and at once whatever else `once` raises.
     """
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(attempts), wait=_wait, retry=retry_if_exception_type(RetryableError), reraise=True
-    )
+
+    def stop(state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, OutageError) and (state.seconds_since_start or 0.0) < OUTAGE_S:
+            return False
+        return state.attempt_number >= attempts
+
+    retrying = AsyncRetrying(stop=stop, wait=_wait, retry=retry_if_exception_type(RetryableError), reraise=True)
     return await retrying(once)
 
 

@@ -105,13 +105,6 @@ function switchLanguage() {
   draw();
 }
 
-function switchTheme(event, wanted) {
-  const root = document.documentElement;
-  const dark = root.style.colorScheme ? root.style.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.style.colorScheme = wanted || (dark ? "light" : "dark");
-  remember("theme", root.style.colorScheme);
-}
-
 addEventListener("keydown", event => {
   const typing = event.target.closest && event.target.closest("input, select, textarea");
   if (event.key === "Escape") { if (typing) typing.blur(); return close(); }
@@ -167,7 +160,6 @@ function loaded() {
 }
 
 async function start() {
-  if (recall("theme")) switchTheme(null, recall("theme"));
   if (LIVE) return follow(null);
   refresh(await Report.embedded());
 }

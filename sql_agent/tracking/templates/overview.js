@@ -4,9 +4,8 @@
 function overview(report) {
   const { page, runs } = report;
   return el("div.overview", {},
-    facts(runs),
-    runs.length > 1 ? differences(runs) : null,
-    page.tables.map(figureTable),
+    runs.length > 1 ? null : facts(runs),
+    el("div.tables", {}, runs.length > 1 ? facts(runs) : null, page.tables.map(table => figureTable(table, report)), runs.length > 1 ? differences(runs) : null),
     el("div.charts", {}, mergedCharts(runs).map(chart)),
     runs.map(run => droppedTable(run, runs.length > 1)),
     runs.map(run => el("details", {}, el("summary", {}, `${t("Settings")}${runs.length > 1 ? `: ${run.name}` : ""}`), el("pre", {}, JSON.stringify(run.config, null, 2)))));
@@ -42,12 +41,33 @@ function flattened(value, prefix = "") {
   return Object.entries(value).flatMap(([key, each]) => flattened(each, prefix ? `${prefix}.${key}` : key));
 }
 
-function figureTable({ title, columns, sections, note }) {
+const SHARE = /^([\d.]+) % \[([\d.]+), ([\d.]+)\]$/; // as evaluation/tables.py writes a share with its interval
+const CHANGES = ["became right", "became wrong"];
+
+/** Return a cell: a share with its interval is drawn too, and how many answers changed leads to them. */
+function figureCell(name, text, report) {
+  const share = text.match(SHARE);
+  if (share) return el("td", {}, text, intervalBar(...share.slice(1).map(Number)));
+  if (CHANGES.includes(name) && report.rows.some(row => row.change === name)) {
+    return el("td", {}, el("button", { type: "button", title: t("show them"), onclick: () => { setState({ change: name }); show("rollouts"); } }, text));
+  }
+  return el("td", {}, text);
+}
+
+/** Draw a share and its interval, in percent, on a bar from 0 to 100. */
+function intervalBar(value, low, high) {
+  const bar = el("span.interval", { ariaHidden: "true" }, el("i"), el("b"));
+  Object.assign(bar.firstChild.style, { left: `${low}%`, width: `${high - low}%` });
+  bar.lastChild.style.left = `${value}%`;
+  return bar;
+}
+
+function figureTable({ title, columns, sections, note }, report) {
   return el("section", {}, el("h2", {}, t(title)),
     columns.length ? el("div.wide", {}, el("table.numbers", {},
       el("thead", {}, el("tr", {}, el("th"), columns.map(name => el("th", {}, translated(name))))),
       sections.filter(rows => rows.length).map(rows => el("tbody", {}, rows.map(([name, texts]) =>
-        el("tr", {}, el("th", {}, translated(name)), texts.map(text => el("td", {}, text)))))))) : null,
+        el("tr", {}, el("th", {}, translated(name)), texts.map(text => figureCell(name, text, report)))))))) : null,
     note ? el("p.note", {}, t(note)) : null);
 }
 

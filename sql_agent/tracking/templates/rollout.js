@@ -56,12 +56,17 @@ function section(title, ...content) {
 }
 
 function queryView({ sql, answer, seconds }, number, texts) {
+  return section(t("Query {n}", { n: number }), el("span.note.beside", {}, `${figure(1000 * seconds, 1)} ms`),
+    el("pre.sql", {}, sqlNodes(sql)), foundView(answer, texts));
+}
+
+/** Return the rows of a query's answer with `texts` marked, or its error, and the hint. */
+function foundView(answer, texts) {
   const hint = answer.error ? answer.error.hint : answer.hint;
   const found = answer.error
     ? el("p.bad", {}, `${answer.error.kind}: ${answer.error.message}`)
     : [resultTable(answer, texts), el("p.note", {}, counted(answer.count, "{n} rows"), answer.truncated ? ` · ${t("cut by the limits")}` : "")];
-  return section(t("Query {n}", { n: number }), el("span.note.beside", {}, `${figure(1000 * seconds, 1)} ms`),
-    el("pre.sql", {}, sqlNodes(sql)), found, hint ? el("p.hint", {}, `${t("hint")}: ${hint}`) : null);
+  return [found, hint ? el("p.hint", {}, `${t("hint")}: ${hint}`) : null];
 }
 
 function resultTable({ columns, records }, texts) {

@@ -1,5 +1,5 @@
 "use strict";
-// Make elements, and write texts in the reader's language.
+// Make elements, write texts in the reader's language, and keep the reader's colours.
 
 const CHINESE = JSON.parse(document.getElementById("chinese").textContent);
 let language = (recall("language") || navigator.language || "en").startsWith("zh") ? "zh" : "en";
@@ -49,3 +49,12 @@ function recall(key) {
 function remember(key, value) {
   try { localStorage.setItem(`sql-agent-${key}`, value); } catch { /* the choice holds until the page is closed */ }
 }
+
+/** Change between dark and light, or to the one that is `wanted`. */
+function switchTheme(event, wanted) {
+  const root = document.documentElement;
+  const dark = root.style.colorScheme ? root.style.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.style.colorScheme = wanted || (dark ? "light" : "dark");
+  remember("theme", root.style.colorScheme);
+}
+if (recall("theme")) switchTheme(null, recall("theme"));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
@@ -204,3 +205,33 @@ async def test_a_judge_outlives_its_event_loop(server: Server) -> None:
         return asyncio.run(several())
 
     assert await asyncio.to_thread(run) == await asyncio.to_thread(run)
+
+
+async def test_a_judge_that_goes_away_in_a_run_is_waited_for_and_both_are_said(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = judge_at(server, attempts=1)
+    server.default = GOOD
+    await judge.grade(CASE)
+    address = server.server_address
+    server.shutdown()
+    server.server_close()
+    waiting = asyncio.create_task(judge.grade(CASE))
+    while "does not answer any more" not in caplog.text:  # noqa: ASYNC110  a log has no event
+        await asyncio.sleep(0.02)
+    again = Server(port=int(address[1]))
+    again.default = GOOD
+    threading.Thread(target=again.serve_forever, daemon=True).start()
+    assert (await waiting).score == GOOD_SCORE
+    again.shutdown()
+    again.server_close()
+    assert "answers again" in caplog.text
+
+
+async def test_a_judge_that_never_answered_is_not_waited_for(server: Server) -> None:
+    server.shutdown()
+    server.server_close()
+    started = time.monotonic()
+    with pytest.raises(JudgeError, match="failed"):
+        await judge_at(server, attempts=1).grade(CASE)
+    assert time.monotonic() - started < 5

@@ -50,7 +50,7 @@ def check_payment(
 
 
 @given(lists_of(_ENGLISH_FACT), st.integers(0, 999))
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)  # each is graded in all its forms
 def test_english_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
     lists: tuple[list[str], list[str]], number: int
 ) -> None:
@@ -58,7 +58,7 @@ def test_english_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
 
 
 @given(lists_of(_CHINESE_FACT), st.integers(0, 999))
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)  # each is graded in all its forms
 def test_chinese_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
     lists: tuple[list[str], list[str]], number: int
 ) -> None:
@@ -67,13 +67,13 @@ def test_chinese_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
 
 @pytest.mark.parametrize(("lang", "right", "wrong"), [("en", "yes", "no"), ("zh", "是", "否")])
 def test_yes_and_no_are_paid_in_any_form_and_never_when_they_are_made_false(lang: Lang, right: str, wrong: str) -> None:
-    for number in range(20):  # each draws other words
+    for number in range(10):  # each draws other words
         for answer, other in ((right, wrong), (wrong, right)):
             check_payment([answer], [other], (f"Xyrodil {number}", f"Quavol {number}"), lang)
 
 
 @given(lists_of(_ENGLISH_FACT), st.data())
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)  # each is graded in all its forms
 def test_where_some_facts_are_enough_these_are_paid_in_any_form_and_made_false(
     lists: tuple[list[str], list[str]], data: st.DataObject
 ) -> None:
