@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write a checkpoint of the verl backend as a Hugging Face folder: scripts/export_checkpoint.sh RUN OUT [--step N]
+# Write a checkpoint of a run as a Hugging Face folder: scripts/export_checkpoint.sh RUN OUT [--step N]
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"

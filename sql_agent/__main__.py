@@ -12,12 +12,14 @@ from sql_agent.cli.parser import NOT_ADVICE
 COMMANDS = {
     "train": "train a model on questions about a database",
     "ask": "ask a model; shows every query, its rows, the answer and the reward",
+    "chat": "ask models in a conversation, in the terminal or on a page; rate answers",
     "evaluate": "measure models on question files, with intervals; compare them",
     "data": "make the sample database and questions with gold SQL; check your own",
     "judge": "measure how far a judge can be trusted; rescale its scores",
+    "store": "serve a store for runs in other terminals and on other hosts",
     "mcp": "serve the query tool to MCP clients, over stdio or HTTP",
     "report": "draw a run as one HTML page",
-    "export": "turn a checkpoint of the verl backend into a Hugging Face folder",
+    "export": "turn a checkpoint of a run into a Hugging Face folder",
     "settings": "list all settings with their defaults and meaning",
     "check": "check this installation, one line a check, with the fix",
 }

@@ -194,6 +194,7 @@ class DropCause(_WithMessage):
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
+    DATABASE = "database", "the database could not be queried"
     PROCESS = "process", "the process that ran it died"
     ATTEMPT = "attempt", "the attempt did not succeed"
     STORE = "store", "the store could not be read"

@@ -14,10 +14,10 @@ MODULES = sorted(ROOT.rglob("*.py"))
 LAYERS = (
     ("cli",),
     ("backends",),
-    ("evaluation",),
+    ("evaluation", "chat"),
     ("tracking",),
     ("rl",),
-    ("agl", "chat"),
+    ("agl",),
     ("agent",),
     ("data",),
     ("database",),

@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,6 +32,7 @@ from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_o
 from sql_agent.schemas import Lang, RolloutRecord
 from sql_agent.system.files import timestamped_folder
 from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_info import installed_versions
 
 _FEW = 10  # answers between two lines of progress where there is no terminal, at least
 
@@ -169,7 +169,7 @@ def _what_to_ask(model: EvaluatedModel, arguments: argparse.Namespace, ui: Ui) -
         remote_model=model.remote.model if model.remote else None,
         run=str(model.run) if model.run else None,
         judge=judge.identity,
-        version=version("sql-agent-trainer"),
+        version=installed_versions().get("sql-agent-trainer", "not installed"),
         started=f"{datetime.now(tz=UTC):%Y-%m-%d %H:%M:%S} UTC",
         settings=public_dump(settings),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +13,8 @@ from typing import Any
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
-from sql_agent.cli.export import checkpoint_folder, export_checkpoint
-from sql_agent.config.settings import Settings, load_settings
+from sql_agent.cli.export import checkpoint_folder, checkpoints_by_step, export_checkpoint
+from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
 from sql_agent.system.imports import without_gc
@@ -43,7 +44,7 @@ def find_model(
 
     `run` is the run that trained it; alone it stands for its last checkpoint. A model of a run is asked with the run's
     settings. A verl checkpoint is first exported into its run's folder `exported`. Raises DataError when there is no
-    such run or checkpoint, and ConfigError for wrong settings.
+    such run, checkpoint or folder, and ConfigError for wrong settings.
     """
     path = Path(named) if named else None
     runs_dir = load_settings(overrides, flags=flags).runs_dir
@@ -65,6 +66,21 @@ def find_model(
     )
 
 
+def known_models(runs_dir: Path) -> list[str]:
+    """Return names for `find_model`: the model of OPENAI_MODEL, and the runs in `runs_dir` with their checkpoints.
+
+    The run that was written to last comes first; its name stands for its last checkpoint.
+    """
+    given = EndpointSettings()
+    names = [given.model] if given.base_url and given.model else []
+    runs = [folder for folder in runs_dir.iterdir() if _is_run(folder)] if runs_dir.is_dir() else []
+    for run in sorted(runs, key=lambda folder: folder.stat().st_mtime, reverse=True):
+        checkpoints = checkpoints_by_step(run)
+        if checkpoints:
+            names += [run.name, *(str(checkpoints[step]) for step in sorted(checkpoints, reverse=True))]
+    return names
+
+
 @contextmanager
 def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
     """Serve `model` inside the context: from the GPU where vLLM and a GPU are here, else on the CPU."""
@@ -80,16 +96,35 @@ def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[M
             yield endpoint
         return
     ui.say(f"Serving {settings.model} with vLLM")
-    with vllm_endpoint(settings.model, seed=settings.seed) as base_url:
+    with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as base_url:
         agent = settings.agent
         yield ModelEndpoint(base_url, MODEL_NAME, "unused", agent.val_temperature, agent.val_top_p)
+
+
+def _gpu_share(settings: Settings) -> float | None:
+    """Return the share of the GPU's memory that the settings give vLLM in training; None where they name none."""
+    rollout = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
+    share = rollout.get("gpu_memory_utilization")
+    return None if share is None else float(share)
 
 
 def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> EvaluatedModel:
     settings = load_settings(overrides, flags=dict(flags) | ({"model": named} if named else {}))
     if remote := remote_endpoint(settings, settings.model or None):
         return EvaluatedModel(remote.model, settings, remote)
+    if named and "/" not in named and not Path(named).exists():  # every id of the hub is OWNER/NAME
+        raise _unknown(named, settings.runs_dir)
     return EvaluatedModel(settings.model or describe_local(settings), settings)
+
+
+def _unknown(named: str, runs_dir: Path) -> DataError:
+    known = known_models(runs_dir)
+    near = difflib.get_close_matches(named, known, n=3, cutoff=0.5) or known[:3]
+    runs = f"in {runs_dir} there is {', '.join(near)}; or " if near else ""
+    return DataError(
+        f"there is no run, checkpoint or folder called {named!r}",
+        hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to where a model is served",
+    )
 
 
 def _weights(path: Path | None, run: Path, ui: Ui) -> Path:

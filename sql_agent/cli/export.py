@@ -1,4 +1,4 @@
-"""Turn a verl checkpoint into a Hugging Face folder: sql-agent export RUN OUT [--step N]"""
+"""Turn a run's checkpoint into a Hugging Face folder: sql-agent export RUN OUT [--step N]"""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
 
 _DESCRIPTION = """\
-Turn a checkpoint of the verl backend into a Hugging Face folder, which
-transformers and vLLM load. Needs verl installed, but no GPU. The local backend
-writes such folders already, as runs/NAME/checkpoints/step-*/model."""
+Turn a checkpoint of a run into a Hugging Face folder, which transformers and
+vLLM load. A checkpoint of the local backend holds such a folder, which is
+copied; one of the backend verl is merged, which needs verl, but no GPU."""
 
 _EXAMPLES = """
   sql-agent export runs/overnight trained              the latest checkpoint
@@ -27,7 +27,7 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Merge the shards of a checkpoint into the folder OUT and return 0; needs verl, but no GPU."""
+    """Write a checkpoint's model into the folder OUT and return 0."""
     parser = argparse.ArgumentParser(prog="sql-agent export", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, such as runs/overnight")
     parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
@@ -42,15 +42,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def export_checkpoint(checkpoint: Path, out: Path) -> None:
-    """Merge the shards of a verl checkpoint into the new Hugging Face folder `out`.
+    """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
 
-    Raises TrainingError when that fails.
+    Raises TrainingError when verl cannot merge its shards.
     """
-    shards = checkpoint / "actor"
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
+    if (checkpoint / "model").is_dir():
+        shutil.copytree(checkpoint / "model", partial)
+    else:
+        _merge_shards(checkpoint / "actor", partial)
+    partial.rename(out)
+
+
+def _merge_shards(shards: Path, out: Path) -> None:
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    command += ["--local_dir", str(shards), "--target_dir", str(partial)]
+    command += ["--local_dir", str(shards), "--target_dir", str(out)]
     # In verl's environment, because the checkpoint names our attention, which is registered there.
     result = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, check=False, env=os.environ | verl_environment()
@@ -62,19 +69,24 @@ def export_checkpoint(checkpoint: Path, out: Path) -> None:
         )
     from sql_agent.backends.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
-    complete_model_folder(partial)
-    partial.rename(out)
+    complete_model_folder(out)
+
+
+def checkpoints_by_step(run: Path) -> dict[int, Path]:
+    """Return the folders of the checkpoints of `run`, of either backend, by their step."""
+    found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
+    states = (run / "checkpoints").glob("step-*/state.json")  # of the local backend
+    return found | {int(state.parent.name.rpartition("-")[2]): state.parent for state in states}
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
     """Return the folder of a checkpoint of `run`, the latest for `step` None. Raises ConfigError when there is none."""
     if not run.is_dir():
         raise ConfigError(f"there is no run at {run}", hint="name a folder under runs/, such as runs/overnight")
-    found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
+    found = checkpoints_by_step(run)
     if not found:
         raise ConfigError(
-            f"{run} has no checkpoint of the verl backend",
-            hint="the local backend writes Hugging Face folders already, under checkpoints/step-*/model",
+            f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew"
         )
     if step is not None and step not in found:
         raise ConfigError(

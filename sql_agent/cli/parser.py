@@ -34,3 +34,11 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def address(text: str) -> tuple[str, int]:
+    """Parse PORT or HOST:PORT, as the type of an argument; the host is 127.0.0.1 by default."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT or HOST:PORT")
+    return host or "127.0.0.1", int(port)

@@ -24,6 +24,7 @@ from sql_agent.config.settings import (
     GENERAL,
     SECTIONS,
     AgentOpsSettings,
+    ChatSettings,
     DatabaseServerSettings,
     EndpointSettings,
     McpSettings,
@@ -53,6 +54,7 @@ _EXAMPLES = """
   sql-agent settings judge       one section
 """
 _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
+_ENDPOINTS = (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, ChatSettings, AgentOpsSettings)
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 
@@ -104,7 +106,7 @@ def markdown(sections: Sequence[str]) -> str:
 def entries(section: str) -> Iterator[Entry]:
     """Yield an entry for each setting of `section`."""
     if section == ENDPOINTS:
-        for variables in (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, AgentOpsSettings):
+        for variables in _ENDPOINTS:
             yield from _variables(variables)
         return
     schema = (Settings if section == GENERAL else SECTIONS[section]).model_json_schema()["properties"]

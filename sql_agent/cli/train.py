@@ -18,7 +18,7 @@ from sql_agent.cli.parser import help_text
 from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
-from sql_agent.cli.run_questions import questions_of_run
+from sql_agent.cli.run_questions import leaves_out_natural, questions_of_run
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, TeacherSettings, flatten, load_settings
 from sql_agent.data.source import given_source
@@ -107,6 +107,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
         "--external-store-address", metavar="URL", help="a store started with `agl store --host 127.0.0.1 --port N`"
     )
     run.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
+    run.add_argument("-q", "--quiet", action="store_true", help="with AGL_CURRENT_ROLE=runner, no line a rollout")
     run.add_argument("--debug", action="store_true", help="show the logs of every part")
 
 
@@ -128,23 +129,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
     With --resume they are those of the run, and the command line may change only what does not change its result.
     """
-    flags: dict[str, Any] = {
-        "model": arguments.model,
-        "backend": arguments.backend,
-        "lang": arguments.lang,
-        **task_flags(arguments),
-        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file, "mapping": arguments.mapping},
-        "runner": {"n_runners": arguments.n_runners},
-        "verl": {
-            "device": arguments.device,
-            "n_gpus": arguments.n_gpus,
-            "nnodes": arguments.nnodes,
-            "lora_rank": arguments.lora_rank,
-            "trainer_mode": arguments.trainer_mode,
-            "level": arguments.level,
-        },
-        "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci and not arguments.resume else None},
-    }
+    flags = _flags(arguments)
     settings = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags))
     if arguments.resume:
         named = {".".join(key) for key in flatten(_given(flags))}
@@ -167,6 +152,27 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         if recipe:
             flags["train"]["questions_per_step"] = 2  # shows the step in a quarter of its time
     return load_settings(arguments.overrides, config_file=arguments.config, flags=_given(flags), defaults=recipe)
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that have a flag, None where it was not given."""
+    return {
+        "model": arguments.model,
+        "backend": arguments.backend,
+        "lang": arguments.lang,
+        **task_flags(arguments),
+        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file, "mapping": arguments.mapping},
+        "runner": {"n_runners": arguments.n_runners},
+        "verl": {
+            "device": arguments.device,
+            "n_gpus": arguments.n_gpus,
+            "nnodes": arguments.nnodes,
+            "lora_rank": arguments.lora_rank,
+            "trainer_mode": arguments.trainer_mode,
+            "level": arguments.level,
+        },
+        "train": {"steps": 1 if arguments.ci_fast else _CI_STEPS if arguments.ci and not arguments.resume else None},
+    }
 
 
 def _asks_the_sample(settings: Settings) -> bool:
@@ -203,34 +209,34 @@ def verl_is_installed() -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
     arguments = parse_arguments(argv)
-    settings, judge_said = with_judge(settings_from(arguments))
-    store = arguments.external_store_address
-    run_role = RunRole.from_environment(store)
+    run_role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()
+    if run_role.store_address:
+        check_store(run_role.store_address)
+    if run_role.role == "runner":
+        return _run_rollouts(arguments, run_role, ui)
+    settings, judge_said = with_judge(settings_from(arguments))
     task = load_task(settings.task)
     task.prepare(settings, ui.say)
     train, val, judge = check_before_start(settings, task, ui)
     if arguments.dev:
         return _dev(settings, task, val, ui)
-    if store:
-        check_store(store)
     warning = check_trust(judge, settings.judge)
-    log = None if run_role.role == "runner" else _open_log(settings, ui, resume=arguments.resume)
+    log = _open_log(settings, ui, resume=arguments.resume)
     # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
     with without_gc():
         from sql_agent.backends import run  # noqa: PLC0415
 
     run.set_log_level(debug=arguments.debug)
-    if log is None:
-        run.run_runners(settings, run_role, ui)
-        return 0
     if warning:
         ui.say(f"Warning: {warning}")
+    if leaves_out_natural(settings, task):
+        ui.say(f"No natural questions: they are about the sample in SQLite, and {task.database_shown(settings)} is not")
     asked = " and ".join(f"{len(questions)} {name}" for name, questions in val.items())
     graded_by = judge_said if task.make_judge is judge_from_settings else f"judge {judge.name}, the task's own"
     ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {graded_by}")
     try:
-        with recorded_session(log.folder) as ending:
+        with recorded_session(log.folder, task.database_shown(settings)) as ending:
             log.trackers = Trackers(settings, log.folder, ui.say)
             algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
             if algorithm.error is not None:
@@ -251,6 +257,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     say_results(log, ui, report, verl=settings.backend == "verl")
     ui.say(task.disclaimer)
     say_finished(log, ui)
+    return 0
+
+
+def _run_rollouts(arguments: argparse.Namespace, run_role: RunRole, ui: Ui) -> int:
+    """Run the rollouts of an algorithm in another terminal; returns the exit code."""
+    check_opentelemetry()
+    own = load_settings(arguments.overrides, config_file=arguments.config, flags=_given(_flags(arguments)))
+    with without_gc():
+        from sql_agent.backends import run  # noqa: PLC0415  slow, and the checks come first
+
+    run.set_log_level(debug=arguments.debug)
+    run.run_runners(own, run_role, ui, quiet=arguments.quiet)
     return 0
 
 

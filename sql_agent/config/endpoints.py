@@ -58,13 +58,23 @@ class McpSettings(_FromEnvironment):
     )
 
 
+class ChatSettings(_FromEnvironment):
+    """The token of the page of `sql-agent chat --web`, from the conventional variable or `.env`."""
+
+    token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("CHAT_TOKEN"),
+        description="token of the page of `sql-agent chat --web`; empty makes one at each start",
+    )
+
+
 class EndpointSettings(_FromEnvironment):
-    """An OpenAI-compatible model for `sql-agent ask` and `sql-agent evaluate` instead of a local one."""
+    """An OpenAI-compatible model for `sql-agent ask`, `chat` and `evaluate` instead of a local one."""
 
     base_url: str | None = Field(
         None,
         validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="address of a model for `sql-agent ask` and `evaluate`, ending in /v1; empty asks a local one",
+        description="address of a model for `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local one",
     )
     api_key: SecretStr | None = Field(
         None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"

@@ -244,7 +244,7 @@ class SftSettings(Section):
     """Supervised fine-tuning on the training questions' gold SQL, before GRPO; its result is cached on disk."""
 
     steps: NotNegative = Field(16, description="optimizer steps; 0 starts GRPO from the model as it is")
-    batch: Positive = Field(8, description="demonstrations in one step")
+    batch: Positive = Field(8, description="demonstrations in one step, each task type by its share in the file")
     lr: PositiveNumber = Field(2e-4, description="peak learning rate of AdamW; rises over a tenth, then falls linearly")
 
 

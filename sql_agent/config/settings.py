@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from sql_agent.config.endpoints import (
     AgentOpsSettings,
+    ChatSettings,
     DatabaseServerSettings,
     EndpointSettings,
     McpSettings,
@@ -43,6 +44,7 @@ __all__ = [
     "SECTIONS",
     "AgentOpsSettings",
     "AgentSettings",
+    "ChatSettings",
     "DatabaseServerSettings",
     "EndpointSettings",
     "JudgeSettings",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,34 @@ async def play(model: Model, tmp_path: Path, *script: Any, judge: Any = None) ->
 
 def call(sql: str) -> tuple[str, str]:
     return ("query_database_by_sql", json.dumps({"sql": sql}))
+
+
+def lock(path: Path) -> sqlite3.Connection:
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lock, "locked"),
+        (lambda path: path.unlink(), "is gone"),
+        (lambda path: shutil.copy(path, f"{path}2") and Path(f"{path}2").replace(path), "was replaced"),
+    ],
+)
+async def test_a_database_that_fails_loses_the_rollout_and_is_never_the_models_fault(
+    model: Model, tmp_path: Path, spoil: Callable[[Path], object], why: str
+) -> None:
+    model.script = [call(SQL), "I found nothing."]
+    endpoint, path = ModelEndpoint(model.server.base_url, "m", "unused", 0.0, 1.0), make_database(tmp_path / "m.db")
+    with open_database(path, SCHEMA) as database:
+        kept = spoil(path)
+        record = await run_rollout(QUESTION, TASK, endpoint, database, FactsJudge(TASK.words), load_settings())
+        del kept
+    assert record.reward is None
+    assert record.dropped is not None and record.dropped.cause is DropCause.DATABASE
+    assert why in record.dropped.detail
 
 
 async def test_a_query_and_its_answer_are_recorded_and_rewarded(model: Model, tmp_path: Path) -> None:

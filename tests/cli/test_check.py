@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.check import main
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).resolve().parents[2] / "utils" / "check_install.py"
@@ -32,12 +33,15 @@ def test_a_sound_installation_passes_from_any_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_missing_fails_with_its_fix_and_the_rest_is_still_checked(tmp_path: Path) -> None:
-    result = check(tmp_path, tmp_path / "nowhere.db", "--gpu")
-    assert result.returncode == 1
-    lines = {line.split()[1]: line for line in result.stdout.splitlines() if len(line.split()) > 1}
+def test_what_is_missing_fails_with_its_fix_and_the_rest_is_still_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SQL_AGENT_DATABASE__PATH", str(tmp_path / "nowhere.db"))
+    assert main(["--gpu"]) == 1
+    output = capsys.readouterr().out
+    lines = {line.split()[1]: line for line in output.splitlines() if len(line.split()) > 1}
     assert lines["database"].startswith("fail")
     assert "sql-agent data build" in lines["database"]
     assert lines["store"].startswith("ok")
     assert "uv sync --extra gpu" in lines["verl"]
-    assert "Traceback" not in result.stdout + result.stderr
+    assert "Traceback" not in output

@@ -109,6 +109,7 @@ def test_wrong_places_and_files_are_refused_before_anything_is_asked(
     assert teacher.requests == []
 
 
+@pytest.mark.slow
 def test_the_script_of_utils_is_the_same_command() -> None:
     done = run_command(sys.executable, ROOT / "utils" / "filter_questions.py", "--help")
     assert done.returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -59,21 +60,23 @@ class Teacher:
         return [str(request["messages"][0]["content"]) for request in self.server.requests]
 
 
+def questions(db: Path, *arguments: object) -> int:
+    shared = ["--db", db, "--per-type", 5, "--style", "natural"]
+    return exits_cleanly(main, ["questions", *map(str, (*shared, *arguments))])
+
+
 class Case:
     """A database, the questions about it as the generator words them, and a teacher that knows them."""
 
-    def __init__(self, folder: Path, server: Server, lang: Lang = "en") -> None:
-        self.db = folder / "sample.db"
-        build_database(load_facts(), lang, self.db)
+    def __init__(self, made: Path, folder: Path, server: Server) -> None:
+        self.db = made / "sample.db"
         self.out = folder / "out"
-        assert self.run("--out", folder / "plain") == 0
-        self.plain = {split: load_questions(folder / "plain" / f"{split}.parquet") for split in SPLITS}
+        self.plain = {split: load_questions(made / "plain" / f"{split}.parquet") for split in SPLITS}
         self.all = [question for questions in self.plain.values() for question in questions]
         self.teacher = Teacher(server, self.all)
 
     def run(self, *arguments: object) -> int:
-        shared = ["--db", self.db, "--per-type", 5, "--style", "natural"]
-        return exits_cleanly(main, ["questions", *map(str, (*shared, *arguments))])
+        return questions(self.db, *arguments)
 
     def rewrite(self, *arguments: object) -> int:
         return self.run("--out", self.out, "--writer", "llm", *arguments)
@@ -96,16 +99,27 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[Lang, Path]:
+    """Folders with a sample database and questions about it in plain words."""
+    folders: dict[Lang, Path] = {}
+    for lang in get_args(Lang):
+        folders[lang] = tmp_path_factory.mktemp(lang)
+        build_database(load_facts(), lang, folders[lang] / "sample.db")
+        assert questions(folders[lang] / "sample.db", "--out", folders[lang] / "plain") == 0
+    return folders
+
+
 @pytest.fixture
-def case(server: Server, tmp_path: Path) -> Case:
-    return Case(tmp_path, server)
+def case(made: dict[Lang, Path], server: Server, tmp_path: Path) -> Case:
+    return Case(made["en"], tmp_path, server)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_good_rewrites_are_used_and_all_but_the_text_stays(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], lang: Lang
+    made: dict[Lang, Path], server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], lang: Lang
 ) -> None:
-    case = Case(tmp_path, server, lang)
+    case = Case(made[lang], tmp_path, server)
     capsys.readouterr()
     assert case.rewrite() == 0
     expected = {

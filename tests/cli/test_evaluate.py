@@ -272,6 +272,7 @@ def test_a_checkpoint_is_served_here_and_belongs_to_its_run(
         assert Path(about["run"]).samefile(run)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_verl_is_exported_once(
     tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, run: Path
 ) -> None:
@@ -327,3 +328,16 @@ def test_a_wrong_path_is_named_with_exit_code_2(
     assert sql_agent(["evaluate", *arguments, *more]) == 2
     errors = capsys.readouterr().err
     assert said in errors and "next:" in errors
+
+
+def test_a_misspelt_run_is_refused_at_once_and_the_nearest_is_named(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_BASE", raising=False)
+    checkpoint = run / "checkpoints" / "step-000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
+    assert sql_agent(["evaluate", "nigth", *overrides(tmp_path)]) == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert "there is no run, checkpoint or folder called 'nigth'" in errors
+    assert f"in {run.parent} there is night" in errors

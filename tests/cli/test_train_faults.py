@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import (
-    agl_store,
     assert_nothing_left,
     family_and_ports,
     finish,
     lines,
     runners_and_proxies,
+    served_store,
     start,
     wait_for,
 )
@@ -56,7 +56,7 @@ def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_
     arguments: list[str], tmp_path: Path
 ) -> None:
     run = tmp_path / "runs" / "r"
-    with agl_store() as (store, address):
+    with served_store() as (store, address):
         command = [*arguments, "train.steps=500", "train.save_every=100", f"--external-store-address={address}"]
         process = start(command, AGL_MANAGED_STORE="0")
         wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
@@ -67,8 +67,10 @@ def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_
         seconds = time.monotonic() - killed
     assert process.returncode == 2, output
     assert "the store does not answer any more" in output and "Traceback" not in output
+    steps = lines(run / "metrics.jsonl")
+    assert all(step["rollouts/with_triplets"] == step["rollouts/finished"] == 4 for step in steps)
     saved = sorted((run / "checkpoints").glob("step-*/state.json"))
-    assert json.loads(saved[-1].read_text())["step"] == len(lines(run / "metrics.jsonl"))
+    assert json.loads(saved[-1].read_text())["step"] == len(steps)
     assert "--resume run_name=r" in output
     assert_nothing_left(family, ports)
     assert seconds < 20, output

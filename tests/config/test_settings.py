@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sql_agent.cli.exit_codes import run_command
 from sql_agent.cli.settings import as_text
 from sql_agent.config.settings import (
     GENERAL,
@@ -229,33 +228,21 @@ def test_a_dotenv_that_is_no_text_is_named(folder: Path) -> None:
         load_settings()
 
 
-def run_command(arguments: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sql_agent", "train", *arguments],
-        check=False,
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
 @pytest.mark.parametrize("source", ["command line", "environment", ".env", "run.toml"])
-def test_the_command_refuses_a_misspelled_setting_wherever_it_stands(source: str, folder: Path) -> None:
-    arguments, environment = [], {}
+def test_the_command_refuses_a_misspelled_setting_wherever_it_stands(
+    source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = []
     if source == "command line":
         arguments = ["trian.lr=1"]
     elif source == "environment":
-        environment = {"SQL_AGENT_TRIAN__LR": "1"}
+        monkeypatch.setenv("SQL_AGENT_TRIAN__LR", "1")
     elif source == ".env":
         written(folder / ".env", "SQL_AGENT_TRIAN__LR=1\n")
     else:
         arguments = ["--config", str(written(folder / "run.toml", "[trian]\nlr = 1\n"))]
-    result = run_command(arguments, folder, **environment)
-    assert result.returncode == 2
-    assert "Traceback" not in result.stdout + result.stderr
-    error, hint = result.stderr.splitlines()
+    assert run_command("train", arguments) == 2
+    error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith("error: unknown setting ")
     assert error.endswith(f"{source})")
     right = "SQL_AGENT_TRAIN__LR" if source in {"environment", ".env"} else "train.lr"

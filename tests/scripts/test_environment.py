@@ -35,13 +35,13 @@ class Checkout:
         (self.folder / "pyproject.toml").write_text("[project]")
 
     def installed_by(self, extras: str, *, fail: str = "") -> list[str]:
-        """Make the environment; returns what pip was asked to install."""
+        """Make the environment; returns what pip was asked to install, in the order of its commands."""
         self._asked.write_text("")
         run_command(
             "bash", "-euc", f'. {self.folder}/scripts/environment.sh; make_environment "{extras}"',
             PYTHON=str(self._python), ASKED=str(self._asked), FAIL=fail, VENV=str(self.folder / ".venv"),
         )  # fmt: skip
-        return [line.split()[-1] for line in self._asked.read_text().splitlines()]
+        return [word for word in self._asked.read_text().split() if word != "install" and not word.startswith("-")]
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_what_is_installed_already_is_not_asked_for_again(checkout: Checkout) -> None:
-    torch, project, _ = checkout.installed_by("[dev]")
+    pip, torch, project, _ = checkout.installed_by("[dev]")
+    assert pip == "pip", "a newer one"
     assert torch.startswith("torch==")
     assert project == f"{checkout.folder}[dev]"
     assert checkout.installed_by("[dev]") == []
@@ -61,7 +62,7 @@ def test_what_is_installed_already_is_not_asked_for_again(checkout: Checkout) ->
 def test_other_requirements_are_installed(checkout: Checkout) -> None:
     checkout.installed_by("[dev]")
     (checkout.folder / "pyproject.toml").write_text("[project]\ndependencies = ['more']")
-    assert len(checkout.installed_by("[dev]")) == 3
+    assert len(checkout.installed_by("[dev]")) == 4
 
 
 def test_a_moved_checkout_gets_an_environment_of_its_new_place(checkout: Checkout) -> None:
@@ -73,4 +74,4 @@ def test_a_moved_checkout_gets_an_environment_of_its_new_place(checkout: Checkou
 
 def test_an_installation_that_failed_is_tried_again(checkout: Checkout) -> None:
     assert len(checkout.installed_by("[dev]", fail="1")) == 1
-    assert len(checkout.installed_by("[dev]")) == 3
+    assert len(checkout.installed_by("[dev]")) == 4

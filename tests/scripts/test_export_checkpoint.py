@@ -1,16 +1,14 @@
-"""A checkpoint of the verl backend becomes a Hugging Face folder that needs nothing of ours."""
+"""A checkpoint of either backend becomes a Hugging Face folder that needs nothing of ours."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
 
 from tests.support.processes import ROOT, run_command
 
@@ -21,10 +19,21 @@ def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
     result = run_command("bash", SCRIPT, tmp_path / "none", tmp_path / "out")
     assert result.returncode == 2 and "there is no run at" in result.stderr
     result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out")
-    assert result.returncode == 2 and "has no checkpoint of the verl backend" in result.stderr
+    assert result.returncode == 2 and "has no checkpoint" in result.stderr
     (tmp_path / "checkpoints/global_step_20").mkdir(parents=True)
     result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out", "--step", 10)
     assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "of the steps 20" in result.stderr
+
+
+def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_folder: Path) -> None:
+    for step in (5, 10):
+        shutil.copytree(tiny_model_folder, tmp_path / f"checkpoints/step-{step:06}/model")
+        (tmp_path / f"checkpoints/step-{step:06}/state.json").touch()
+    (tmp_path / "checkpoints/step-000010/model/newest").touch()
+    result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    exported = {path.name for path in (tmp_path / "out").iterdir()}
+    assert exported == {"newest", *(path.name for path in tiny_model_folder.iterdir())}
 
 
 @pytest.fixture
@@ -57,6 +66,8 @@ def export(tmp_path: Path, tiny_model_folder: Path) -> Callable[..., subprocess.
 def test_an_export_merges_where_our_attention_is_known_and_leaves_a_model_that_needs_it_not(
     export: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
+    from transformers import AutoModelForCausalLM
+
     failed = export(FAIL="1")
     assert failed.returncode == 2
     assert not (tmp_path / "out").exists(), "half an export is none, and the same command may be tried again"
@@ -70,6 +81,10 @@ def test_an_export_merges_where_our_attention_is_known_and_leaves_a_model_that_n
 def test_what_adapters_learned_is_in_the_exported_weights(
     export: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, tiny_model_folder: Path
 ) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model  # takes seconds, which not every run of the tests should
+    from transformers import AutoModelForCausalLM
+
     base = AutoModelForCausalLM.from_pretrained(tiny_model_folder)
     learned = get_peft_model(base, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"], init_lora_weights=False))
     learned.save_pretrained(str(tmp_path / "adapter"))

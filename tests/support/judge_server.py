@@ -22,8 +22,8 @@ class Server(ThreadingHTTPServer):
     that is set, else with `default`.
     """
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.script: list[str | int | float | dict[str, Any]] = []
         self.default: str | dict[str, Any] = ""
         self.plays: Callable[[str], str | int | dict[str, Any]] | None = None
