@@ -4,6 +4,8 @@
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
+# The tests start some hundred processes: where Python is told not to keep what it compiled, each would do it again.
+export PYTHONDONTWRITEBYTECODE=
 if [ "${1:-}" = --fast ]; then
   shift
   set -- -m "not slow" "$@"
