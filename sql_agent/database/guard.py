@@ -37,6 +37,8 @@ _STATEMENTS = (
     *(exp.Attach, exp.Detach, exp.Transaction, exp.Commit, exp.Rollback, exp.Analyze, exp.Describe, exp.Into),
     *(exp.Set, exp.Show, exp.Use, exp.Kill, exp.LoadData),
 )
+# More than these on a query in parentheses, such as `(SELECT ...) ORDER BY x`, is looked at by none of the checks.
+_OF_SUBQUERIES = frozenset({"this", "alias", "joins"})
 _ASKS_FOR_SCHEMA = re.compile(r"\s*(?:PRAGMA|SHOW|DESC|DESCRIBE)\b", re.IGNORECASE)
 
 
@@ -106,6 +108,9 @@ def _check_nodes(nodes: Sequence[exp.Expr], dialect: Dialect) -> None:
     for node in nodes:
         if isinstance(node, _STATEMENTS):
             raise _not_select(type(node).__name__)
+        if isinstance(node, exp.Subquery) and any(node.args[key] for key in node.args.keys() - _OF_SUBQUERIES):
+            message = "a query in parentheses is followed by a clause of its own"
+            raise QueryError("syntax", message, hint="write ORDER BY, LIMIT and WITH inside the parentheses")
         name = dialect.called(node)
         if name is not None and name not in dialect.functions:
             message = f"the function {name}() is not allowed"

@@ -43,12 +43,19 @@ class Scopes:
         self._schema = schema
         self._dialect = dialect
         self._row_functions = dialect.aggregates | dialect.window_functions
-        self._schema_tables = _schema_tables(schema)
+        self._schema_tables = _schema_tables(schema, dialect)
+        self._allowed: set[int] = set()  # by id: the tables of the statement that were looked up
         self.ctes: set[str] = set()
 
     def resolve(self, query: exp.Expr) -> Relation:
         """Return the relation that the statement gives. Raises QueryError for a table that may not be read."""
-        return self._query(query, {}, ())
+        relation = self._query(query, {}, ())
+        # Whatever sqlglot makes of a statement: a table that was met nowhere above is one that nobody allowed.
+        for table in query.find_all(exp.Table):
+            if id(table) not in self._allowed:
+                message = f"the table {table.name} stands where no table may"
+                raise QueryError("forbidden_table", message, hint="name tables after FROM and JOIN")
+        return relation
 
     def _query(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
         if isinstance(query, exp.Subquery):
@@ -99,7 +106,7 @@ class Scopes:
         scopes = (sources, *outer)
         columns: list[Output] = []
         for output in select.expressions:
-            if output.is_star:
+            if _is_star(output):
                 columns += _starred(output, sources)
             else:
                 columns.append(Output(fold(output.alias_or_name), self._from_tables(output, ctes, scopes)))
@@ -150,6 +157,7 @@ class Scopes:
         return found
 
     def _table(self, node: exp.Table, ctes: Names) -> Relation:
+        self._allowed.add(id(node))
         if not isinstance(node.this, exp.Identifier):
             raise QueryError(
                 "forbidden_table", "a function cannot stand in place of a table", hint=self._schema.only_these
@@ -190,9 +198,9 @@ _BEING_DEFINED = Relation((), table_rows=False)
 
 
 @lru_cache(maxsize=8)
-def _schema_tables(schema: Schema) -> Names:
+def _schema_tables(schema: Schema, dialect: Dialect) -> Names:
     return {
-        fold(table): Relation(tuple(Output(fold(name), True) for name in columns), table_rows=True)
+        dialect.table_key(table): Relation(tuple(Output(fold(name), True) for name in columns), table_rows=True)
         for table, columns in schema.tables
     }
 
@@ -214,6 +222,11 @@ def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
         return relation
     columns = (replace(column, name=name) for name, column in zip(names, relation.columns, strict=False))
     return replace(relation, columns=tuple(columns))
+
+
+def _is_star(output: exp.Expr) -> bool:
+    """Return whether an output is `*` or `t.*`; sqlglot's `is_star` also holds of a subquery that selects them."""
+    return isinstance(output, exp.Star) or (isinstance(output, exp.Column) and isinstance(output.this, exp.Star))
 
 
 def _starred(output: exp.Expr, sources: Names) -> list[Output]:

@@ -131,6 +131,7 @@ def test_a_refusal_says_what_to_do(sql: str, part: str) -> None:
         (False, "SELECT 'x' FROM disease WHERE disease_name = 'y'"),
         (False, "SELECT 'x' AS med_name FROM drugs_info"),
         (False, "SELECT max(1, 2) FROM disease"),
+        (False, "SELECT (SELECT * FROM (SELECT 1)) FROM drugs_info"),
         (False, "SELECT count(*)"),
         (False, "SELECT n FROM (SELECT 'x' AS n, med_name FROM drugs_info)"),
         (False, "WITH a AS (SELECT 'x' AS med_name) SELECT med_name FROM a"),
