@@ -16,6 +16,7 @@ from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.chat.sources import Source
 from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.schemas import Outcome
+from sql_agent.system.printable import printable
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.rollout_view import show_field, show_query, show_result
 
@@ -122,7 +123,7 @@ class Terminal:
             table.add_column(Text(model.name), ratio=1)
         cells = []
         for _, answered in self._last:
-            cell = Text(answered.answer or "(none)")
+            cell = Text(printable(answered.answer) or "(none)")
             cell.highlight_words([source.text for source in answered.sources], "bold green", case_sensitive=False)
             cells.append(cell)
         table.add_row(*cells)

@@ -36,11 +36,22 @@ def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any
 
     Raises DataError when `run` holds no run.
     """
-    path = run / "config.json"
-    if not path.exists():
+    if not is_run(run):
         raise DataError(f"{run} holds no run", hint="name a folder under runs/, such as runs/quickstart")
-    saved = json.loads(path.read_text(encoding="utf-8"))
+    saved = json.loads((run / "config.json").read_text(encoding="utf-8"))
     return load_settings(overrides, flags=_overlaid(saved, {**flags, "model": saved["model"]}))
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether `folder` is that of a run; a model's folder has a config.json too, without a task."""
+    path = folder / "config.json"
+    if not path.is_file():
+        return False
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(values, dict) and {"task", "runs_dir"} <= values.keys()
 
 
 def _overlaid(values: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def show_dev_run(settings: Settings, val: Mapping[str, Sequence[Question]], ui: 
 
 def _show_span(span: Any, ui: Ui) -> None:
     seconds = (span.end_time or 0.0) - (span.start_time or 0.0)
-    ui.console.print(Text(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s"), soft_wrap=True)
+    ui.say(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s")
     for name, value in (span.attributes or {}).items():
         text = " ".join(str(value).split())
         shown = text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]} … ({len(text)} characters)"
-        ui.console.print(Text(f"  {name}: {shown}"), soft_wrap=True)
+        ui.say(f"  {name}: {shown}")

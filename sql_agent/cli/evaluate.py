@@ -26,7 +26,7 @@ from sql_agent.data.task import load_task
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.evaluate import ask_all
 from sql_agent.evaluation.folder import About, EvaluationFolder
-from sql_agent.evaluation.predictions import write_predictions
+from sql_agent.evaluation.predictions import check_predictions, write_predictions
 from sql_agent.evaluation.prices import price_of
 from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
 from sql_agent.schemas import Lang, RolloutRecord
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parse_arguments(argv)
     ui = Ui(wraps=True)
-    prepared = [(EvaluationFolder.open(arguments.resume), False)] if arguments.resume else _prepare(arguments, ui)
+    prepared = [(_to_resume(arguments), False)] if arguments.resume else _prepare(arguments, ui)
     folders = [folder for folder, _ in prepared]
     evaluations: list[Evaluation] = []
     rollouts: list[Rollouts] = []
@@ -141,6 +141,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
+    folder = EvaluationFolder.open(arguments.resume)
+    if arguments.predictions:
+        check_predictions(arguments.predictions, folder.about().settings["task"])
+    return folder
+
+
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
     """Find all models and their questions before the first is asked; returns which of them are finished already."""
     flags: dict[str, Any] = task_flags(arguments) | ({"lang": arguments.lang} if arguments.lang else {})
@@ -150,6 +157,8 @@ def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFold
             folders.append(_finished(Path(named)))
         else:
             model = find_model(named, arguments.run, arguments.overrides, flags, ui)
+            if arguments.predictions:
+                check_predictions(arguments.predictions, model.settings.task)
             folders.append((model, *_what_to_ask(model, arguments, ui)))
     return [(each, True) if isinstance(each, EvaluationFolder) else (_create(*each), False) for each in folders]
 

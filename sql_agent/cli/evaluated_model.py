@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.agent.agent import ModelEndpoint
-from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
+from sql_agent.cli.asked_model import describe_local, is_run, local_endpoint, remote_endpoint, settings_of_run
 from sql_agent.cli.export import checkpoint_folder, checkpoints_by_step, export_checkpoint
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
@@ -52,7 +51,7 @@ def find_model(
     if path and run is None and (found := _existing_run(path, runs_dir)):
         run, path, named = found, None, None
     if path and run is None:
-        run = next((parent for parent in path.resolve().parents if _is_run(parent)), None) if path.exists() else None
+        run = next((parent for parent in path.resolve().parents if is_run(parent)), None) if path.exists() else None
     if run is None:
         return _untrained(named, overrides, flags)
     settings = settings_of_run(run, overrides, flags)
@@ -73,7 +72,7 @@ def known_models(runs_dir: Path) -> list[str]:
     """
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
-    runs = [folder for folder in runs_dir.iterdir() if _is_run(folder)] if runs_dir.is_dir() else []
+    runs = [folder for folder in runs_dir.iterdir() if is_run(folder)] if runs_dir.is_dir() else []
     for run in sorted(runs, key=lambda folder: folder.stat().st_mtime, reverse=True):
         checkpoints = checkpoints_by_step(run)
         if checkpoints:
@@ -159,16 +158,4 @@ def _run_of(run: Path, runs_dir: Path) -> Path:
 
 
 def _existing_run(path: Path, runs_dir: Path) -> Path | None:
-    return next((folder for folder in (path, runs_dir / path) if _is_run(folder)), None)
-
-
-def _is_run(folder: Path) -> bool:
-    """Return whether `folder` is that of a run; a model's folder has a config.json too, without a task."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return False
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    return isinstance(values, dict) and {"task", "runs_dir"} <= values.keys()
+    return next((folder for folder in (path, runs_dir / path) if is_run(folder)), None)

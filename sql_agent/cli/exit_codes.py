@@ -10,6 +10,7 @@ from importlib import import_module
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.system.files import named_disk_errors
+from sql_agent.system.printable import printable
 
 INTERRUPTED = 130
 
@@ -27,7 +28,8 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> int:
 def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
     """Run `main(argv)` and return its exit code.
 
-    A SqlAgentError or a full disk is printed with a hint and gives 2, an interrupt by Ctrl-C or SIGTERM 130.
+    A SqlAgentError, a full disk or a file that cannot be used is printed with a hint and gives 2, an interrupt by
+    Ctrl-C or SIGTERM 130.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
@@ -44,6 +46,6 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
 
 def print_error(error: SqlAgentError) -> None:
     """Print what was wrong and what to do next on stderr."""
-    print(f"error: {error.message}", file=sys.stderr)
+    print(printable(f"error: {error.message}"), file=sys.stderr)
     if error.hint:
-        print(f"  next: {error.hint}", file=sys.stderr)
+        print(printable(f"  next: {error.hint}"), file=sys.stderr)

@@ -44,6 +44,7 @@ from sql_agent.reward.meta_evaluation.trust import (
     save_robustness,
 )
 from sql_agent.schemas import Question, Usage
+from sql_agent.system.files import make_writable
 from sql_agent.tracking.console import Ui
 
 _SHIPPED = ("labels", "heldout", "attacks")
@@ -110,6 +111,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     Returns 1 when more gradings failed than `judge.max_failed_share` allows.
     """
     settings = load_settings(arguments.overrides)
+    make_writable(settings.judge.evaluations_dir, "judge.evaluations_dir")  # before what takes minutes or money
     task = load_task(settings.task)
     judge = task.judge(settings, alone=True)
     ui = Ui()

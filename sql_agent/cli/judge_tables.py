@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, attacks_through, causes
 from sql_agent.reward.meta_evaluation.robustness import HALF, Graded, Robustness, causes_of_failure, worst
+from sql_agent.system.printable import printable
 
 _SHOWN = 5  # answers and causes of failure; gradings.jsonl and the page list them all
 _KINDS = {"harmless": "right, in another form", "false": "false", "policy": "degenerate policy"}
@@ -54,7 +55,7 @@ def _print_failures(lines: Sequence[str], failed: int, tried: int, console: Cons
 
 def _print_some(lines: Sequence[str], what: str, console: Console) -> None:
     for line in lines[:_SHOWN]:
-        console.print(f"  {line}", markup=False, highlight=False)
+        console.print(f"  {printable(line)}", markup=False, highlight=False)
     if len(lines) > _SHOWN:
         console.print(f"  and {len(lines) - _SHOWN} more {what}: see the page", highlight=False)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.parser import address, help_text
-from sql_agent.config.settings import McpSettings, load_settings
-from sql_agent.data.task import load_task
+from sql_agent.config.settings import McpSettings, Settings, load_settings
+from sql_agent.data.task import Task, load_task
+from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
 
 _DESCRIPTION = """\
@@ -36,34 +37,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)
     task.prepare_database(settings, _say)  # a server needs no questions, and a client does not wait for their making
-    token = None
-    if arguments.http is not None:
-        given = McpSettings().token
-        token = given.get_secret_value() if given is not None else new_token()
-        _say(
-            f"Serving at http://{arguments.http[0]}:{arguments.http[1]}/mcp" + ("" if given else f", MCP_TOKEN={token}")
-        )
-    with task.open_database(settings) as database:
-        server = make_server(task, database, token=token)
-        if arguments.http is None:
-            try:
-                asyncio.run(server.run_stdio_async(show_banner=False))
-            except* BrokenPipeError:  # the client has left, and nobody reads what Python still wants to write
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
-            host, port = arguments.http
-            # Each request by itself: clients come and go, and an answer needs no session.
-            asyncio.run(
-                server.run_http_async(
-                    show_banner=False,
-                    host=host,
-                    port=port,
-                    log_level="warning",
-                    stateless_http=True,
-                    json_response=True,
-                )
-            )
+    if arguments.http is None:
+        _serve_stdio(task, settings)
+    else:
+        _serve_http(task, settings, *arguments.http)
     return 0
+
+
+def _serve_stdio(task: Task, settings: Settings) -> None:
+    with task.open_database(settings) as database:
+        try:
+            asyncio.run(make_server(task, database, token=None).run_stdio_async(show_banner=False))
+        except* BrokenPipeError:  # the client has left, and nobody reads what Python still wants to write
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
+    given = McpSettings().token
+    token = given.get_secret_value() if given else new_token()
+    with bind(host, port) as sock, task.open_database(settings) as database:
+        server = make_server(task, database, token=token)
+        _say(f"Serving at http://{host}:{port}/mcp{'' if given else f', MCP_TOKEN={token}'}")
+        # Each request by itself: clients come and go, and an answer needs no session.
+        asyncio.run(
+            server.run_http_async(
+                show_banner=False,
+                host=host,
+                port=port,
+                log_level="warning",
+                stateless_http=True,
+                json_response=True,
+                sockets=[sock],
+            )
+        )
 
 
 def _say(text: str) -> None:

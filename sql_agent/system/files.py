@@ -1,4 +1,4 @@
-"""Write files atomically; repair cut ones; create uniquely named folders; name a disk that takes no more."""
+"""Write files atomically; repair cut ones; create uniquely named folders; name a file that cannot be used."""
 
 from __future__ import annotations
 
@@ -9,23 +9,41 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sql_agent.errors import TrainingError
+from sql_agent.errors import ConfigError, TrainingError
 
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 @contextmanager
 def named_disk_errors() -> Iterator[None]:
-    """Raise a TrainingError for an OSError of a disk that is full, read-only or broken, wherever it came from."""
+    """Raise a TrainingError for an OSError of a full or broken disk, or of a named file, wherever it came from."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK:
+        if error.errno in _DISK:
+            where = f" to {error.filename}" if error.filename else ""
+            raise TrainingError(
+                f"could not write{where}: {error.strerror}", hint="make room on the disk, then run the command again"
+            ) from error
+        if error.filename is None:
             raise
-        where = f" to {error.filename}" if error.filename else ""
         raise TrainingError(
-            f"could not write{where}: {error.strerror}", hint="make room on the disk, then run the command again"
+            f"could not use {error.filename}: {error.strerror}",
+            hint="name another path, or let this user read and write it",
         ) from error
+
+
+def make_writable(folder: Path, setting: str) -> None:
+    """Create `folder` if it is missing. Raises ConfigError that names `setting` when nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        problem = None if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as error:
+        problem = error.strerror
+    if problem:
+        raise ConfigError(
+            f"cannot write to {setting}={folder}: {problem}", hint=f"name another folder: {setting}=FOLDER"
+        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import errno
 import socket
 from urllib.parse import urlsplit
 
-from sql_agent.errors import TrainingError
+from sql_agent.errors import ConfigError, TrainingError
 
 LOCAL_NAMES = ("127.0.0.1", "localhost")  # under which a browser of this machine asks a server of it
 
@@ -19,12 +19,15 @@ def bind_local(port: int = 0) -> socket.socket:
 def bind(host: str, port: int = 0) -> socket.socket:
     """Return a socket bound to an address of this machine; port 0 means any free one.
 
-    Raises TrainingError when the port is taken or the address is none of this machine.
+    Raises TrainingError when the port is taken, and ConfigError when it is none or the address is none of this machine.
     """
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
+    except (OverflowError, UnicodeError):
+        sock.close()
+        raise ConfigError(f"there is no address {host}:{port}", hint="ports are numbers from 1 to 65535") from None
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:

@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.system.printable import printable
 from sql_agent.tracking.validation_table import validation_table
 from sql_agent.tracking.wrapping import wrap
 
@@ -48,7 +49,9 @@ class Ui:
         """Print `text`; a word that is wider than the terminal, such as a path, stays whole."""
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        self.console.print(Text(text), soft_wrap=True)  # not as markup: a path or a log line may hold square brackets
+        self.console.print(
+            Text(printable(text)), soft_wrap=True
+        )  # not as markup: a path or a log line may hold square brackets
 
     def status(self, text: str) -> AbstractContextManager[Any]:
         return self.console.status(Text(text))  # a path may hold square brackets

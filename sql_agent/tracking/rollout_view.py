@@ -86,7 +86,7 @@ def _cell(cell: Cell) -> str:
 
 def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
     """Return the width of `_table` with its borders; infinite when a cell holds line breaks or control characters."""
-    if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in rows for cell in row):
+    if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in (columns, *rows) for cell in row):
         return float("inf")
     widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
     return sum(widths) + 3 * len(widths) + 1

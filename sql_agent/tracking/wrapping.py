@@ -6,22 +6,23 @@ import re
 
 from rich.cells import cell_len, chop_cells
 
+from sql_agent.system.printable import printable
+
 # Chinese has no spaces: a line may end after each character, though not before punctuation that closes.
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
 _CLOSING = "、。，．：；！？）》」』】〉”’,.:;!?)"
 _PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
     """Break `text` into lines of at most `width` columns (at least one line); its own line breaks stay.
 
     A word that is wider than a whole line is cut, or with `fold` False kept whole on a line of its own, so that a path
-    can be copied. Control characters become spaces, because a terminal would act on what a model or a database wrote.
+    can be copied. Control characters become spaces.
     """
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
-        lines += _wrap_paragraph(_CONTROL.sub(" ", paragraph), width, fold=fold)
+        lines += _wrap_paragraph(printable(paragraph), width, fold=fold)
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from typing import Any
 
 import httpx
 import pytest
+from fastmcp import FastMCP
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from sql_agent.agent.tools import QueryTool
+from sql_agent.cli.mcp import main
 from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
@@ -136,6 +139,18 @@ def test_nobody_gets_in_over_http_without_the_token(url: str, headers: dict[str,
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accepted = {"Accept": "application/json, text/event-stream"}
     assert httpx.post(url, json=request, headers={**accepted, **headers}).status_code == 401
+
+
+def test_an_empty_token_is_none_and_one_is_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def served(*_: object, **__: object) -> None:
+        pass
+
+    monkeypatch.setenv("MCP_TOKEN", "")
+    monkeypatch.setattr(FastMCP, "run_http_async", served)
+    assert main([f"database.path={path}", "--http", str(free_port())]) == 0
+    assert re.search(r"MCP_TOKEN=\S{16,}", capsys.readouterr().err)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from sql_agent.cli.ask import main, parse_arguments
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.config.settings import load_settings
 from sql_agent.data.question_columns import language
-from sql_agent.errors import SqlAgentError
+from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Question
 from sql_agent.tracking.run_log import RunLog
 from tests.support.chat_server import tool_call
@@ -319,6 +319,11 @@ def test_a_run_of_the_verl_backend_names_the_export(run: Path) -> None:
     with pytest.raises(SqlAgentError, match="not Hugging Face folders") as caught:
         main(["--run", str(run)])
     assert f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT" in str(caught.value.hint)
+
+
+def test_a_model_s_folder_is_no_run(tiny_model_folder: Path) -> None:
+    with pytest.raises(DataError, match="holds no run"):
+        main(["--run", str(tiny_model_folder)])
 
 
 def test_a_run_that_did_not_validate_twice_says_so(run: Path) -> None:

@@ -37,7 +37,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[QuestionServer]:
         monkeypatch.delenv("CHAT_TOKEN", raising=False)
         monkeypatch.delenv("COLUMNS", raising=False)
         server.knows["new", QUESTION] = FORM_SQL, ANSWER
-        server.knows["old", QUESTION] = "SELECT nothing", "capsule"
+        server.knows["old", QUESTION] = "SELECT nothing", "capsule\x1b[2J"
         yield server
 
 
@@ -67,7 +67,8 @@ def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     assert f"Query 1 {FORM_SQL}" in shown.replace(" indication FROM", " indication FROM")
     assert "Sources tablet (query 1, row 1, form)" in shown
     assert "Error" in shown and "no text of the answer stands in a row" in shown
-    assert re.search(r"┃ new +┃ old +┃", output) and re.search(r"│ tablet +│ capsule +│", output)
+    assert re.search(r"┃ new +┃ old +┃", output) and re.search(r"│ tablet +│ capsule \[2J +│", output)
+    assert "\x1b" not in output, "an escape sequence of a model would act on the terminal"
     assert "error: there is no command /nope (/help lists them)" in shown
     assert "error: say which answer: /up 1 or 2" in shown
     assert "error: /model takes one name, or two" in shown

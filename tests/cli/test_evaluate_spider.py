@@ -12,7 +12,7 @@ from sql_agent.errors import ConfigError
 from tests.support.judge_server import serving
 from tests.support.orchard import QUESTIONS, write_spider_folder
 
-TREES = "```sql\nSELECT count(*)\nFROM tree;\n```"
+TREES = "```sql\nSELECT count(*) -- not 'all\nFROM tree\n\tWHERE kind <> 'a  -- b';\n```"
 
 
 def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, reply: str = TREES) -> None:
@@ -44,7 +44,8 @@ def test_accuracy_is_told_by_hardness_and_by_database_and_predictions_keep_the_o
     shown = capsys.readouterr().out
     assert "accurate: ferries" in shown and "accurate: easy" in shown
     lines = out.read_text(encoding="utf-8").splitlines()
-    assert lines == [f"SELECT count(*) FROM tree\t{database}" for database, _, _ in QUESTIONS]
+    sql = "SELECT count(*)   FROM tree WHERE kind <> 'a  -- b'"
+    assert lines == [f"{sql}\t{database}" for database, _, _ in QUESTIONS], "a comment would hide what follows it"
 
 
 def test_a_model_without_a_statement_has_its_line_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +58,20 @@ def test_a_model_without_a_statement_has_its_line_all_the_same(tmp_path: Path, m
     assert len(out.read_text(encoding="utf-8").splitlines()) == 2
 
 
-def test_answers_in_words_are_no_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    questions = tmp_path / "q.jsonl"
-    questions.write_text(json.dumps({"id": "1", "question": "Q?", "answer": "A"}) + "\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="answers of the task library are no statements"):
+@pytest.mark.parametrize(
+    ("task", "out", "said"),
+    [
+        ("tests.support.library:TASK", "out.sql", "answers of the task library are no statements"),
+        ("spider", "nowhere/out.sql", "a folder that does not exist"),
+    ],
+)
+def test_predictions_that_cannot_be_written_are_refused_before_anything_is_asked(
+    task: str, out: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_spider_folder(tmp_path / "data")
+    with pytest.raises(ConfigError, match=said):
         evaluate(
-            tmp_path, monkeypatch, "--task=tests.support.library:TASK", f"--questions={questions}",
-            f"--predictions={tmp_path / 'out.sql'}", reply="A",
+            tmp_path, monkeypatch, f"--task={task}", f"--data-dir={data}", f"--predictions={tmp_path / out}",
+            f"--questions={data / 'train_spider.json'}", "spider.val_databases=1",
         )  # fmt: skip
+    assert not (tmp_path / "runs").exists()

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
+from sql_agent.cli.dev_run import _show_span
+from sql_agent.cli.exit_codes import print_error
+from sql_agent.errors import TrainingError
+from sql_agent.schemas import QueryAnswer
 from sql_agent.tracking.console import Ui
+from sql_agent.tracking.rollout_view import show_result
 
 STEP = {
     "reward/mean": 0.5, "reward/rule": 0.1, "reward/judge": 0.4, "rollouts/kept": 16.0, "rollouts/enqueued": 16.0,
@@ -40,3 +47,16 @@ def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     assert rows["unanswerable, and refused"] == ["–", "–", "1.000", "1.000"]
     assert rows["accurate: two hops"] == ["0.000", "0.000", "–", "–"]
     assert "rule" not in output.getvalue()
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_what_others_wrote_cannot_steer_the_terminal(wraps: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    ui, hostile = Ui(Console(file=(shown := io.StringIO())), wraps=wraps), "\x1b]0;title\x07\x9b2J"
+    span = SimpleNamespace(sequence_id=1, name=hostile, start_time=0.0, end_time=1.0, attributes={"reply": hostile})
+    ui.say(hostile)
+    _show_span(span, ui)
+    show_result(QueryAnswer(status="ok", columns=(hostile,), records=(("1",),), count=1), ui.console)
+    print_error(TrainingError(hostile, hint=hostile))
+    output = shown.getvalue() + capsys.readouterr().err
+    assert output.count("]0;title") == 6
+    assert not {"\x1b", "\x07", "\x9b"} & set(output)

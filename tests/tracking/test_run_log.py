@@ -32,11 +32,22 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_setting_to_change(t
 
 def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    assert "No space left on device" in run_log_error(tmp_path, capsys)
+
+
+def test_a_file_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert f"could not use {tmp_path}/file/metrics.jsonl: " in run_log_error(tmp_path / "file", capsys)
+
+
+def run_log_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the first of the two lines that a command ends with that writes into `folder`."""
 
     def main(_: object) -> int:
-        RunLog(tmp_path).metrics(1, {"reward/mean": 0.5})
+        RunLog(folder).metrics(1, {"reward/mean": 0.5})
         return 0
 
     assert exits_cleanly(main) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "No space left on device" in first and second.startswith("  next: ")
+    assert second.startswith("  next: ")
+    return first

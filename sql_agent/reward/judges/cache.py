@@ -13,6 +13,7 @@ import diskcache
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
 from sql_agent.schemas import Usage
+from sql_agent.system.files import make_writable
 
 
 class CachedJudge(JudgeWrapper):
@@ -25,6 +26,7 @@ class CachedJudge(JudgeWrapper):
 
     def __init__(self, judge: Judge, folder: Path) -> None:
         super().__init__(judge)
+        make_writable(folder, "judge.cache_dir")
         self._folder = folder
         self._cache: diskcache.Cache | None = None
         # By event loop too, since a script may well call asyncio.run twice.

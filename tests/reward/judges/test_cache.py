@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sql_agent.errors import JudgeCutOffError, JudgeError
+from sql_agent.errors import ConfigError, JudgeCutOffError, JudgeError
 from sql_agent.reward import JudgeCase
 from sql_agent.schemas import Evidence
 from tests.support.judge_server import Server, completion
@@ -23,6 +23,12 @@ async def test_a_second_pass_asks_nothing(server: Server, tmp_path: Path) -> Non
     second = await judge_at(server, cache=True, cache_dir=tmp_path).grade(CASE)
     assert (first.score, first.reason) == (second.score, second.reason)
     assert (len(server.requests), second.usage.cache_hits, second.usage.requests) == (1, 1, 0)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_a_grading(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot write to judge"):
+        judge_at(server, cache=True, cache_dir=tmp_path / "file" / "cache")
 
 
 @pytest.mark.parametrize(
