@@ -7,29 +7,35 @@ from pathlib import Path
 
 from rich.table import Table
 
+from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.data.medical.importers.mapping import NOT_READ, TableMapping
 from sql_agent.data.medical.importers.sources import open_source
 from sql_agent.data.medical.importers.write import Imported, import_records
 from sql_agent.data.medical.schema import TABLES
+from sql_agent.database import Source
+from sql_agent.errors import ConfigError
 from sql_agent.tracking.console import Ui
 
 DESCRIPTION = """\
 Add drugs and diseases from another source to the tables drugs_info and disease
-of a SQLite file: CMeKG (the package PyCMeKG), openFDA's drug labels, CSV,
-JSONL, SQLite or MySQL. Prints the rows, how many cells of each column they
-fill, and what was rejected; --rejected has each of those with its place."""
+of a SQLite file or a MySQL or MariaDB server: CMeKG (the package PyCMeKG),
+openFDA's drug labels, CSV, JSONL, SQLite or MySQL. Prints the rows, how many
+cells of each column they fill, and what was rejected; --rejected has each of
+those with its place."""
 
 EXAMPLES = """\
   sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
   sql-agent data import drug-label-0001-of-0013.json.zip --db labels.db
   sql-agent data import products.csv --db medical.db --mapping mapping.toml
+  sql-agent data import products.csv --db mysql://writer:PASSWORD@127.0.0.1/shop
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sql-agent data import`."""
-    parser.add_argument("source", metavar="SOURCE", help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")
-    parser.add_argument("--db", type=Path, required=True, metavar="FILE", help="SQLite file; what it has is kept")
+    parser.add_argument("source", type=database, metavar="SOURCE",
+                        help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to add to")
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
     parser.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
 
@@ -38,8 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Import the source and print what became of it."""
     ui = Ui(wraps=True)
     mapping = TableMapping.load(arguments.mapping) if arguments.mapping else None
-    rejected = arguments.rejected or arguments.db.with_name(f"{arguments.db.name}.rejected.jsonl")
-    with ui.status(f"Importing {arguments.source.rsplit('@')[-1]}"):  # without a password
+    if arguments.source == arguments.db:
+        raise ConfigError(f"SOURCE and --db are both {arguments.db}", hint="name another database with --db")
+    rejected = arguments.rejected or _beside(arguments.db)
+    with ui.status(f"Importing {arguments.source}"):
         records, mapping = open_source(arguments.source, mapping)
         imported = import_records(records, mapping, arguments.db, rejected)
     ui.console.print(_coverage(imported))
@@ -50,6 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     ui.say(f"{sum(imported.rejected.values())} records were rejected; {rejected} has each with its place and reason")
     ui.say("For research on retrieval, not medical advice.")
     return 0
+
+
+def _beside(db: Source) -> Path:
+    """Return where rejected records are listed: beside a file; for a server, in the working directory."""
+    return Path(f"{db if isinstance(db, Path) else db.database}.rejected.jsonl")
 
 
 def _coverage(imported: Imported) -> Table:

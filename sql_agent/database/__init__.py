@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sql_agent.database.database import Database
 from sql_agent.database.engine import Source
-from sql_agent.database.factory import open_database, open_source, parse_source
+from sql_agent.database.factory import is_url, open_database, open_source, parse_source
 from sql_agent.database.pool import DatabasePool
 from sql_agent.database.schema import Naming, RequiredSchema
 
@@ -14,6 +14,7 @@ __all__ = [
     "Naming",
     "RequiredSchema",
     "Source",
+    "is_url",
     "open_database",
     "open_source",
     "parse_source",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.schemas import QueryLimits
 
 _SQLITE = "sqlite:///"
+_URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNORECASE)  # a drive has one letter
 
 
 def open_database(
@@ -46,14 +48,19 @@ def open_source(source: str | Source, required: RequiredSchema, limits: QueryLim
 
 def parse_source(text: str) -> Source:
     """Return the path or the address in `text`. Raises ConfigError for a URL of another kind or without a database."""
-    scheme, separator, _ = text.partition("://")
-    if not separator:
+    if not is_url(text):
         return Path(text)
     if text.startswith(_SQLITE):
         return Path(text.removeprefix(_SQLITE))
-    if scheme in SCHEMES:
+    scheme, _, rest = text.partition(":")
+    if scheme in SCHEMES and rest.startswith("//"):
         return ServerAddress.parse(text)
     raise ConfigError(
-        f"a database at {scheme}:// cannot be queried",
+        f"a database at {scheme}: cannot be queried",
         hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE, or the path of a SQLite file",
     )
+
+
+def is_url(text: str) -> bool:
+    """Return whether `text` is a URL, which may hold a password, and no path; `Path` makes one slash of two."""
+    return _URL.match(text) is not None

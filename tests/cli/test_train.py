@@ -109,6 +109,7 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
     ("extra", "expected"),
     [
         (["database.path=/nowhere.db"], "nowhere.db"),
+        (["database.path=mysql://root:geheim@db.example/x"], "DATABASE_URL"),
         (["--train-file=/nowhere.jsonl"], "nowhere.jsonl"),
         (["train.lr=fast"], "train.lr"),
         (["train.learning_rate=1"], "learning_rate"),

@@ -13,6 +13,8 @@ from contextlib import closing
 
 import pymysql
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
 from sql_agent.data.medical.schema import SCHEMA
@@ -244,6 +246,19 @@ class TestAddress:
             parse_source(url)
         assert part in error.value.message
         assert "secret" not in str(error.value)
+
+    @given(password=st.text(st.sampled_from("a1[]:/?#@%&= \n＠．:é"), min_size=1) | st.text(min_size=1))
+    @example("a[b")
+    @example("1/x")
+    @example("1?ssl_mode=x")
+    def test_no_message_holds_a_part_of_a_password_that_is_not_encoded(self, password: str) -> None:
+        password = f"geheim{password}geheim"
+        for url in (f"mysql://root:{password}@db.example/x", f"mysql:root:{password}@x", f"mysql:/root:{password}@x"):
+            try:
+                shown = str(parse_source(url))
+            except ConfigError as error:
+                shown = str(error)
+            assert "geheim" not in shown
 
     def test_a_server_without_tls_is_not_queried_when_tls_is_required(
         self, server_url: str, connection: pymysql.Connection[Cursor]

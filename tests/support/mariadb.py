@@ -54,6 +54,27 @@ def skip_without_server() -> None:
 
 
 @contextmanager
+def empty_database() -> Iterator[str]:
+    """Make a database; yield its URL for a user with all rights."""
+    skip_without_server()
+    name = f"sql_agent_test_{uuid.uuid4().hex[:12]}"
+    url = f"{SERVER}/{name}"
+    with closing(administrator()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        try:
+            yield url
+        finally:
+            cursor.execute(f"DROP DATABASE {name}")
+
+
+def execute(url: str, sql: str) -> tuple[tuple[object, ...], ...]:
+    """Run a statement with all rights in the database of `url` and return its rows."""
+    with closing(administrator(url.rpartition("/")[2])) as connection, connection.cursor() as cursor:
+        cursor.execute(sql)
+        return tuple(cursor.fetchall())
+
+
+@contextmanager
 def copied_to_server(path: Path) -> Iterator[str]:
     """Copy all tables and views of the SQLite file at `path`; yield the URL of a user with all rights on the copy."""
     skip_without_server()

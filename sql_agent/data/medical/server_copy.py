@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,13 @@ def copy_to_server(path: Path, address: ServerAddress, *, over: bool = False) ->
         raise DatabaseFileError(message, hint="the user of the URL must be allowed to create tables") from error
 
 
+def server_table_sql(table: str, columns: Sequence[str]) -> str:
+    """Return the CREATE TABLE statement of one table on a server: `id` is the integer key, every other column text."""
+    # No index on names: statements without ORDER BY then give their rows by id, as the file does.
+    types = ", ".join(f"{quoted(name)} {'BIGINT PRIMARY KEY' if name == 'id' else 'MEDIUMTEXT'}" for name in columns)
+    return f"CREATE TABLE {table} ({types}) ENGINE=InnoDB CHARACTER SET utf8mb4"
+
+
 def make_reader(address: ServerAddress, name: str) -> ServerAddress:
     """Make the user `name` who may read the two tables and nothing else; return the address with this user.
 
@@ -69,9 +77,7 @@ def _make_room(cursor: Cursor, address: ServerAddress, *, over: bool) -> None:
 
 
 def _copy(source: sqlite3.Connection, cursor: Cursor, table: str, columns: tuple[str, ...]) -> int:
-    # No index on names: statements without ORDER BY then give their rows by id, as the file does.
-    types = ", ".join(f"{quoted(name)} {'BIGINT PRIMARY KEY' if name == 'id' else 'MEDIUMTEXT'}" for name in columns)
-    cursor.execute(f"CREATE TABLE {table} ({types})")
+    cursor.execute(server_table_sql(table, columns))
     rows = source.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {table} ORDER BY id")
     statement = f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(columns))})"
     count = 0

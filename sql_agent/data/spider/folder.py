@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
+from sql_agent.data.source import given_file
 from sql_agent.errors import ConfigError, DataError
 
 LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as Spider's own"
@@ -29,8 +30,8 @@ def data_dir(settings: Settings) -> Path:
 
 def default_database(settings: Settings) -> Path:
     """Return the database for a question that names none: the file of the settings, else the first by name."""
-    if settings.database.path is not None:
-        return settings.database.path
+    if (path := given_file(settings)) is not None:
+        return path
     folder = data_dir(settings)
     found = sorted(path for pattern in _DATABASES for path in folder.glob(pattern.format(name="*")))
     if not found:

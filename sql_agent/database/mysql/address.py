@@ -15,6 +15,7 @@ _PORT = 3306
 _MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
 _EXAMPLE = "give mysql+pymysql://USER:PASSWORD@HOST:3306/DATABASE"
+_ENCODE = f"{_EXAMPLE}, with each sign of the password that is neither letter nor digit as %XX"
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ class ServerAddress:
     @classmethod
     def parse(cls, url: str) -> ServerAddress:
         """Return the address in `url`. Raises ConfigError, whose message never holds the password."""
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             host, port = parts.hostname, parts.port or _PORT
-        except ValueError as error:
-            raise ConfigError(f"the database's URL has a wrong port: {error}", hint=_EXAMPLE) from None
+        except ValueError:  # its text can hold a part of the password
+            raise ConfigError("the host or port in the database's URL cannot be read", hint=_ENCODE) from None
+        if "@" in parts.path + parts.query + parts.fragment:  # a password with / ? or # ends too early
+            raise ConfigError("the database's URL has an @ behind its host", hint=_ENCODE)
         database = unquote(parts.path.strip("/"))
         options = dict(parse_qsl(parts.query))
         unknown = sorted(options.keys() - set(_OPTIONS) - {"charset"})  # charset: always utf8mb4, as in most such URLs

@@ -1,4 +1,4 @@
-"""Read records from files of many forms and from MySQL; a record that cannot be read is told, and the next one read."""
+"""Read records from files of many forms and from MySQL; yield a record that cannot be read as rejected and go on."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import unquote, urlsplit
+
+import pymysql
+from pymysql.cursors import SSCursor
 
 from sql_agent.data.medical.importers.mapping import TableMapping
 from sql_agent.data.medical.importers.records import Record, Records, Rejected
+from sql_agent.database import Source
+from sql_agent.database.mysql.address import ServerAddress
+from sql_agent.database.mysql.connection import connect_to
+from sql_agent.database.mysql.failures import message_of
 from sql_agent.errors import DataError
 
-MYSQL = "mysql+pymysql"
 _CMEKG = "cmekg.pkl"
 _CELL_CHARS = 50_000_000  # of a CSV file; the module's own limit is 131,072
 _FORMS = "a .pkl or .tar.gz of PyCMeKG, openFDA's .json or .json.zip, .csv, .tsv, .jsonl, .db, .sqlite, or a MySQL URL"
 
 
-def open_source(source: str, mapping: TableMapping | None) -> tuple[Records, TableMapping]:
-    """Return the records of `source`, a path or a URL, and the mapping for them.
+def open_source(source: Source, mapping: TableMapping | None) -> tuple[Records, TableMapping]:
+    """Return the records of `source` and the mapping for them.
 
     Without a `mapping` CMeKG and openFDA have theirs, and all others must name tables and columns as ours. Raises
     DataError where nothing can be read.
     """
-    if source.startswith(f"{MYSQL}://"):
+    if isinstance(source, ServerAddress):
         mapping = mapping or TableMapping.same_names()
         return _mysql(source, _tables(mapping)), mapping
-    path, name = Path(source), source.lower()
+    path, name = source, source.name.lower()
     if not path.is_file():
-        raise DataError(f"there is no file {source}", hint=f"name {_FORMS}")
+        raise DataError(f"there is no file {path}", hint=f"name {_FORMS}")
     if name.endswith((".pkl", ".tar.gz")):
         return _cmekg(path), mapping or TableMapping.packaged("cmekg")
     if name.endswith((".json", ".json.zip")):
@@ -48,7 +53,7 @@ def open_source(source: str, mapping: TableMapping | None) -> tuple[Records, Tab
         return _csv(path, "\t" if name.endswith(".tsv") else ","), mapping
     if name.endswith(".jsonl"):
         return _jsonl(path), mapping
-    raise DataError(f"{source} is of no form that can be imported", hint=f"name {_FORMS}")
+    raise DataError(f"{path} is of no form that can be imported", hint=f"name {_FORMS}")
 
 
 def _tables(mapping: TableMapping) -> list[str]:
@@ -165,22 +170,9 @@ def _sqlite(path: Path, tables: Sequence[str]) -> Records:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
-def _mysql(url: str, tables: Sequence[str]) -> Records:
-    import pymysql  # noqa: PLC0415  only for this source
-    from pymysql.cursors import SSCursor  # noqa: PLC0415
-
-    parts = urlsplit(url)
-    where = f"{parts.hostname}:{parts.port or 3306}{parts.path}"  # without the password
+def _mysql(address: ServerAddress, tables: Sequence[str]) -> Records:
     try:
-        connection = pymysql.connect(
-            host=parts.hostname or "127.0.0.1",
-            port=parts.port or 3306,
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or ""),
-            database=parts.path.lstrip("/"),
-            charset="utf8mb4",
-        )
-        with closing(connection):
+        with closing(connect_to(address)) as connection:
             with connection.cursor() as cursor:
                 cursor.execute("SHOW TABLES")
                 present = {name for (name,) in cursor.fetchall()}
@@ -191,8 +183,8 @@ def _mysql(url: str, tables: Sequence[str]) -> Records:
                 return cursor
 
             yield from _selected(execute, tables, present, "`")
-    except pymysql.Error as error:
-        raise DataError(f"cannot read the MySQL database {where}: {error.args[-1]}") from error
+    except (pymysql.Error, OSError) as error:
+        raise DataError(f"cannot read {address}: {message_of(error)}") from error
 
 
 def _selected(execute: Callable[[str], Any], tables: Sequence[str], present: set[str], quote: str) -> Records:

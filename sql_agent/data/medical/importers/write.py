@@ -1,19 +1,17 @@
-"""Write the rows of a source into the two tables of a SQLite file, and count what was written and what was not."""
+"""Write the rows of a source into the two tables of a database, and count what was written and what was not."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from sql_agent.data.medical.importers.mapping import TableMapping
 from sql_agent.data.medical.importers.records import Records, Rejected, Row
-from sql_agent.data.medical.schema import TABLES, create_table_sql
+from sql_agent.data.medical.importers.targets import Insert, open_target
+from sql_agent.database import Source
 from sql_agent.errors import DataError
 from sql_agent.system.files import atomic_write
 
@@ -33,38 +31,28 @@ class Imported:
     examples: dict[str, list[str]] = field(default_factory=dict)
 
 
-def import_records(records: Records, mapping: TableMapping, database: Path, rejected: Path) -> Imported:
-    """Add the rows of `records` to `database`, which is made where there is none, all of them or, on an error, none.
+def import_records(records: Records, mapping: TableMapping, database: Source, rejected: Path) -> Imported:
+    """Add the rows of `records` to `database`, all of them or, on an error, none; what is missing of it is made.
 
     What is not imported is written to `rejected`, a line of JSON with place and reason each. Raises DataError when no
     row could be imported or a file cannot be written.
     """
     imported = Imported()
-    try:
-        database.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(database) as unfinished:
-            if database.exists():
-                shutil.copyfile(database, unfinished)
+    with open_target(database) as insert:
+        try:
+            rejected.parent.mkdir(parents=True, exist_ok=True)
             with (
                 atomic_write(rejected) as log,
-                closing(sqlite3.connect(unfinished, isolation_level=None)) as connection,
                 log.open("w", encoding="utf-8", errors="backslashreplace") as lines,
             ):
-                _write(records, mapping, connection, lines, imported)
-            _check(imported)
-    except (OSError, sqlite3.Error) as error:
-        raise DataError(f"cannot write {database}: {error}", hint="choose another file with --db") from error
+                _write(records, mapping, insert, lines, imported)
+        except OSError as error:
+            raise DataError(f"cannot write {rejected}: {error}", hint="choose another file with --rejected") from error
+        _check(imported)
     return imported
 
 
-def _write(
-    records: Records, mapping: TableMapping, connection: sqlite3.Connection, lines: TextIO, imported: Imported
-) -> None:
-    connection.execute("BEGIN")
-    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for table in TABLES:
-        if table not in present:
-            connection.execute(create_table_sql(table))
+def _write(records: Records, mapping: TableMapping, insert: Insert, lines: TextIO, imported: Imported) -> None:
     seen: dict[tuple[object, ...], str] = {}
     for record in records:
         row = record if isinstance(record, Rejected) else mapping.row(record)
@@ -72,19 +60,14 @@ def _write(
             key = (row.table, *sorted(row.values.items()))
             row = Rejected(row.place, "the same row again", seen[key]) if key in seen else row
             seen.setdefault(key, row.place)
+        if isinstance(row, Row) and (problem := insert(row)):
+            row = Rejected(row.place, "the table cannot hold it", problem)
         if isinstance(row, Rejected):
             lines.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
             _count_rejected(row, imported)
         else:
-            _insert(row, connection, imported)
-    connection.execute("COMMIT")
-
-
-def _insert(row: Row, connection: sqlite3.Connection, imported: Imported) -> None:
-    names, marks = ", ".join(row.values), ", ".join("?" * len(row.values))
-    connection.execute(f"INSERT INTO {row.table} ({names}) VALUES ({marks})", tuple(row.values.values()))
-    imported.rows[row.table] += 1
-    imported.filled.update((row.table, column) for column in row.values)
+            imported.rows[row.table] += 1
+            imported.filled.update((row.table, column) for column in row.values)
 
 
 def _count_rejected(rejected: Rejected, imported: Imported) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from sql_agent.__main__ import main
-from sql_agent.data.medical.schema import SCHEMA
+from sql_agent.data.medical.schema import SCHEMA, create_table_sql
 from sql_agent.database import open_database
+from tests.support.mariadb import empty_database, execute
 
 GRAPH = {
     "演示片": {"成份": ["甲", "乙"], "不良反应": ["头痛"], "英文名": ["Demo"], "商品名": ["示范"]},
@@ -175,21 +176,64 @@ def test_a_wrong_mapping_names_what_is_wrong(
 def test_a_mysql_database_is_read_and_its_password_is_never_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import pymysql  # type: ignore[import-untyped,unused-ignore]
-
-    try:
-        server = pymysql.connect(host="127.0.0.1", user="root", charset="utf8mb4", autocommit=True)
-    except pymysql.Error:
-        pytest.skip("needs MariaDB on 127.0.0.1:3306 with root and no password")
-    name = f"sql_agent_import_{os.getpid()}"
-    with closing(server), server.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
-        try:
-            cursor.execute(f"CREATE TABLE {name}.drugs_info (med_name TEXT, form TEXT)")
-            cursor.execute(f"INSERT INTO {name}.drugs_info VALUES ('演示片', '片剂'), ('', 'x')")
-            assert run(f"mysql+pymysql://root:@127.0.0.1/{name}", tmp_path) == 0
-        finally:
-            cursor.execute(f"DROP DATABASE {name}")
-    assert rows(tmp_path, "SELECT med_name, form FROM drugs_info") == [("演示片", "片剂")]
-    assert run(f"mysql+pymysql://root:geheim@127.0.0.1:1/{name}", tmp_path) == 2
+    with empty_database() as url:
+        execute(url, "CREATE TABLE drugs_info (med_name TEXT, form TEXT, period DATE)")
+        execute(url, "INSERT INTO drugs_info VALUES ('演示片', '片剂', '2026-01-31'), ('', 'x', NULL)")
+        assert run(url.replace("mysql+pymysql:", "mariadb:"), tmp_path) == 0
+    assert rows(tmp_path, "SELECT med_name, form, period FROM drugs_info") == [("演示片", "片剂", "2026-01-31")]
+    assert run("mysql://root:geheim@127.0.0.1:1/x", tmp_path) == 2
+    with pytest.raises(SystemExit, match="2"):
+        run("mysql://root:geheim[1@127.0.0.1/x", tmp_path)
     assert "geheim" not in "".join(capsys.readouterr())
+
+
+def test_a_file_in_wal_mode_that_others_have_open_keeps_its_rows_and_gets_the_new_ones(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "out.db")) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute(create_table_sql("disease"))
+        other.execute("INSERT INTO disease (disease_name) VALUES ('Gout')")
+        other.commit()  # into the file beside it
+        assert run(written(tmp_path, "a.csv", "disease_name,cause\nFlu,virus\n"), tmp_path) == 0
+        assert other.execute("SELECT disease_name FROM disease").fetchall() == [("Gout",), ("Flu",)]
+    assert rows(tmp_path, "SELECT disease_name FROM disease") == [("Gout",), ("Flu",)]
+
+
+def test_rows_are_added_to_a_server_after_those_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        {"disease_name": "Gout", "cause": "uric \\ 'acid' 😀"},
+        {"disease_name": "Influenza", "cause": "its name is too long for the column"},
+        {"med_name": "Demo", "form": "tablet"},
+        {},
+    ]
+    source = written(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines)))
+    with empty_database() as url:
+        execute(url, "CREATE TABLE disease (id INT PRIMARY KEY, disease_name VARCHAR(5), cause TEXT)")
+        execute(url, "INSERT INTO disease VALUES (7, 'Flu', 'virus')")
+        assert main(["data", "import", str(source), "--db", url]) == 0
+        assert execute(url, "SELECT * FROM disease") == ((7, "Flu", "virus"), (8, "Gout", lines[0]["cause"]))
+        assert execute(url, "SELECT id, med_name, form FROM drugs_info") == ((1, "Demo", "tablet"),)
+        with open_database(url, SCHEMA) as database:
+            assert database.query("SELECT count(*) FROM disease").records == ((2,),)
+        name = url.rpartition("/")[2]
+    log = (tmp_path / f"{name}.rejected.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["place"] for line in log] == ["line 2", "line 4"]
+    shown = capsys.readouterr().out
+    assert "1 rows of drugs_info and 1 rows of disease added" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("engine", ["InnoDB", "MyISAM"])
+def test_an_import_that_fails_leaves_the_tables_of_a_server_as_they_were(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # The table has no column for the second row.
+    lines = '{"disease_name": "Gout", "cause": "x"}\n{"disease_name": "Flu", "treatment": "x"}'
+    source = written(tmp_path, "a.jsonl", lines)
+    with empty_database() as url:
+        execute(url, f"CREATE TABLE disease (id INT PRIMARY KEY, disease_name TEXT, cause TEXT) ENGINE={engine}")
+        assert main(["data", "import", str(source), "--db", url]) == 2
+        assert execute(url, "SHOW TABLES") == (("disease",),)
+        assert execute(url, "SELECT * FROM disease") == ()
