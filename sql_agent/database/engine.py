@@ -14,7 +14,7 @@ from sql_agent.database.schema import Naming, Schema
 from sql_agent.database.truncation import Row
 from sql_agent.schemas import QueryLimits
 
-DATABASE_CHANGED = "database_changed"  # the kind when the database is not the one that was opened
+DATABASE_CHANGED = "database_changed"  # the kind when the database is not the one that was opened, or closed
 UNAVAILABLE = "unavailable"  # the kind of a QueryError when the server of a database cannot be reached
 # Where a database is: a SQLite file or a server. As a text it is what messages show, without a password.
 Source = Path | ServerAddress

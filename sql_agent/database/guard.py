@@ -27,7 +27,7 @@ KINDS = {
     "unknown_table": "a table that the database does not have",
     "unknown_column": "a column that the database does not have",
     "timeout": "the deadline passed and the statement was interrupted",
-    "database_changed": "the database is not the one that was opened: replaced, changed, damaged or removed",
+    "database_changed": "the database is not the one that was opened: replaced, changed, damaged, removed or closed",
     "failed": "the engine refused the statement for another reason",
     "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
 }

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Sequence
 
 from sql_agent.database.database import Database
-from sql_agent.database.engine import UNAVAILABLE, Opened
+from sql_agent.database.engine import DATABASE_CHANGED, UNAVAILABLE, Opened
 from sql_agent.database.lexical import check_length
 from sql_agent.database.provenance import CellRef
 from sql_agent.database.reply import read_hint, read_reply
@@ -117,6 +117,6 @@ class LocalDatabase(Database):
 
     def _killed(self) -> QueryError:
         if self._workers.closed:
-            return QueryError("failed", f"the database {self.source} is closed", hint="open it again")
+            return QueryError(DATABASE_CHANGED, f"the database {self.source} is closed", hint="open it again")
         message = "the statement needed more memory or time than a query may have"
         return QueryError("too_complex", message, hint="write a simpler statement, read fewer rows")

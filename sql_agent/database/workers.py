@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sql_agent.database.channel import ORDER, Channel
-from sql_agent.database.engine import Opened
+from sql_agent.database.engine import DATABASE_CHANGED, Opened
 from sql_agent.database.fork_client import ForkServer
 from sql_agent.errors import DatabaseFileError, QueryError
 
@@ -190,7 +190,7 @@ class Workers:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise QueryError("failed", f"the database {self._source} is closed", hint="open it again")
+            raise QueryError(DATABASE_CHANGED, f"the database {self._source} is closed", hint="open it again")
 
     def _tell(self, trouble: str | None) -> None:
         if trouble and not self._told:

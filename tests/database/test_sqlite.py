@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sql_agent.agent.tools import answer_json
 from sql_agent.data.medical.schema import SCHEMA, create_table_sql
 from sql_agent.database import Database, open_database
+from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.database.guard import KINDS
 from sql_agent.database.sqlite.connection import SqliteConnection
 from sql_agent.database.sqlite.file_state import FileState
@@ -285,6 +286,7 @@ class TestConcurrency:
         error = database.query("SELECT 1").error
         assert error is not None
         assert "closed" in error.message
+        assert error.kind == DATABASE_CHANGED, "so that no rollout is scored by it"
 
 
 class TestOpening:

@@ -16,6 +16,7 @@ from sql_agent.data.spider.gold import MAX_CHARS, MAX_ROWS, run_gold
 from sql_agent.data.spider.schema import SCHEMA
 from sql_agent.data.statement_text import statement_in
 from sql_agent.database import DatabasePool, open_database
+from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.execution_match import Row, cell_overlap, comparable, is_ordered, results_match
@@ -51,7 +52,7 @@ class ExecutionJudge:
         return f"execution/1:{s.match}:distinct={s.keep_distinct}:partial={s.partial_credit:g}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Compare results. Raises JudgeError when the gold statement itself does not run."""
+        """Compare results. Raises JudgeError when the gold statement does not run or the database was changed."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._grade, case)
 
     def _grade(self, case: JudgeCase) -> Verdict:
@@ -84,9 +85,11 @@ class ExecutionJudge:
         return _verdict(self._settings.partial_credit * cell_overlap(gold, found), reason), bool(gold)
 
     def _rows(self, path: Path, sql: str) -> list[Row] | str:
-        """Return the whole result of a statement, or why there is none."""
+        """Return the whole result of a statement, or why there is none. Raises JudgeError when the database fails."""
         with self._databases.of(str(path)) as database:
             answer = database.query(sql)
+        if answer.error is not None and answer.error.kind == DATABASE_CHANGED:
+            raise JudgeError(answer.error.message, hint=answer.error.hint)
         if answer.error is not None:
             return f"{answer.error.kind}: {answer.error.message}"
         return "the result is too large to be compared" if answer.truncated else list(answer.records)

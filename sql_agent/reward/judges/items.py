@@ -72,9 +72,10 @@ class Reader:
         bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
         try:
             number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
-        except ValueError:
+            shown = f"{number:.15g}"
+        except (ValueError, LookupError, ArithmeticError):  # each is how cn2an fails on some texts
             return None
-        return None if asked and counted and not asked & counted else f"{number:.15g}"
+        return None if asked and counted and not asked & counted else shown
 
     @cached_property
     def _same(self) -> dict[str, str]:

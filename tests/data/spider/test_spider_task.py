@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.spider.judge import make_judge
 from sql_agent.data.spider.questions import read_questions
 from sql_agent.data.spider.schema_text import CUT, schema_text
 from sql_agent.data.statement_text import statement_in
@@ -121,6 +123,16 @@ async def test_an_answer_is_graded_by_its_whole_result(data: Path) -> None:
     broken = question.model_copy(update={"sql": "SELECT nothing FROM tree"})
     with pytest.raises(JudgeError, match="gold statement"):
         await graded(broken, "SELECT 1", settings)
+
+
+async def test_a_database_that_changed_meanwhile_is_no_fault_of_the_statement(data: Path) -> None:
+    judge = make_judge(settings_of(data), {})
+    question = read_questions(data / "train_spider.json")[0]  # how many trees are there
+    case = JudgeCase(question=question, answer="SELECT 4", calls=())
+    assert (await judge.grade(case)).score == 1.0
+    os.utime(data / "database" / "orchard" / "orchard.sqlite")
+    with pytest.raises(JudgeError, match="was changed"):
+        await judge.grade(case)
 
 
 async def test_empty_results_count_by_the_public_rules_and_not_by_the_strict_ones(data: Path) -> None:

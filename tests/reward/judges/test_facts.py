@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sql_agent.data.medical.task import TASK
@@ -259,6 +260,22 @@ def test_any_order_of_any_facts_earns_everything_and_any_other_item_nearly_nothi
     assert grade(reference, "\n".join(f"- {fact.upper()}" for fact in shuffled)).score == 1.0
     other = data.draw(WORD.filter(lambda word: word not in facts))
     assert grade(reference, "; ".join([*shuffled, other])).score <= 0.1
+
+
+NUMBER = st.text(st.sampled_from("零〇一两二十百千万亿圆元角分点负第%0123456789.,-/ ²½個个种two hundred"), max_size=12)
+
+
+@given(
+    reference=NUMBER | st.text(max_size=20), answer=NUMBER | st.text(max_size=20), lang=st.sampled_from(("zh", "en"))
+)
+@example(reference="圆", answer="圆", lang="zh")
+@example(reference="千亿三", answer="千亿三", lang="zh")
+@example(reference="3", answer="9" * 310 + "万", lang="zh")
+def test_whatever_is_answered_to_whatever_reference_is_graded_or_a_judge_error(
+    reference: str, answer: str, lang: Lang
+) -> None:
+    with suppress(JudgeError):
+        assert 0.0 <= grade(reference, answer, lang=lang).score <= 1.0
 
 
 @given(facts=FACTS, answer=st.text(max_size=60))
