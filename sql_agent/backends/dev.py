@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentlightning as agl
-import uvloop
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agl.adapter import TokenIdAdapter
@@ -25,6 +24,7 @@ from sql_agent.data.task import load_task
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.schemas import Question
+from sql_agent.system.event_loop import install_event_loop
 from sql_agent.system.imports import without_gc
 from sql_agent.tracking.console import Ui
 
@@ -49,7 +49,7 @@ def trace_rollouts(
 
     The proxy's output goes to `folder`. Raises TrainingError when a process does not start.
     """
-    uvloop.install()
+    install_event_loop()
     processes = RunProcesses(settings, n_proxies=1)  # before torch, because it forks
     try:
         return asyncio.run(_trace(settings, questions, endpoint, folder, processes, ui))

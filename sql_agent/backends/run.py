@@ -12,7 +12,6 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litel
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the supervisor
 
 import agentlightning as agl
-import uvloop
 
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.processes import RunProcesses
@@ -25,6 +24,7 @@ from sql_agent.backends.runner_role import RunnerRole
 from sql_agent.backends.verl.algorithm import VerlGrpo
 from sql_agent.config.settings import Settings
 from sql_agent.schemas import Question
+from sql_agent.system.event_loop import install_event_loop
 from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -47,7 +47,7 @@ def run_algorithm(
     The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
     `interrupted` of the returned algorithm say how the run ended.
     """
-    uvloop.install()  # also for the runners and the proxies, which are forked from this process
+    install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
     # Runners of other hosts must reach the proxies, wherever the store is that they share.
     host = address_towards(run_role.store_address) if run_role.store_address else "127.0.0.1"
@@ -67,7 +67,7 @@ def run_runners(settings: Settings, run_role: RunRole, ui: Ui, *, quiet: bool) -
 
     Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
     """
-    uvloop.install()
+    install_event_loop()
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
 
     async def serve() -> None:

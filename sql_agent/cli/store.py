@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     bind(arguments.host, arguments.port).close()  # so that a port that is taken is said before the slow import
     with without_gc():
         import agentlightning as agl  # noqa: PLC0415
-        import uvloop  # noqa: PLC0415
 
         from sql_agent.agl.store_server import serve_store  # noqa: PLC0415
+        from sql_agent.system.event_loop import install_event_loop  # noqa: PLC0415
     agl.setup_logging("ERROR")
-    uvloop.install()
+    install_event_loop()
     ui = Ui()
 
     async def serve() -> None:
