@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from sql_agent.errors import JudgeError
 from sql_agent.reward import GroupJudge, JudgeCase, Verdict
@@ -48,34 +48,69 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
     return [changed.get(r.rollout_id, r) for r in rollouts]
 
 
+@dataclass
+class _Group:
+    """Counts the members that have not left a group, and holds those that wait for the next ranking."""
+
+    members: int
+    waiting: dict[str, tuple[FinishedRollout, asyncio.Future[FinishedRollout]]] = field(default_factory=dict)
+
+
 class GroupBarrier:
-    """Collects the rollouts of each group as they end, and ranks them when all `size` have ended or were abandoned."""
+    """Collects the rollouts of each group as they end, and ranks them when all that stay in the group have ended.
+
+    A group has `size` members at first. Each of them adds its rollout, another one after a ranking that failed, and
+    leaves the group once, when it adds no more.
+    """
 
     def __init__(self, judge: GroupJudge, size: int) -> None:
         self._judge = judge
         self._size = size
-        self._groups: dict[str, tuple[list[FinishedRollout | None], asyncio.Future[dict[str, FinishedRollout]]]] = {}
+        self._groups: dict[str, _Group] = {}
+        self._rankings: set[asyncio.Task[None]] = set()
 
     async def add(self, rollout: FinishedRollout) -> FinishedRollout:
-        """Wait until the group of `rollout` is complete, and return `rollout` with its reward from the ranking."""
-        ranking = await self._count(rollout.group, rollout)
-        return (await asyncio.shield(ranking))[rollout.rollout_id]
+        """Wait until the group of `rollout` is complete, and return `rollout` with its reward from the ranking.
 
-    async def abandon(self, group: str) -> None:
-        """Count one rollout of `group` as lost, so that the others do not wait for it."""
-        await self._count(group, None)
+        Raises what `rank_group` raises, for each member of the group.
+        """
+        group = self._groups.setdefault(rollout.group, _Group(self._size))
+        ranked: asyncio.Future[FinishedRollout] = asyncio.get_running_loop().create_future()
+        group.waiting[rollout.rollout_id] = rollout, ranked
+        self._rank_if_complete(group)
+        try:
+            return await ranked
+        finally:
+            group.waiting.pop(rollout.rollout_id, None)  # it is still there when this request was cancelled
 
-    async def _count(self, group: str, rollout: FinishedRollout | None) -> asyncio.Future[dict[str, FinishedRollout]]:
-        """Add one ended rollout to `group`, rank the group if it was the last, and return the future ranking."""
-        if group not in self._groups:
-            self._groups[group] = [], asyncio.get_running_loop().create_future()
-        members, ranking = self._groups[group]
-        members.append(rollout)
-        if len(members) == self._size:
-            del self._groups[group]
-            ranked = await rank_group(self._judge, [member for member in members if member is not None])
-            ranking.set_result({member.rollout_id: member for member in ranked})
-        return ranking
+    def leave(self, name: str) -> None:
+        """Count one member less in the group `name`, so that the others do not wait for it."""
+        group = self._groups.setdefault(name, _Group(self._size))
+        group.members -= 1
+        if group.members:
+            self._rank_if_complete(group)
+        else:
+            del self._groups[name]
+
+    def _rank_if_complete(self, group: _Group) -> None:
+        if len(group.waiting) == group.members:
+            complete, group.waiting = list(group.waiting.values()), {}
+            # A task of its own, because the others wait for it when the request that completed the group is cancelled.
+            ranking = asyncio.create_task(self._rank(complete))
+            self._rankings.add(ranking)
+            ranking.add_done_callback(self._rankings.discard)
+
+    async def _rank(self, waiting: list[tuple[FinishedRollout, asyncio.Future[FinishedRollout]]]) -> None:
+        try:
+            rollouts = await rank_group(self._judge, [rollout for rollout, _ in waiting])
+        except BaseException as error:  # whatever it is, it belongs to those who wait
+            for _, ranked in waiting:
+                if not ranked.done():
+                    ranked.set_exception(error)
+            return
+        for rollout, (_, ranked) in zip(rollouts, waiting, strict=True):
+            if not ranked.done():
+                ranked.set_result(rollout)
 
 
 def _dropped(record: RolloutRecord, drop: Drop, usage: Usage) -> RolloutRecord:

@@ -66,15 +66,17 @@ class RetryingScheduler:
 
     async def _kept(self, request: RolloutRequest) -> FinishedRollout:
         barrier = self._barrier if request.mode == "train" else None
+        try:
+            return await self._tries(request, barrier)
+        finally:
+            if barrier is not None:
+                barrier.leave(request.group)
+
+    async def _tries(self, request: RolloutRequest, barrier: GroupBarrier | None) -> FinishedRollout:
         reasons: list[str] = []
         while len(reasons) <= self._retries:
             self._observer.enqueued(request)
-            try:
-                rollout = await self._scheduler.run(request)
-            except BaseException:  # a cancelled request too
-                if barrier is not None:
-                    await barrier.abandon(request.group)
-                raise
+            rollout = await self._scheduler.run(request)
             if barrier is not None and rollout.dropped is None:
                 rollout = await barrier.add(rollout)
             self._observer.finished(request, rollout)
@@ -82,8 +84,6 @@ class RetryingScheduler:
                 return rollout
             if rollout.dropped.cause is not DropCause.PROCESS:
                 reasons.append(str(rollout.dropped))
-        if barrier is not None:
-            await barrier.abandon(request.group)
         raise RolloutLostError(
             f"every rollout of question {request.question.id} was lost ({len(reasons)} tries): {'; '.join(reasons)}"
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from sql_agent.data.medical.task import TASK
-from sql_agent.reward import GroupJudge
+from sql_agent.reward import GroupJudge, Judge, JudgeCase, Verdict
 from sql_agent.rl.group_ranking import GroupBarrier, rank_group
 from sql_agent.rl.metrics import summary
 from sql_agent.rl.rollouts import FinishedRollout
@@ -108,7 +108,8 @@ async def test_half_a_ranking_drops_the_group_and_never_scores_it(server: Server
     assert summary(ranked, enqueued=3, task=TASK)["judge/requests"] == 2
 
 
-async def test_a_group_waits_until_all_have_come_or_are_lost(server: Server) -> None:
+async def test_a_group_waits_until_all_have_come_or_left_and_again_when_the_ranking_failed(server: Server) -> None:
+    server.script = ["no", "no"]
     server.default = ranking(a1=0.2, a2=0.9)
     barrier = GroupBarrier(ranking_judge(server), size=3)
     first = asyncio.create_task(barrier.add(rollout("pain", 0)))
@@ -116,6 +117,47 @@ async def test_a_group_waits_until_all_have_come_or_are_lost(server: Server) -> 
     await asyncio.sleep(0.1)
     assert not first.done()
     assert not second.done()
-    await barrier.abandon("g")
-    scores = sorted(round(r.reward or 0, 2) for r in await asyncio.gather(first, second))
+    barrier.leave("g")
+    failed = await asyncio.gather(first, second)
+    assert [r.dropped and r.dropped.cause for r in failed] == [DropCause.JUDGE, DropCause.JUDGE]
+    again = asyncio.gather(*(barrier.add(rollout(answer, n)) for n, answer in enumerate(("pain", "fever"), start=3)))
+    scores = sorted(round(r.reward or 0, 2) for r in await asyncio.wait_for(again, timeout=10))
     assert scores == [0.3, 1.0]
+
+
+class SlowJudge:
+    """Ranks after 0.05 s; raises `error` if it has one."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.name = self.identity = "slow"
+        self.vouched_by: dict[str, Judge] = {}
+        self.error = error
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        raise NotImplementedError
+
+    async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
+        await asyncio.sleep(0.05)
+        if self.error is not None:
+            raise self.error
+        return list(own)
+
+
+async def test_what_a_judge_raises_ends_the_wait_of_all() -> None:
+    barrier = GroupBarrier(SlowJudge(ZeroDivisionError("a fault of the judge")), size=2)
+    added = asyncio.gather(*(barrier.add(rollout("pain", n)) for n in range(2)), return_exceptions=True)
+    assert [type(error) for error in await asyncio.wait_for(added, timeout=10)] == [ZeroDivisionError] * 2
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.02], ids=["while it waits for the others", "while the group is ranked"])
+async def test_a_cancelled_rollout_keeps_no_other_waiting(wait_s: float) -> None:
+    barrier = GroupBarrier(SlowJudge(), size=2)
+    first, second = (asyncio.create_task(barrier.add(rollout("pain", n))) for n in range(2))
+    if not wait_s:
+        second.cancel()
+    await asyncio.sleep(wait_s)
+    second.cancel()
+    barrier.leave("g")
+    kept, cancelled = await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), timeout=10)
+    assert isinstance(kept, FinishedRollout) and kept.reward == pytest.approx(0.6)
+    assert isinstance(cancelled, asyncio.CancelledError)
