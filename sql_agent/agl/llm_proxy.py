@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,11 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
 def serve_proxy(
     sock: socket.socket, store_address: str, models: Sequence[dict[str, Any]], log_file: Path, *, with_token_ids: bool
 ) -> None:
-    """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`."""
+    """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`.
+
+    A proxy that is asked to end exits with 1, as one that failed: it must be replaced, because calls would wait at the
+    socket, which stays open.
+    """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
@@ -85,3 +90,4 @@ def serve_proxy(
     store = agl.LightningStoreClient(store_address)
     proxy = LocalLlmProxy(sock.getsockname()[1], store, models, with_token_ids=with_token_ids)
     asyncio.run(proxy.serve(sock))
+    sys.exit(1)

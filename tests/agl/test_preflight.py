@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import PreflightError
 from sql_agent.system.sockets import bind_local, free_port
+from sql_agent.system.supervisor import Ended, Paused
+from tests.support.process_tree import descendants
 
 
 @pytest.fixture
@@ -66,11 +70,27 @@ def test_a_server_that_returns_no_token_ids_is_named_as_the_cause(
     assert "prompt_token_ids" in (caught.value.hint or "")
 
 
-def test_a_model_that_is_down_is_named_as_the_cause(processes: RunProcesses, tmp_path: Path) -> None:
-    started = time.monotonic()
+def test_a_model_that_is_down_is_named_as_the_cause_and_a_proxy_that_is_ended_is_replaced(
+    processes: RunProcesses, tmp_path: Path
+) -> None:
+    started, before = time.monotonic(), set(descendants(os.getpid()))
     with pytest.raises(PreflightError, match="did not answer"):
         asyncio.run(preflight(processes, f"http://127.0.0.1:{free_port()}/v1", tmp_path / "proxy.log"))
     assert time.monotonic() - started < 60
+    (proxy,) = set(descendants(os.getpid())) - before
+    ended = asyncio.run(end_of(processes, proxy))
+    assert ended == Ended("LLM proxy 0", proxy, "died with exit code 1", replaced=True)
+
+
+async def end_of(processes: RunProcesses, pid: int) -> Ended | Paused:
+    """Send SIGTERM to the process `pid`, and return what is reported."""
+    seen: asyncio.Future[Ended | Paused] = asyncio.get_running_loop().create_future()
+    processes.watch(seen.set_result)
+    os.kill(pid, signal.SIGTERM)
+    try:
+        return await asyncio.wait_for(seen, timeout=20)
+    finally:
+        processes.unwatch()
 
 
 def test_an_opentelemetry_that_loses_spans_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
