@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import agentlightning as agl
 from openai import DefaultAsyncHttpxClient
@@ -15,10 +19,12 @@ from sql_agent.agent.rollout import run_rollout
 from sql_agent.agl.run_settings import RESOURCE, settings_here, text_of
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task, load_task
-from sql_agent.database import DatabasePool
+from sql_agent.database import Database, DatabasePool
 from sql_agent.reward import Judge
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.processes import OUT_OF_MEMORY
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -45,34 +51,29 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._on_record = on_record
         self._kits: dict[str, _Kit] = {}  # by what the store handed over
         self._http: DefaultAsyncHttpxClient | None = None
+        # For what takes seconds or waits for a lock, because the event loop runs other rollouts meanwhile. One thread,
+        # so that each kit is made once.
+        self._opener = ThreadPoolExecutor(1, thread_name_prefix="opener")
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` has the proxy."""
-        agent = self._kit(resources).settings.agent
-        return await self._rollout(task, resources, rollout, agent.temperature, agent.top_p)
+        kit = await self._kit(resources)
+        agent = kit.settings.agent
+        return await self._rollout(task, kit, _endpoint(resources, rollout, agent.temperature, agent.top_p), rollout)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a validation rollout and return its spans; the arguments are those of a training rollout."""
-        agent = self._kit(resources).settings.agent
-        return await self._rollout(task, resources, rollout, agent.val_temperature, agent.val_top_p)
+        kit = await self._kit(resources)
+        agent = kit.settings.agent
+        endpoint = _endpoint(resources, rollout, agent.val_temperature, agent.val_top_p)
+        return await self._rollout(task, kit, endpoint, rollout)
 
-    async def _rollout(
-        self, task: dict[str, Any], resources: Any, rollout: Any, temperature: float, top_p: float
-    ) -> list[Any]:
+    async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)
-        llm = cast(agl.ProxyLLM, resources[RESOURCE])
-        endpoint = ModelEndpoint(
-            base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
-            model=llm.model,
-            api_key=llm.api_key or "unused",
-            temperature=temperature,
-            top_p=top_p,
-        )
-        kit = self._kit(resources)
         if self._http is None:
             self._http = shared_client()
         try:
-            with kit.databases.of(question.database) as database:
+            async with self._opened(kit, question.database) as database:
                 record = await run_rollout(
                     question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
                 )
@@ -86,14 +87,42 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             spans.append(agl.emit_reward(record.reward.total, propagate=False))
         return spans
 
-    def _kit(self, resources: Mapping[str, Any]) -> _Kit:
+    @asynccontextmanager
+    async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:
+        """Yield the database `name`, opened and closed in a thread, because opening starts processes."""
+        opening = kit.databases.of(name)
+        database = await self._in_thread(opening.__enter__)
+        try:
+            yield database
+        finally:
+            await self._in_thread(partial(opening.__exit__, None, None, None))
+
+    async def _kit(self, resources: Mapping[str, Any]) -> _Kit:
         """Return what the rollouts over `resources` need; it is made in the runner process, not before its fork.
 
         A SQLite connection must not be used after a fork.
         """
         text = text_of(resources)
         if text not in self._kits:
+            await self._in_thread(partial(self._make_kit, text))
+        return self._kits[text]
+
+    def _make_kit(self, text: str) -> None:
+        if text not in self._kits:
             _, settings = settings_here(text, self._own)
             task = load_task(settings.task)
             self._kits[text] = _Kit(settings, task, task.databases(settings), task.judge(settings))
-        return self._kits[text]
+
+    async def _in_thread(self, function: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._opener, function)
+
+
+def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float, top_p: float) -> ModelEndpoint:
+    llm = cast(agl.ProxyLLM, resources[RESOURCE])
+    return ModelEndpoint(
+        base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
+        model=llm.model,
+        api_key=llm.api_key or "unused",
+        temperature=temperature,
+        top_p=top_p,
+    )

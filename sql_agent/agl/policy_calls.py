@@ -60,7 +60,7 @@ class PolicyCalls:
             async with self._session.post(f"{model['api_base']}/chat/completions", data=to_json(call)) as response:
                 status, content = response.status, await response.read()
             reply = from_json(content) if status == 200 else None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except Exception as error:  # aiohttp lets a RuntimeError of uvloop through
             return _failed(502, f"the policy at {model['api_base']} did not answer: {type(error).__name__}: {error}")
         if reply is None:
             return Answer(status, content, None)

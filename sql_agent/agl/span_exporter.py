@@ -93,14 +93,14 @@ class SpanExporter:
     async def _post(self, endpoint: str, spans: list[ReadableSpan]) -> TrainingError | None:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers={"Content-Type": "application/x-protobuf"})
-        body = encode_spans(spans).SerializeToString()
         cause = ""
         for attempt in range(_RETRIES):
             try:
+                body = encode_spans(spans).SerializeToString()
                 async with self._session.post(endpoint, data=body) as response:
                     response.raise_for_status()
                     return None
-            except (aiohttp.ClientError, TimeoutError) as error:
+            except Exception as error:  # aiohttp lets a RuntimeError of uvloop through; whoever waits must get it
                 # Not a warning, because it is tried again, and the store may end first when a run is stopped.
                 logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
                 cause = f"{type(error).__name__}: {error}"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+from unittest.mock import Mock
 
+import aiohttp
+import pytest
 from agents import function_tool
 from litellm.llms.hosted_vllm.chat.transformation import HostedVLLMChatConfig
 
@@ -50,7 +53,9 @@ async def test_a_call_reaches_the_policy_as_litellm_sends_it_and_the_agent_gets_
     assert answer.reply == completion("hello") | ids
 
 
-async def test_what_the_policy_refuses_and_what_cannot_be_sent_keep_a_status_of_their_own() -> None:
+async def test_what_the_policy_refuses_and_what_cannot_be_sent_keep_a_status_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with serving() as policy:
         policy.default = {"error": {"message": "too long"}}
         calls = PolicyCalls([model_entry("policy-0", f"{policy.url}/v1")])
@@ -60,7 +65,9 @@ async def test_what_the_policy_refuses_and_what_cannot_be_sent_keep_a_status_of_
         await calls.close()
     nowhere = PolicyCalls([model_entry("policy-0", f"http://127.0.0.1:{free_port()}/v1")])
     down = await nowhere.answer(call())
+    monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
+    lost = await nowhere.answer(call())
     await nowhere.close()
     assert (refused.status, json.loads(refused.body)["error"]["message"], refused.reply) == (400, "too long", None)
-    assert [answer.status for answer in (unknown, broken, down)] == [400, 400, 502]
+    assert [answer.status for answer in (unknown, broken, down, lost)] == [400, 400, 502, 502]
     assert b"policy-0" in unknown.body and b"did not answer" in down.body

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +15,8 @@ import pytest
 from sql_agent.agl.lit_agent import SqlLitAgent
 from sql_agent.agl.run_settings import check_same, route_resources, sent_settings, settings_here, text_of
 from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.task import load_task
+from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Question
 from tests.support.judge_server import serving
@@ -60,7 +65,23 @@ def test_another_database_or_another_judge_of_this_host_is_named(theirs: Setting
         check_same(taken.model_copy(update={"judge": "facts/0"}), here)
 
 
-async def test_a_rollout_runs_with_the_settings_of_its_own_algorithm(theirs: Settings) -> None:
+async def test_rollouts_run_with_the_settings_of_their_own_algorithm_and_the_others_go_on_while_one_is_prepared(
+    theirs: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def beside_the_loop(slow: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*args: Any) -> Any:
+            turned = threading.Event()
+            loop.call_soon_threadsafe(turned.set)
+            assert turned.wait(10), f"the event loop stands still during {slow.__name__}"
+            return slow(*args)
+
+        return checked
+
+    monkeypatch.setattr("sql_agent.agl.lit_agent.load_task", beside_the_loop(load_task))
+    # It is called when a database was opened, and when it is given back.
+    monkeypatch.setattr(DatabasePool, "_close_unused", beside_the_loop(DatabasePool._close_unused))
     agent = SqlLitAgent(load_settings())
     rollout = SimpleNamespace(rollout_id="r", attempt=SimpleNamespace(attempt_id="a"), mode="train")
     question = Question(id="1", question="?", answer="a").model_dump()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import agentlightning as agl
 import aiohttp
 import pytest
 
+from sql_agent.agl import span_exporter
 from sql_agent.agl import store as run_store
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.span_exporter import SpanExporter, make_span
 from sql_agent.agl.store import RunStore, StoreClient, mark_consumed
 from sql_agent.agl.store_server import served
+from sql_agent.errors import TrainingError
 from sql_agent.system.sockets import free_port
 
 
@@ -66,6 +70,18 @@ async def test_both_ways_give_the_same_answers(client: StoreClient) -> None:
     with pytest.raises(aiohttp.ClientResponseError):
         await impatient.update_attempt("none", "none", status="failed")
     await impatient.close()
+
+
+async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(span_exporter, "_RETRIES", 1)
+    monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
+    exporter = SpanExporter()
+    span = make_span("call", {}, rollout_id="r", attempt_id="a", seconds=(1.0, 2.0))
+    with pytest.raises(TrainingError, match="did not accept 1 spans: RuntimeError: the handler is closed"):
+        await asyncio.wait_for(exporter.send("http://127.0.0.1:1", [span]), timeout=10)
+    await exporter.close()
 
 
 async def test_a_store_in_another_process_forgets_what_was_consumed(

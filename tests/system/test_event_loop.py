@@ -38,10 +38,11 @@ def test_the_socket_of_a_cancelled_connection_is_closed_once(
 
 def test_a_socket_that_was_refused_stays_its_owner_s_and_asyncio_run_takes_the_loop() -> None:
     async def refused() -> None:
-        assert isinstance(asyncio.get_running_loop(), EventLoop)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, EventLoop)
         with socket.socket() as sock:
             with pytest.raises(ValueError, match="can not be specified"):
-                await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", 1, sock=sock)
+                await loop.create_connection(asyncio.Protocol, "127.0.0.1", 1, sock=sock)
             assert sock.fileno() != -1
 
     before = asyncio.get_event_loop_policy()
