@@ -95,9 +95,8 @@ class LocalGrpo(TrainingAlgorithm):
             await self._validate(scheduler, trainer.step, val)
 
     async def _save(self, trainer: PolicyTrainer) -> None:
-        if trainer.step > trainer.saved:
-            with self._ui.status("Saving"):
-                await asyncio.to_thread(trainer.save)
+        with self._ui.status("Saving"):
+            await asyncio.to_thread(trainer.save)
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
         """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed."""

@@ -11,6 +11,7 @@ import torch
 
 from sql_agent.backends.local.grpo_loss import clipped_loss, kl_penalty
 from sql_agent.backends.policy.forward import token_logprobs
+from sql_agent.backends.policy.gradients import clip_gradient
 from sql_agent.backends.policy.model import Policy
 from sql_agent.config.settings import TrainSettings
 from sql_agent.rl.trajectory import TokenSequence
@@ -34,7 +35,8 @@ class GrpoTrainer:
 
     `optimizer` is AdamW over all weights. With `settings.kl_coef` above 0 a frozen copy of the policy as it is now is
     the reference of the KL penalty. `temperature` is that of the rollouts: the policy that is improved is the one that
-    sampled them. At 0 nothing differs within a group and nothing is learned, so any value will do.
+    sampled them. At 0 nothing differs within a group and nothing is learned, so any value will do. `half_updated` is
+    true after an error between two minibatches, when the weights are those of no step.
     """
 
     def __init__(self, policy: Policy, settings: TrainSettings, *, bf16: bool, temperature: float) -> None:
@@ -42,15 +44,16 @@ class GrpoTrainer:
         self._settings = settings
         self._bf16 = bf16
         self._temperature = temperature or 1.0
+        self.half_updated = False
         self.optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
         self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.kl_coef > 0 else None
 
-    def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
-        """Do one optimizer step for each minibatch and return the `update/...` metrics.
+    def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float], *, step: int) -> dict[str, float]:
+        """Do one optimizer step for each minibatch of training step `step`, and return the `update/...` metrics.
 
         `advantages` are by rollout id; rollouts whose advantage is 0 have no gradient and are left out. They still
         count in the number of tokens that the loss is divided by, so that a step with few informative groups changes
-        the policy less, not more.
+        the policy less, not more. Raises TrainingError when a gradient is not finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
         metrics = {
@@ -61,12 +64,16 @@ class GrpoTrainer:
             return metrics | {"update/loss": 0.0, "update/grad_norm": 0.0, "update/clip_fraction": 0.0}
         self._policy.model.train()
         try:
-            return metrics | self._minibatches(useful, kept, advantages)
+            return metrics | self._minibatches(useful, kept, advantages, step)
         finally:
             self._policy.model.eval()
 
     def _minibatches(
-        self, useful: Sequence[FinishedRollout], kept: Sequence[FinishedRollout], advantages: dict[str, float]
+        self,
+        useful: Sequence[FinishedRollout],
+        kept: Sequence[FinishedRollout],
+        advantages: dict[str, float],
+        step: int,
     ) -> dict[str, float]:
         parts = _split_by_group(useful, self._settings.minibatches)
         old = None
@@ -74,20 +81,30 @@ class GrpoTrainer:
             with torch.no_grad():
                 old = {r.rollout_id: self._logprobs(r.sequences) for r in useful}
         share = sum(s.sampled for r in kept for s in r.sequences) / len(parts)
-        results = [
-            self._optimize([_Item(s, advantages[r.rollout_id]) for r in part for s in r.sequences], share, part, old)
-            for part in parts
-        ]
+        results = []
+        for part in parts:
+            items = [_Item(s, advantages[r.rollout_id]) for r in part for s in r.sequences]
+            result = self._add_gradient(items, share, part, old)
+            result["update/grad_norm"] = clip_gradient(
+                self._policy.model.parameters(),
+                self._settings.max_grad_norm,
+                where=f"step {step}",
+                hint="--resume goes on after the last checkpoint; if it fails again, lower train.lr in a new run",
+            )
+            self.optimizer.step()
+            results.append(result)
+            self.half_updated = len(results) < len(parts)
+        self.optimizer.zero_grad(set_to_none=True)
         return {name: sum(r[name] for r in results) / len(results) for name in results[0]}
 
-    def _optimize(
+    def _add_gradient(
         self,
         items: list[_Item],
         tokens: float,
         part: Sequence[FinishedRollout],
         old: dict[str, list[torch.Tensor]] | None,
     ) -> dict[str, float]:
-        """Do one optimizer step over `items`, in micro-batches of similar length."""
+        """Compute the gradient of the loss over `items`, in micro-batches of similar length, and return its metrics."""
         recorded = [row for r in part for row in old[r.rollout_id]] if old else [None] * len(items)
         paired = sorted(zip(items, recorded, strict=True), key=lambda pair: len(pair[0].sequence))
         size = self._settings.micro_batch
@@ -96,14 +113,10 @@ class GrpoTrainer:
         for start in range(0, len(paired), size):
             loss, count = self._loss(paired[start : start + size], tokens)
             loss.backward()
-            total_loss += float(loss)
+            total_loss += loss.item()
             clipped += count
-        norm = torch.nn.utils.clip_grad_norm_(self._policy.model.parameters(), self._settings.max_grad_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         return {
             "update/loss": total_loss,
-            "update/grad_norm": float(norm),
             "update/clip_fraction": clipped / max(1, sum(i.sequence.sampled for i in items)),
         }
 

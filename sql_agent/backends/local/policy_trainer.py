@@ -85,14 +85,16 @@ class PolicyTrainer:
         return cls(settings, log, policy, sock, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
-        """Update the policy once by GRPO and return the metrics, see `GrpoTrainer.update`."""
+        """Update the policy once by GRPO and return the metrics; raises TrainingError as `GrpoTrainer.update` does."""
         with self._service.weights_locked():
-            metrics = self.trainer.update(kept, advantages)
+            metrics = self.trainer.update(kept, advantages, step=self.step + 1)
         self.step += 1
         return metrics
 
     def save(self) -> None:
-        """Write a checkpoint of the current step."""
+        """Write a checkpoint of the last step, unless it has one or an error left the weights between two steps."""
+        if self.step == self.saved or self.trainer.half_updated:
+            return
         keep = self._settings.train.keep_checkpoints
         checkpoint.save(self._log.folder, self.step, self._policy, self.trainer.optimizer, keep=keep)
         self.saved = self.step

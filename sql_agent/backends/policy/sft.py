@@ -13,6 +13,7 @@ import torch
 from sql_agent.agent.demonstrations import Demonstration, demonstrate
 from sql_agent.agent.tools import QueryTool, function_tool
 from sql_agent.backends.policy.forward import token_logprobs
+from sql_agent.backends.policy.gradients import clip_gradient
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
 from sql_agent.backends.serving.chat import ChatEncoder, Reply
@@ -20,7 +21,7 @@ from sql_agent.config.settings import Settings, SftSettings, TeacherSettings
 from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
 from sql_agent.database import Database, DatabasePool
-from sql_agent.errors import DataError, TrainingError
+from sql_agent.errors import DataError
 from sql_agent.reward.factory import judge_name
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
@@ -137,7 +138,7 @@ def _fine_tune(
 ) -> Iterator[float]:
     """Do one optimizer step for each of `batches` and yield its loss; `trained` is `model` or wraps it.
 
-    Raises TrainingError when a gradient is not finite, because the step would make all weights NaN.
+    Raises TrainingError when a gradient is not finite.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
@@ -145,11 +146,12 @@ def _fine_tune(
         for group in optimizer.param_groups:
             group["lr"] = lr * _schedule(step, len(batches))
         loss = _add_gradient(model, batch, micro_batch=micro_batch, bf16=bf16)
-        if not torch.nn.utils.clip_grad_norm_(parameters, 1.0).isfinite():
-            raise TrainingError(
-                f"the gradient of supervised fine-tuning is not finite at step {step + 1} of {len(batches)}",
-                hint="lower sft.lr, or set sft.steps=0 to train the model as it is",
-            )
+        clip_gradient(
+            parameters,
+            1.0,
+            where=f"step {step + 1} of {len(batches)} of supervised fine-tuning",
+            hint="lower sft.lr, or set sft.steps=0 to train the model as it is",
+        )
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         yield loss

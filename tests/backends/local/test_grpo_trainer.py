@@ -1,0 +1,36 @@
+"""An update that cannot be finished does not ruin the policy, nor a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sql_agent.backends.local.policy_trainer import PolicyTrainer
+from sql_agent.backends.policy.model import load_policy
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import TrainingError
+from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rl.trajectory import TokenSequence
+from sql_agent.system.sockets import bind_local
+from sql_agent.tracking.run_log import RunLog
+
+
+@pytest.mark.parametrize(("minibatches", "saved"), [(1, ["step-000001"]), (2, [])])
+def test_a_gradient_that_is_not_finite_ends_the_run_and_no_weights_between_two_steps_are_saved(
+    minibatches: int, saved: list[str], tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    settings = load_settings([f"train.minibatches={minibatches}", "train.kl_coef=0", "local.max_batch=1"])
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), bf16=False)
+    sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
+    rollouts = [FinishedRollout(name, name, None, 1.0, (), (sequence,), None) for name in ("a", "b")]
+    try:
+        trainer.update(rollouts, {"a": 0.1, "b": -0.1})
+        with pytest.raises(TrainingError, match="the gradient of step 2 is not finite"):
+            trainer.update(rollouts, {"a": 0.1, "b": float("inf")})
+        trainer.save()
+    finally:
+        trainer.close()
+    assert all(weights.isfinite().all() for weights in policy.model.parameters())
+    assert [folder.name for folder in (tmp_path / "run").glob("checkpoints/*")] == saved
