@@ -21,6 +21,8 @@ _BEAT_TIMEOUT_S = 5.0
 # Algorithms are entered among the workers, because the store notes the time of a worker's sign of life.
 _ALGORITHM = "sql-agent-algorithm"
 
+End = Literal["finished", "failed", "was interrupted"]
+
 
 class Announcement(BaseModel):
     """Names the algorithm that uses a store.
@@ -31,7 +33,7 @@ class Announcement(BaseModel):
     session: str
     run: str
     resources_id: str
-    end: Literal["finished", "failed", "was interrupted"] | None = None
+    end: End | None = None
 
 
 class Announcer:
@@ -42,7 +44,7 @@ class Announcer:
         self._announcement = announcement
         self._task = asyncio.create_task(self._beat())
 
-    async def close(self, end: Literal["finished", "failed", "was interrupted"]) -> None:
+    async def close(self, end: End) -> None:
         """Tell the runners how the algorithm ended."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

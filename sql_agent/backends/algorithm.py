@@ -13,7 +13,7 @@ from uuid import uuid4
 import agentlightning as agl
 
 from sql_agent.agl.preflight import check_triplet
-from sql_agent.agl.presence import BEAT_S, Announcement, Announcer, read_announcement
+from sql_agent.agl.presence import BEAT_S, Announcement, Announcer, End, read_announcement
 from sql_agent.agl.processes import RunProcesses, proxy_name
 from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.agl.store import cancel_stale_rollouts, is_own
@@ -26,7 +26,7 @@ from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.group_ranking import GroupBarrier
 from sql_agent.rl.question_pool import QuestionPool
 from sql_agent.rl.retry import RetryingScheduler
-from sql_agent.rl.scheduler import RolloutScheduler
+from sql_agent.rl.scheduler import RolloutScheduler, named_store_errors
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.signals import handled_signals
@@ -67,6 +67,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         `val_dataset` holds sequences of Question by the name of their set, which are asked together.
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
+        end: End = "failed"
         self._stop = asyncio.Event()
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
@@ -76,6 +77,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 with named_disk_errors():
                     await self._refuse_shared_store()
                     await self._run(train_dataset, [q for questions in val.values() for q in questions])
+                end = "finished"
             except SqlAgentError as error:
                 self.error = error
             finally:
@@ -83,18 +85,17 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 for watch in self._watches:
                     watch.cancel()
                 if self._announcer is not None:
-                    await self._announcer.close(
-                        "failed" if self.error else "was interrupted" if self.interrupted else "finished"
-                    )
+                    await self._announcer.close("was interrupted" if self.interrupted and not self.error else end)
 
     async def _refuse_shared_store(self) -> None:
         """Raise TrainingError when a live algorithm uses the store, because this one would cancel its rollouts."""
         store = self.get_store()
-        before = None if is_own(store) else await read_announcement(store)
-        if before is None or before[0].end is not None:
-            return
-        await asyncio.sleep(2 * BEAT_S)
-        now = await read_announcement(store)
+        with named_store_errors():
+            before = None if is_own(store) else await read_announcement(store)
+            if before is None or before[0].end is not None:
+                return
+            await asyncio.sleep(2 * BEAT_S)
+            now = await read_announcement(store)
         if now is not None and now != before and now[0].end is None:
             raise TrainingError(
                 f"the run {now[0].run} uses the store at {self.store_address}",
@@ -114,19 +115,16 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
         """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
 
-        Raises PreflightError when a call does not come back from the store as a triplet.
+        Raises PreflightError when a call does not come back from the store as a triplet, and StoreLostError when the
+        store does not answer.
         """
         store, adapter = self.get_store(), self.get_adapter()
-        # All at once, because the first call of a proxy takes seconds.
-        triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
-        self._ui.say(
-            f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
-            f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
-        )
-        if stale := await cancel_stale_rollouts(store):
-            self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
         sent = sent_settings(self._settings, self._log.folder.name)
-        resources = [(await store.add_resources(route_resources(route, sent))).resources_id for route in routes]
+        with named_store_errors():
+            await self._check_routes(routes)
+            if stale := await cancel_stale_rollouts(store):
+                self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
+            resources = [(await store.add_resources(route_resources(route, sent))).resources_id for route in routes]
         runner = self._settings.runner
         self._scheduler = RolloutScheduler(
             store,
@@ -158,6 +156,16 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             pool=QuestionPool(share=train.revisit_share, group_size=train.group_size, seed=self._settings.seed),
         )
 
+    async def _check_routes(self, routes: Sequence[agl.ProxyLLM]) -> None:
+        """Make one call through each of the `routes`. Raises PreflightError when one leaves no triplet in the store."""
+        store, adapter = self.get_store(), self.get_adapter()
+        # All at once, because the first call of a proxy takes seconds.
+        triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
+        self._ui.say(
+            f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
+            f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
+        )
+
     async def _show_stall(self) -> None:
         """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
@@ -168,7 +176,8 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _stall(self) -> str | None:
         """Describe what is waited for; None while nothing is."""
         waiting = self._scheduler.waiting if self._scheduler else []
-        return await describe_stalled(self.get_store(), waiting) if waiting else None
+        with named_store_errors():
+            return await describe_stalled(self.get_store(), waiting) if waiting else None
 
     def _watch_ended(self, watch: asyncio.Task[None]) -> None:
         if not watch.cancelled() and (error := watch.exception()):

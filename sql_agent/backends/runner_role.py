@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -46,13 +47,14 @@ class RunnerRole:
         self._met: set[str] = set()  # sessions that were seen before their end
         self._served = ""  # the session whose settings were checked
         self._last: tuple[str, float] | None = None  # session and time of the last sign of life
-        self._changed: float | None = None  # when that last changed, on our clock
+        self._changed = 0.0  # when that last changed, on our clock
+        self._alive = False  # whether it has changed since it was first seen
 
     async def run(self) -> None:
         """Run rollouts until the algorithm has ended or a signal comes.
 
-        Raises ConfigError when this host's settings, judge or database are not those of the algorithm, and
-        TrainingError when a runner dies and cannot be replaced.
+        Raises ConfigError when this host's settings, judge or database are not those of the algorithm, TrainingError
+        when a runner dies and cannot be replaced, and what the task raises where it cannot be prepared here.
         """
         self._processes.watch(Recovery(self._store, self._ui.say, self._fail).handle)
         try:
@@ -70,13 +72,14 @@ class RunnerRole:
     async def _look(self) -> None:
         try:
             found = await read_announcement(self._store)
-            if found is None:
-                self._tell_waiting()
-                return
-            await self._follow(*found)
         except STORE_ERRORS as error:
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             self._tell("lost", f"The store at {self._address} does not answer ({why}); this runner waits for it")
+            return
+        if found is None:
+            self._tell_waiting()
+        else:
+            await self._follow(*found)
 
     async def _follow(self, algorithm: Announcement, beat: float) -> None:
         if algorithm.end is not None:
@@ -87,27 +90,31 @@ class RunnerRole:
                 self._tell_waiting()
             return
         self._met.add(algorithm.session)
-        if self._last is not None and self._last != (algorithm.session, beat):
-            self._changed = time.monotonic()
-        self._last = algorithm.session, beat
-        if self._changed is None:
-            return  # not known yet whether it is alive
+        if self._last != (algorithm.session, beat):
+            self._alive = self._last is not None
+            self._last, self._changed = (algorithm.session, beat), time.monotonic()
         if time.monotonic() - self._changed > _SILENT_S:
             self._tell(
                 "silent",
                 f"No sign of the run {algorithm.run} for {_SILENT_S:.0f} s; this runner waits",
             )
             return
+        if not self._alive:
+            return  # not known yet
         if self._served != algorithm.session:
-            await self._begin(algorithm)
+            resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None also for a silent store
+            if resources is None:
+                self._tell(
+                    "no resources",
+                    f"The store at {self._address} lacks the settings of the run {algorithm.run}; this runner waits",
+                )
+                return
+            await self._begin(algorithm, resources.resources)
         self._tell(f"serving {algorithm.session}", f"Running the rollouts of {algorithm.run} …")
 
-    async def _begin(self, algorithm: Announcement) -> None:
+    async def _begin(self, algorithm: Announcement, resources: Mapping[str, Any]) -> None:
         """Check that this host can run the algorithm's rollouts as it wants them, and start the runners."""
-        found = await self._store.get_resources_by_id(algorithm.resources_id)
-        if found is None:
-            raise RuntimeError("the resources of the run are not in the store")
-        sent, here = settings_here(text_of(found.resources), self._own)
+        sent, here = settings_here(text_of(resources), self._own)
 
         def check() -> None:
             task = load_task(here.task)
@@ -116,7 +123,7 @@ class RunnerRole:
             check_same(sent, here)
 
         await asyncio.to_thread(check)
-        await _check_proxy(found.resources[RESOURCE])
+        await _check_proxy(resources[RESOURCE])
         if not self._served:
             self._processes.start_runners(self._address)
         self._served = algorithm.session

@@ -14,7 +14,7 @@ import agentlightning as agl
 import aiohttp
 
 from sql_agent.agl.store import mark_consumed, reason_lost, subscribe_ended
-from sql_agent.errors import TrainingError
+from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
 
@@ -114,7 +114,7 @@ class RolloutScheduler:
         Raises StoreLostError when the store does not answer any more, also to all that wait for a rollout.
         """
         try:
-            with _named_store_errors():
+            with named_store_errors():
                 await self._watch()
         except StoreLostError as error:
             for future in self._waiting.values():
@@ -148,7 +148,7 @@ class RolloutScheduler:
         self._unsent.append((rollout, queued))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send_unsent())
-        with _named_store_errors():
+        with named_store_errors():
             return await queued
 
     async def _send_unsent(self) -> None:
@@ -170,7 +170,7 @@ class RolloutScheduler:
                     queued.set_result(rollout.rollout_id)
 
     async def _cancel(self, rollout_id: str) -> None:
-        with suppress(StoreLostError), _named_store_errors():  # which is reported elsewhere
+        with suppress(StoreLostError), named_store_errors():  # which is reported elsewhere
             await self._store.update_rollout(rollout_id, status="cancelled")
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | None:
@@ -211,12 +211,14 @@ class RolloutScheduler:
 
 
 @contextmanager
-def _named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for what the client of a store raises when that does not answer."""
+def named_store_errors() -> Iterator[None]:
+    """Raise StoreLostError for what the client of a store raises when that does not answer; errors of ours pass."""
     try:
         yield
+    except SqlAgentError:
+        raise
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         raise StoreLostError(
             f"the store does not answer any more: {type(error).__name__}: {error}",
-            hint="start it again, then --resume; what was finished is saved",
+            hint="start it again; what was finished is saved",
         ) from error

@@ -1,0 +1,71 @@
+"""However a run ends, its user is told why, and its runners in other terminals are told how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import agentlightning as agl
+import aiohttp
+import pytest
+
+from sql_agent.agl.presence import Announcement, Announcer, read_announcement
+from sql_agent.backends.algorithm import TrainingAlgorithm
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import SqlAgentError, TrainingError
+from sql_agent.rl.scheduler import StoreLostError
+from sql_agent.schemas import Question
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_log import RunLog
+from tests.support.small_database import make_database
+
+
+class Algorithm(TrainingAlgorithm):
+    """Starts to schedule rollouts, and raises `raised` when it is given."""
+
+    raised: Exception | None = None
+
+    async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        self._announcer = Announcer(self.get_store(), Announcement(session="1", run="r", resources_id="rs"))
+        if self.raised:
+            raise self.raised
+        await self._start_rollouts([agl.ProxyLLM(endpoint="http://127.0.0.1:9", model="m")])
+
+
+@pytest.fixture
+def algorithm(tmp_path: Path) -> Algorithm:
+    settings = load_settings([f"database.path={make_database(tmp_path / 'medical.db')}", "judge.name=facts"])
+    processes: Any = SimpleNamespace(watch=lambda _: None, unwatch=lambda: None)
+    return Algorithm(settings, RunLog(tmp_path), Ui(), processes, resume=False)
+
+
+@pytest.mark.parametrize("call", ["get_worker_by_id", "start_rollout"])
+async def test_a_store_that_dies_before_the_first_rollout_is_named(
+    call: str, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = agl.InMemoryLightningStore()
+
+    async def lost(*_: object, **__: object) -> None:
+        raise aiohttp.ClientConnectionError("Cannot connect to host")
+
+    monkeypatch.setattr(store, call, lost)
+    algorithm.set_store(store)
+    algorithm.set_adapter(adapter := agl.TracerTraceToTriplet())
+    await algorithm.run([], {})
+    assert isinstance(algorithm.error, StoreLostError) and "the store does not answer" in algorithm.error.message
+    del adapter
+
+
+@pytest.mark.parametrize("error", [TrainingError("too many losses"), ZeroDivisionError("a defect")])
+async def test_runners_are_told_that_a_run_failed_whatever_ended_it(algorithm: Algorithm, error: Exception) -> None:
+    store = agl.InMemoryLightningStore()
+    algorithm.set_store(store)
+    algorithm.raised = error
+    try:
+        await algorithm.run([], {})
+    except ZeroDivisionError:
+        assert not isinstance(error, SqlAgentError)
+    found = await read_announcement(store)
+    assert found is not None and found[0].end == "failed"
