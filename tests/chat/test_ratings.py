@@ -14,7 +14,7 @@ from rich.console import Console
 from sql_agent.chat.conversation import Answered
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.cli.reference_check import check_references
-from sql_agent.cli.train import parse_arguments, settings_from
+from sql_agent.cli.train_settings import parse_arguments, settings_from
 from sql_agent.data.medical.task import TASK
 from sql_agent.errors import DataError
 from sql_agent.tracking.console import Ui

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli.exit_codes import run_command
-from sql_agent.cli.train import main, parse_arguments, settings_from
+from sql_agent.cli.train import main
+from sql_agent.cli.train_settings import parse_arguments, settings_from
 from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.system.sockets import bind_local
@@ -118,6 +119,7 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         (["--external-store-address=http://127.0.0.1:9"], "agl store"),
         (["--model=/nowhere"], "/nowhere"),
         (["--resume", "run_name=never"], "never"),
+        (["--backend=verl", "verl.host=203.0.113.7"], "verl.host is not an address of this host"),
         (["not-an-override"], "section.key=value"),
     ],
 )
@@ -126,6 +128,7 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("TEACHER_MODEL", "")
+    monkeypatch.setattr("sql_agent.cli.train_checks.verl_is_installed", lambda: True)
     assert run_command("train", [*arguments, *extra]) == 2
     said = capsys.readouterr()
     assert expected in said.out + said.err

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sql_agent.cli.train import parse_arguments
+from sql_agent.cli.train_settings import parse_arguments
 from tests.support.processes import ROOT, run_command
 
 DOCKER = ROOT / "docker"

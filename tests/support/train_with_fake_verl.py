@@ -9,10 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
 from sql_agent.backends.verl import algorithm  # noqa: E402
-from sql_agent.cli import train  # noqa: E402
+from sql_agent.cli import train, train_checks  # noqa: E402
 from sql_agent.cli.exit_codes import exits_cleanly  # noqa: E402
 
-train.verl_is_installed = lambda: True
+train_checks.verl_is_installed = lambda: True
 algorithm.TRAINER_MODULE = "tests.support.fake_verl"
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.processes import die_with_parent, stopped_or_continued
+from sql_agent.system.sockets import bind
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
@@ -53,9 +53,9 @@ class VerlGrpo(TrainingAlgorithm):
             self._ui.say(prepare_resume(self._log))
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
-        sock = socket.socket()
-        sock.bind((self._settings.verl.host, 0))
-        server = RolloutServer(sock, self._open_scheduler, split_turns=self._settings.verl.level == "transition")
+        server = RolloutServer(
+            bind(self._settings.verl.host), self._open_scheduler, split_turns=self._settings.verl.level == "transition"
+        )
         await server.start()
         try:
             await self._train(server.url)

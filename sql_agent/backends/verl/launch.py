@@ -65,13 +65,13 @@ def main(path: Path) -> int:
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     _start_ray(config, given["environment"])
     try:
-        here = ray.get_runtime_context().get_node_id()
-        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=here, soft=False)
+        node = ray.get_runtime_context().get_node_id()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         # On this host, because the task runner writes the metrics file that the main process reads.
-        runner = TaskRunnerV1.options(scheduling_strategy=strategy).remote()
+        runner = TaskRunnerV1.options(scheduling_strategy=here).remote()
         if given["sft_result"] is not None:
             config.actor_rollout_ref.model.path = wait_for_model(Path(given["sft_result"]))
-        with endpoint_actors(config.sql_agent.endpoints):
+        with endpoint_actors(config.sql_agent.endpoints, here=here if config.trainer.nnodes == 1 else None):
             ray.get(runner.run.remote(config))
     finally:
         ray.shutdown()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.system.sockets import bind
 
 _CLIENTS = "verl.workers.rollout.llm_server"  # has the class of the client that `serve` takes
 
@@ -54,10 +54,12 @@ class ReplicaEngine:
 class PolicyEndpoint:
     """Serves the policy from this actor's host, and renders and parses the conversations of its rollouts.
 
-    The actor starts before there is a policy, so that its imports run at the same time as those of verl and vLLM.
+    It listens at `host`, None for the address that Ray uses for the actor's host. The actor starts before there is a
+    policy, so that its imports run at the same time as those of verl and vLLM.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str | None) -> None:
+        self._host = host
         importlib.import_module(_CLIENTS)
 
     def serve(self, client: Any, model: str, max_context: int) -> str:
@@ -68,8 +70,7 @@ class PolicyEndpoint:
         tokenizer = load_tokenizer(model)
         stops = stop_ids(tokenizer, generation_config(model))
         app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
-        sock = socket.socket()
-        sock.bind((ray.util.get_node_ip_address(), 0))
+        sock = bind(self._host or ray.util.get_node_ip_address())
         gc.freeze()  # because each full collection would examine all objects of vLLM and torch
         self._server = ServerThread(app, sock)
         self._server.start()
@@ -77,10 +78,16 @@ class PolicyEndpoint:
 
 
 @contextmanager
-def endpoint_actors(count: int) -> Iterator[None]:
-    """Start the actors of `count` endpoints, for `find_endpoints` in the same Ray job, until the context ends."""
+def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
+    """Start the actors of `count` endpoints, for `find_endpoints` in the same Ray job, until the context ends.
+
+    Ray spreads them over its hosts. With `here`, its scheduling strategy for this host, they are all on this host and
+    listen at 127.0.0.1, where the LLM proxies reach them and nobody else's machine does.
+    """
+    host = "127.0.0.1" if here else None
+    options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]
     # The handles are kept, because a Ray actor ends with the last one.
-    actors = [PolicyEndpoint.options(name=_name(index)).remote() for index in range(count)]  # type: ignore[attr-defined]
+    actors = [PolicyEndpoint.options(**each).remote(host) for each in options]  # type: ignore[attr-defined]
     try:
         yield
     finally:

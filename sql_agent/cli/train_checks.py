@@ -1,0 +1,57 @@
+"""Check before a training run starts all that could end it early: packages, ports, database, judge, questions."""
+
+from __future__ import annotations
+
+from sql_agent.agl.preflight import check_opentelemetry
+from sql_agent.cli.reference_check import check_references
+from sql_agent.cli.resource_check import check_resources
+from sql_agent.cli.run_questions import questions_of_run
+from sql_agent.cli.train_settings import verl_is_installed
+from sql_agent.config.settings import Settings
+from sql_agent.data.task import Task
+from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.reward import Judge
+from sql_agent.schemas import Question
+from sql_agent.system.sockets import bind, bind_local
+from sql_agent.tracking.console import Ui
+from sql_agent.tracking.trackers.trackers import check_trackers
+
+
+def check_before_start(
+    settings: Settings, task: Task, ui: Ui
+) -> tuple[list[Question], dict[str, list[Question]], Judge]:
+    """Open everything once, so that a wrong path or key is found before the run starts.
+
+    Returns the questions to train on, the sets to validate on by name, and the judge. Raises a SqlAgentError for what
+    is missing or wrong.
+    """
+    check_opentelemetry()
+    check_trackers(settings)
+    if settings.backend == "verl":
+        _check_verl(settings)
+    check_resources(settings, verl=settings.backend == "verl")
+    if settings.runner.store_port:
+        bind_local(settings.runner.store_port).close()
+    task.open_database(settings).close()
+    judge = task.judge(settings)
+    train, val = questions_of_run(settings, task)
+    task.check_databases(settings, (q.database for questions in (train, *val.values()) for q in questions))
+    train, val = check_references(train, val, settings, task, ui)
+    return train, val, judge
+
+
+def _check_verl(settings: Settings) -> None:
+    if not verl_is_installed():
+        raise ConfigError(
+            "the verl backend is not installed",
+            hint="run `uv sync --extra gpu`, or use --backend local on this machine",
+        )
+    if not settings.model:
+        raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
+    try:
+        bind(settings.verl.host).close()
+    except TrainingError as error:
+        raise ConfigError(
+            f"verl.host is not an address of this host: {error.message}",
+            hint="set it to the one at which the other hosts of the Ray cluster reach this host",
+        ) from None

@@ -1,0 +1,34 @@
+"""On one host nobody else reaches the policy that verl trains; needs Ray and verl."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+ray = pytest.importorskip("ray")
+pytest.importorskip("verl.workers.rollout.llm_server")
+
+
+@pytest.mark.slow
+def test_on_one_host_the_policy_listens_at_its_own_address_only(tiny_model_folder: Path) -> None:
+    from sql_agent.backends.verl.policy_endpoint import endpoint_actors, find_endpoints
+
+    ray.init(address="local", include_dashboard=False, num_cpus=1)
+    try:
+        node = ray.get_runtime_context().get_node_id()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        with endpoint_actors(2, here=here):
+            addresses = ray.get([each.serve.remote(None, str(tiny_model_folder), 64) for each in find_endpoints(2)])
+            for address in addresses:
+                assert urlsplit(address).hostname == "127.0.0.1"
+                with urllib.request.urlopen(f"{address}/models", timeout=10) as answer:
+                    assert json.load(answer)["data"][0]["id"] == "policy"
+        with endpoint_actors(1):
+            (address,) = ray.get([each.serve.remote(None, str(tiny_model_folder), 64) for each in find_endpoints(1)])
+            assert urlsplit(address).hostname == ray.util.get_node_ip_address()
+    finally:
+        ray.shutdown()
