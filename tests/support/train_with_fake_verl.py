@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
 from sql_agent.backends.verl import algorithm  # noqa: E402
-from sql_agent.cli import train, train_checks  # noqa: E402
+from sql_agent.cli import train  # noqa: E402
 from sql_agent.cli.exit_codes import exits_cleanly  # noqa: E402
 
-train_checks.verl_is_installed = lambda: True
+mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()
 algorithm.TRAINER_MODULE = "tests.support.fake_verl"
 
 if __name__ == "__main__":
