@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from sql_agent.schemas import Outcome, QueryCall, Question, Reply, Usage
 __all__ = ["AgentRun", "ModelEndpoint", "run_agent", "shared_client"]
 
 _IDLE_S = 3.0
+_OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # each server has its own
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ async def _played(session: Session) -> tuple[str, Outcome]:
     except ModelBehaviorError as error:
         return "", _model_failure(str(error))
     except BadRequestError as error:
-        if "context length" not in str(error):
+        if error.code != "context_length_exceeded" and not _OVERFLOW.search(str(error)):
             raise
         return "", Outcome.CONTEXT_OVERFLOW
     # A call that the server could not parse was left as text.

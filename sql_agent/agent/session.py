@@ -14,6 +14,7 @@ from typing import Any
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, Tool, set_tracing_disabled
 from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion
+from pydantic import ValidationError
 
 from sql_agent.agent.tools import QueryObserver, QueryTool
 from sql_agent.config.settings import Settings
@@ -111,7 +112,10 @@ class _RecordingModel(OpenAIChatCompletionsModel):
         completion = await super()._fetch_response(*args, **kwargs)
         if not isinstance(completion, ChatCompletion):  # the client returns a page, such as a login, as its text
             raise OpenAIError("what answers at the model's address is no OpenAI-compatible server: it sent no JSON")
-        self._replies.append(_reply(completion, time.monotonic() - started, self._role))
+        try:
+            self._replies.append(_reply(completion, time.monotonic() - started, self._role))
+        except (ValidationError, AttributeError, TypeError) as error:  # the client checks no types
+            raise OpenAIError(f"what answers at the model's address sent a reply in another form: {error}") from error
         return completion
 
 

@@ -87,10 +87,13 @@ def check_database() -> Check:
     try:
         settings = load_settings()
         with load_task(settings.task).open_database(settings) as database:
-            counts = {t: database.query(f"SELECT COUNT(*) FROM {t}").records[0][0] for t in database.schema.columns}
+            answers = {t: database.query(f"SELECT COUNT(*) FROM {t}") for t in database.schema.columns}
     except SqlAgentError as error:
         return Check("database", error.message, "fail", error.hint or "")
-    rows = ", ".join(f"{count} rows in {table}" for table, count in counts.items())
+    for table, answer in answers.items():
+        if error := answer.error:
+            return Check("database", f"{database.source}: {table}: {error.message}", "fail", error.hint or "")
+    rows = ", ".join(f"{answer.records[0][0]} rows in {table}" for table, answer in answers.items())
     return Check("database", f"{database.source}: {rows}", "ok")
 
 

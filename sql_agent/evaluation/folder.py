@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
@@ -30,6 +32,19 @@ class About(Record):
     version: str
     started: str
     settings: dict[str, Any]
+
+
+class _AskedLine(Record):
+    set: str
+    question: Question
+
+
+class _RecordLine(Record):
+    set: str
+    record: RolloutRecord
+
+
+_Read = TypeVar("_Read", bound=Record)
 
 
 class EvaluationFolder:
@@ -65,22 +80,21 @@ class EvaluationFolder:
         return cls(path)
 
     def about(self) -> About:
-        """Return what is asked of which model."""
-        return About.model_validate_json((self.path / _CONFIG).read_text(encoding="utf-8"))
+        """Return what is asked of which model. Raises DataError for a folder of another version, as the others do."""
+        path = self.path / _CONFIG
+        return _read(About, path.read_bytes(), path)
 
     def sets(self) -> dict[str, list[Question]]:
         """Return the questions by set, in the order in which they are asked."""
         sets: dict[str, list[Question]] = {}
-        for line in _lines(self.path / _QUESTIONS):
-            sets.setdefault(line["set"], []).append(Question.model_validate(line["question"]))
+        for line in _lines(_AskedLine, self.path / _QUESTIONS):
+            sets.setdefault(line.set, []).append(line.question)
         return sets
 
     def records(self) -> dict[Key, RolloutRecord]:
         """Return the last record of each question that was asked, by set and id."""
-        return {
-            (line["set"], line["record"]["question"]["id"]): RolloutRecord.model_validate(line["record"])
-            for line in _lines(self.path / _RECORDS)
-        }
+        lines = _lines(_RecordLine, self.path / _RECORDS)
+        return {(line.set, line.record.question.id): line.record for line in lines}
 
     def appender(self) -> RecordAppender:
         """Open the records for appending, behind the last complete line."""
@@ -106,8 +120,20 @@ class RecordAppender:
         self._sink.close()
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Read the objects of a JSONL file, without a last line that was cut off."""
+def _lines(kind: type[_Read], path: Path) -> list[_Read]:
+    """Read the lines of a JSONL file, without a last line that was cut off."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    return [_read(kind, line, f"{path}, line {n}") for n, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1)]
+
+
+def _read(kind: type[_Read], text: bytes, where: object) -> _Read:
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        what = ": ".join([*([".".join(map(str, problem["loc"]))] if problem["loc"] else []), problem["msg"]])
+        raise DataError(
+            f"{where} is damaged or of another version of this program: {what}",
+            hint="read it with the version that its config.json names, or evaluate anew",
+        ) from None

@@ -84,6 +84,10 @@ def call(sql: str) -> tuple[str, str]:
     return ("query_database_by_sql", json.dumps({"sql": sql}))
 
 
+def refused(message: str, code: str | None = None) -> Response:
+    return JSONResponse({"error": {"message": message, "type": "invalid_request_error", "code": code}}, 400)
+
+
 def lock(path: Path) -> sqlite3.Connection:
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
@@ -140,6 +144,21 @@ async def test_an_address_that_answers_with_a_page_is_no_reply_of_the_model(mode
     assert "no OpenAI-compatible server" in record.dropped.detail
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        {"content": [{"type": "text", "text": "tablet"}]},
+        {"tool_calls": [{"id": "1", "type": "function", "function": {"name": "x", "arguments": None}}]},
+        {"tool_calls": [{"id": "1", "type": "function", "function": None}]},
+    ],
+)
+async def test_a_reply_in_another_form_loses_its_rollout_only(model: Model, tmp_path: Path, message: Any) -> None:
+    record = await play(model, tmp_path, JSONResponse({"choices": [{"index": 0, "message": message}]}))
+    assert record.dropped is not None and record.dropped.cause is DropCause.MODEL_SERVER
+    assert "a reply in another form" in record.dropped.detail
+
+
 async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_again(
     model: Model, tmp_path: Path
 ) -> None:
@@ -158,6 +177,8 @@ async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_
         (["<tool_call>\n{broken"], "malformed_call", 1),
         ([call(SQL)], "too_many_turns", 3),
         ([call(SQL), 400], "context_overflow", 1),
+        ([call(SQL), refused("the request (9 tokens) exceeds the available context size (8)")], "context_overflow", 1),
+        ([call(SQL), refused("too many tokens", "context_length_exceeded")], "context_overflow", 1),
     ],
 )
 async def test_failures_of_the_model_are_scored_with_a_reason(

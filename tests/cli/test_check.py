@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.check import main
+from sql_agent.cli.check import check_database, main
+from sql_agent.database.local import LocalDatabase
+from sql_agent.schemas import QueryAnswer, QueryFailure
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).resolve().parents[2] / "utils" / "check_install.py"
@@ -45,3 +47,11 @@ def test_what_is_missing_fails_with_its_fix_and_the_rest_is_still_checked(
     assert lines["store"].startswith("ok")
     assert "uv sync --extra gpu" in lines["verl"]
     assert "Traceback" not in output
+
+
+def test_rows_that_cannot_be_counted_are_told_by_their_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQL_AGENT_DATABASE__PATH", str(make_database(tmp_path / "medical.db")))
+    failed = QueryAnswer(status="error", error=QueryFailure(kind="timeout", message="it took too long", hint="wait"))
+    monkeypatch.setattr(LocalDatabase, "query", lambda *_: failed)
+    checked = check_database()
+    assert (checked.verdict, checked.fix) == ("fail", "wait") and "it took too long" in checked.found

@@ -39,3 +39,25 @@ def test_the_last_record_of_a_question_counts(tmp_path: Path) -> None:
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no evaluation"):
         EvaluationFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "said"),
+    [
+        ("config.json", "{}", "config.json is damaged or of another version of this program: model: Field required"),
+        ("questions.jsonl", '{"set": "a", "question": {"id": 3}}', "questions.jsonl, line 2 .* question.id: "),
+        ("records.jsonl", '{"set": "a", "record": {}}', "records.jsonl, line 2 .* record.question: Field required"),
+        ("records.jsonl", "{", "records.jsonl, line 2 .* Invalid JSON"),
+    ],
+)
+def test_a_folder_of_another_version_is_refused_with_its_file_and_line(
+    file: str, line: str, said: str, tmp_path: Path
+) -> None:
+    folder = EvaluationFolder.create(tmp_path, ABOUT, {"test": [record(1).question]})
+    appender = folder.appender()
+    appender.add("test", record(1))
+    appender.close()
+    path = tmp_path / file
+    path.write_text(line if file == "config.json" else f"{path.read_text()}{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=said):
+        folder.about(), folder.sets(), folder.records()

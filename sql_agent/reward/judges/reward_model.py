@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from weakref import WeakKeyDictionary
 
 import httpx
 
-from sql_agent.errors import JudgeError
+from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
 from sql_agent.reward.judges.retry import RETRIED_STATUS, RetryableError, retry
 from sql_agent.schemas import Usage
+
+_ADDRESS = "write it as http://HOST:PORT/PATH"
 
 
 class RewardModelJudge:
@@ -28,7 +29,8 @@ class RewardModelJudge:
         self, url: str, limits: CallLimits, *, timeout_s: float, attempts: int, low: float = 0.0, high: float = 1.0
     ) -> None:
         self._url = url
-        self._gate = EndpointLimiter(limits)
+        self._shown = _without_secrets(url)
+        self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._low, self._high = low, high
@@ -37,7 +39,7 @@ class RewardModelJudge:
 
     @property
     def identity(self) -> str:
-        return f"reward-model/1:{self._url}:{self._low:g}:{self._high:g}"
+        return f"reward-model/1:{self._shown}:{self._low:g}:{self._high:g}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case. Raises JudgeError when no score came, or one that is off the scale."""
@@ -52,12 +54,14 @@ class RewardModelJudge:
             response = await retry(once, self._attempts)
         except RetryableError as error:
             raise self._error(f"{error} ({requests} requests)", requests) from None
+        except httpx.HTTPError as error:
+            raise self._error(f"{type(error).__name__}: {error}", requests) from None
         # What was answered is not asked again: a reward model gives the same answer to the same request.
         if response.status_code != httpx.codes.OK:
             raise self._error(f"status {response.status_code}: {response.text[:80]!r}", requests)
         try:
             reply = response.json()
-        except json.JSONDecodeError:
+        except ValueError:
             raise self._error(f"the reply is not JSON: {response.text[:80]!r}", requests) from None
         raw = reply.get("score") if isinstance(reply, dict) else None
         if isinstance(raw, bool) or not isinstance(raw, int | float):
@@ -71,7 +75,7 @@ class RewardModelJudge:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._clients[loop] = httpx.AsyncClient(timeout=self._timeout_s)
-        async with self._gate.call(0):
+        async with self._limiter.call(0):
             try:
                 response = await self._clients[loop].post(self._url, json=body)
             except httpx.TransportError as error:
@@ -82,7 +86,21 @@ class RewardModelJudge:
 
     def _error(self, what: str, requests: int) -> JudgeError:
         return JudgeError(
-            f"the reward model at {self._url} failed: {what}",
+            f"the reward model at {self._shown} failed: {what}",
             hint="check REWARD_MODEL_URL and judge.reward_model_range",
             usage=Usage(requests=requests),
         )
+
+
+def _without_secrets(url: str) -> str:
+    """Return `url` without user, password and query, because a key in it would reach records and pages.
+
+    Raises ConfigError when it is no address.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"REWARD_MODEL_URL is no address: {error}", hint=_ADDRESS) from None
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigError("REWARD_MODEL_URL is no address of a server", hint=_ADDRESS)
+    return str(parsed.copy_with(userinfo=b"", query=None, fragment=None))

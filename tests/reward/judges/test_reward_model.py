@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from sql_agent.config.settings import JudgeSettings, TeacherSettings
-from sql_agent.errors import JudgeError
+from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.factory import make_judge
 from tests.support.judge_server import Server
 from tests.support.llm_judge import CASE
 
 
-def reward_model(server: Server, **settings: Any) -> Judge:
+def reward_model(server: Server, url: str = "", **settings: Any) -> Judge:
     chosen = JudgeSettings(name="reward-model", **({"cache": False, "attempts": 2} | settings))
-    return make_judge(chosen, TeacherSettings(reward_model_url=f"{server.url}/score"))
+    return make_judge(chosen, TeacherSettings(reward_model_url=url or f"{server.url}/score"))
 
 
 def case(answer: str) -> JudgeCase:
@@ -52,3 +52,18 @@ def test_a_reward_model_outlives_its_event_loop(server: Server) -> None:
     server.default = {"score": 0.5}
     asked = reward_model(server)
     assert [asyncio.run(asked.grade(case(answer))).score for answer in ("pain", "fever")] == [0.5, 0.5]
+
+
+async def test_a_key_in_the_address_is_used_and_never_shown(server: Server) -> None:
+    server.default = {"score": 2}
+    asked = reward_model(server, server.url.replace("//", "//user:s3cret@") + "/score?key=s3cret")
+    with pytest.raises(JudgeError) as caught:
+        await asked.grade(case("pain"))
+    assert f"{server.url}/score failed" in str(caught.value) and f":{server.url}/score:" in asked.identity
+    assert "s3cret" not in str(caught.value) + asked.identity
+
+
+@pytest.mark.parametrize("url", ["http://[::1/score", "http://127.0.0.1:x/score", "localhost:8000/score"])
+def test_an_address_that_is_none_is_refused_before_a_grading(server: Server, url: str) -> None:
+    with pytest.raises(ConfigError, match="REWARD_MODEL_URL is no address"):
+        reward_model(server, url)
