@@ -11,7 +11,7 @@ import httpx2
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 
-from sql_agent.agent.session import ModelEndpoint, Session
+from sql_agent.agent.session import AgentSession, ModelEndpoint
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.agent.workflows import WORKFLOWS
 from sql_agent.config.settings import Settings
@@ -59,8 +59,8 @@ async def run_agent(
 
     A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
     failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception. With
-    `http_client` its connections are used and left open; otherwise the run opens and closes its own. `observer` is told
-    of each query while the run goes on.
+    `http_client` its connections are used and left open; otherwise the run opens and closes its own. `observer` gets
+    each query while the run goes on.
     """
     started = time.monotonic()
     async with AsyncExitStack() as stack:
@@ -71,7 +71,7 @@ async def run_agent(
             max_retries=0,  # because a second request in one attempt would be recorded as another turn
             http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient()),
         )
-        session = Session(question, task, database, endpoint, client, settings, observer=observer)
+        session = AgentSession(question, task, database, endpoint, client, settings, observer=observer)
         answer, outcome = await _played(session)
     seconds = time.monotonic() - started
     return AgentRun(answer, outcome, tuple(session.tool.calls), tuple(session.replies), seconds)
@@ -83,7 +83,7 @@ def shared_client() -> DefaultAsyncHttpxClient:
     return DefaultAsyncHttpxClient(limits=limits)
 
 
-async def _played(session: Session) -> tuple[str, Outcome]:
+async def _played(session: AgentSession) -> tuple[str, Outcome]:
     """Play the workflow; returns the answer, "" where there is none, and how it ended."""
     try:
         answer = (await WORKFLOWS[session.settings.agent.workflow](session)).strip()

@@ -34,7 +34,7 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
 
     A judge, an endpoint or a database that fails gives a record with `dropped` set. Without a `judge`, as for a
     question that has no reference answer, nothing is graded and `reward` is None.
-    `http_client` lets many rollouts share their connections; `observer` is told of each query while the agent runs.
+    `http_client` lets many rollouts share their connections; `observer` gets each query while the agent runs.
     """
     run, read = AgentRun("", Outcome.ANSWERED, (), (), 0.0), None
     try:

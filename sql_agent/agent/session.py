@@ -39,7 +39,7 @@ class ModelEndpoint:
     top_p: float
 
 
-class Session:
+class AgentSession:
     """Holds one rollout: its question, and the model's replies and queries so far, in `replies` and `tool.calls`."""
 
     def __init__(  # noqa: PLR0917  the parts of a rollout, in the order of `run_agent`

@@ -19,7 +19,7 @@ _MAX_KEPT_CHARS = 10_000  # of a statement in the record of a call; none that ru
 
 
 class QueryObserver(Protocol):
-    """Is told of the queries of one rollout while it runs; `number` counts them from 1, as they are sent."""
+    """Takes the queries of one rollout while it runs; `number` counts them from 1, as they are sent."""
 
     def sent(self, number: int, sql: str) -> None:
         """Take a statement before it runs."""

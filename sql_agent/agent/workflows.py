@@ -1,4 +1,4 @@
-"""Define the workflows: which roles the model plays for one question, in which order, and what each is told."""
+"""Define the workflows: which roles the model plays for one question, in which order, and with which prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from agents.exceptions import ModelBehaviorError
 
-from sql_agent.agent.session import Message, Session
+from sql_agent.agent.session import AgentSession, Message
 from sql_agent.agent.tools import function_tool
 from sql_agent.data.statement_text import statement_in
 from sql_agent.schemas import Lang
@@ -18,10 +18,10 @@ WRITE, CHECK, REWRITE, ANSWER = "write", "check", "rewrite", "answer"
 
 _VERDICT = re.compile(r"verdict\W{0,5}(right|wrong)", re.IGNORECASE)
 
-Workflow = Callable[[Session], Awaitable[str]]
+Workflow = Callable[[AgentSession], Awaitable[str]]
 
 
-async def react(session: Session) -> str:
+async def react(session: AgentSession) -> str:
     """Let the model call the tool until it answers; returns the answer."""
     task, question = session.task, session.question
     return await session.ask(
@@ -32,7 +32,7 @@ async def react(session: Session) -> str:
     )
 
 
-async def check_rewrite(session: Session) -> str:
+async def check_rewrite(session: AgentSession) -> str:
     """Write a statement, run it, check it, and write it again until the check approves it; returns the answer.
 
     At most `agent.max_turns` statements are written. A statement that fails needs no check, because its error says what
@@ -65,7 +65,7 @@ async def check_rewrite(session: Session) -> str:
     )
 
 
-async def _check(session: Session, message: str, system: str) -> str:
+async def _check(session: AgentSession, message: str, system: str) -> str:
     """Return what the check says, "" where the reply cannot be used, because the statement may be right even so."""
     try:
         return await session.ask([user(message)], system=system, role=CHECK)
@@ -83,7 +83,7 @@ def approves(check: str) -> bool:
 
 
 def prompt(role: str, lang: Lang, **values: str) -> str:
-    """Return what a role is told, with `values` in the places of their names."""
+    """Return the prompt of a role, with `values` in the places of their names."""
     places = re.compile(r"\{(" + "|".join(values) + r")\}")
     return places.sub(lambda place: values[place[1]], _prompt_file(f"{role}.{lang}.txt")).strip()
 

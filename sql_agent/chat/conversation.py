@@ -12,7 +12,7 @@ from agents.exceptions import AgentsException
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
-from sql_agent.chat.sources import Source, sources_of
+from sql_agent.chat.sources import AnswerSource, sources_of
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_columns import language
 from sql_agent.data.task import Task
@@ -60,7 +60,7 @@ class Answered(NamedTuple):
     answer: str
     outcome: Outcome
     calls: tuple[QueryCall, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[AnswerSource, ...]
     seconds: float
 
 

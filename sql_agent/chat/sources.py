@@ -13,7 +13,7 @@ _SHORTEST = 2  # characters; a single letter stands in nearly any cell
 _LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script that writes spaces between words
 
 
-class Source(Record):
+class AnswerSource(Record):
     """One text of the answer and a cell that holds it: query and row are counted from 1."""
 
     text: str
@@ -22,21 +22,21 @@ class Source(Record):
     column: str
 
 
-def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[Source, ...]:
+def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[AnswerSource, ...]:
     """Return the texts of `answer` that rows of `calls` hold, each with one cell, in the order of the answer.
 
     A text is a whole cell, an item of it, or an item of the answer that stands within a cell. What the question says
     itself, such as the name that is asked about, supports nothing. Of several cells that hold a text, the one in the
     query that holds most of the others is given.
     """
-    found: dict[str, list[Source]] = {}
+    found: dict[str, list[AnswerSource]] = {}
     said = {item.casefold(): item for item in _items(answer)}
     for number, call in enumerate(calls, 1):
         for row, record in enumerate(call.answer.records, 1):
             for column, cell in zip(call.answer.columns, record, strict=True):
                 for text in _shared(cell, answer, said):
                     if not _holds(question, text):
-                        source = Source(text=text, query=number, row=row, column=column)
+                        source = AnswerSource(text=text, query=number, row=row, column=column)
                         found.setdefault(text.casefold(), []).append(source)
     whole = {key: each for key, each in found.items() if not any(key != other and key in other for other in found)}
     held = Counter(query for each in whole.values() for query in {source.query for source in each})

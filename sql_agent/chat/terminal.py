@@ -13,7 +13,7 @@ from rich.text import Text
 from sql_agent.chat.conversation import Answered, ChatModel, Failed, QueryAnswered, QuerySent, ask, one_line
 from sql_agent.chat.models import KEPT, ChatModels
 from sql_agent.chat.ratings import Mark, RatingsFolder
-from sql_agent.chat.sources import Source
+from sql_agent.chat.sources import AnswerSource
 from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.schemas import Outcome
 from sql_agent.system.printable import printable
@@ -168,7 +168,7 @@ class Terminal:
         self._ui.say(f"Kept in {self._kept.path}")
 
 
-def sources_in_words(sources: Sequence[Source]) -> str:
+def sources_in_words(sources: Sequence[AnswerSource]) -> str:
     """Return which cells hold which texts of an answer, for people."""
     if not sources:
         return "no text of the answer stands in a row"

@@ -24,7 +24,7 @@ from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge
 from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, grade_all, measure, write_numbers
+from sql_agent.reward.meta_evaluation.evaluate import JudgeEvaluation, grade_all, measure, write_numbers
 from sql_agent.reward.meta_evaluation.examples import Example, refusals, sample_evenly
 from sql_agent.reward.meta_evaluation.generation import generate
 from sql_agent.reward.meta_evaluation.grading import new_folder
@@ -168,7 +168,7 @@ def _on_generated(
 
 def _on_labels(
     arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
-) -> tuple[Evaluation, Usage, Path]:
+) -> tuple[JudgeEvaluation, Usage, Path]:
     """Grade answers that people labelled; returns the result, its cost and its page."""
     names = arguments.labels or "labels", arguments.attacks or "attacks"
     labels, attacks = map(_cases, names)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, attacks_through, causes
+from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation, attacks_through, causes
 from sql_agent.reward.meta_evaluation.robustness import HALF, Graded, Robustness, causes_of_failure, worst
 from sql_agent.system.printable import printable
 
@@ -33,7 +33,7 @@ def show_robustness(robustness: Robustness, graded: Sequence[Graded], console: C
                     robustness.answers, console)  # fmt: skip
 
 
-def show_agreement(evaluation: Evaluation, gradings: Sequence[Grading], console: Console) -> None:
+def show_agreement(evaluation: JudgeEvaluation, gradings: Sequence[Grading], console: Console) -> None:
     """Print agreement, attacks and failures."""
     console.print(_agreement_table(evaluation))
     console.print(_attack_table(evaluation))
@@ -79,7 +79,7 @@ def _robustness_table(robustness: Robustness) -> Table:
     return table
 
 
-def _agreement_table(evaluation: Evaluation) -> Table:
+def _agreement_table(evaluation: JudgeEvaluation) -> Table:
     title = f"Judge {escape(evaluation.judge)} against {evaluation.labels} labelled answers"
     table = Table(title=f"{title} ({escape(evaluation.labels_file)})")
     table.add_column("", no_wrap=True)
@@ -101,7 +101,7 @@ def _agreement_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def _attack_table(evaluation: Evaluation) -> Table:
+def _attack_table(evaluation: JudgeEvaluation) -> Table:
     limit, through = evaluation.attack_limit, evaluation.attacks_above_limit
     title = f"Attacks: {through} of {evaluation.attacks_graded} earned more than {limit}"
     table = Table(title=f"{title} ({escape(evaluation.attacks_file)})")

@@ -24,7 +24,7 @@ _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", 
 End = Literal["finished", "interrupted", "failed"]
 
 
-class Session(Record):
+class RunSession(Record):
     """One start of a run; a resumed run has several.
 
     Times are in UTC, ISO 8601. `end` is None while it runs, and for ever when its process was killed. `detail` is the
@@ -51,7 +51,7 @@ class Session(Record):
 class RunInfo(Record):
     """The sessions of a run, first to last."""
 
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[RunSession, ...] = ()
 
 
 def read_info(folder: Path) -> RunInfo:
@@ -74,7 +74,7 @@ def recorded_session(folder: Path, database: str = "") -> Iterator[Ending]:
     It fails when an exception leaves it, and is interrupted by KeyboardInterrupt or when it says so.
     """
     sessions = read_info(folder).sessions
-    session = Session(started=_now(), database=database, commit=_commit(), versions=installed_versions())
+    session = RunSession(started=_now(), database=database, commit=_commit(), versions=installed_versions())
     _write(folder, (*sessions, session))
     ending, end, detail = Ending(), "failed", ""
     try:
@@ -96,7 +96,7 @@ def recorded_session(folder: Path, database: str = "") -> Iterator[Ending]:
                 raise
 
 
-def _write(folder: Path, sessions: tuple[Session, ...]) -> None:
+def _write(folder: Path, sessions: tuple[RunSession, ...]) -> None:
     with atomic_write(folder / _FILE) as unfinished:
         unfinished.write_text(RunInfo(sessions=sessions).model_dump_json(indent=2) + "\n", encoding="utf-8")
 

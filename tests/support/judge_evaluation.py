@@ -13,7 +13,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.meta_evaluation.dataset import shipped
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, measure
+from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation, measure
 
 MARKUP = "<img src=x onerror=document.title='owned'>"
 
@@ -46,7 +46,7 @@ class OftenFailing:
         )
 
 
-def measured(gradings: list[Grading], *, judge: str = "some") -> Evaluation:
+def measured(gradings: list[Grading], *, judge: str = "some") -> JudgeEvaluation:
     return measure(gradings, judge=judge, labels_file="labels", attacks_file="attacks", max_failed_share=0.05)
 
 

@@ -71,7 +71,7 @@ class JudgeClient:
         self._target = f"openai/{endpoint.model}" if endpoint.base_url else endpoint.model
         self._base_url = endpoint.base_url
         self._api_key = endpoint.api_key or ("unused" if endpoint.base_url else None)
-        self._gate = EndpointLimiter(limits)
+        self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._max_tokens = max_tokens
@@ -129,7 +129,7 @@ class JudgeClient:
     async def _complete(self, messages: Messages, schema: dict[str, Any], max_tokens: int) -> _Reply:
         litellm = _litellm()
         estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + max_tokens
-        async with self._gate.call(estimate):
+        async with self._limiter.call(estimate):
             try:
                 # litellm's own time-out was seen not to fire.
                 response = await asyncio.wait_for(
@@ -156,7 +156,7 @@ class JudgeClient:
                 raise
         self._answers()
         reply = _reply(response)
-        self._gate.spent(reply.usage.prompt_tokens + reply.usage.completion_tokens, estimated=estimate)
+        self._limiter.spent(reply.usage.prompt_tokens + reply.usage.completion_tokens, estimated=estimate)
         return reply
 
     def _is_outage(self, error: OpenAIError) -> bool:

@@ -81,7 +81,7 @@ class AttackResult(Record):
     above_limit: int
 
 
-class Evaluation(Record):
+class JudgeEvaluation(Record):
     """All numbers of one evaluation, as evaluation.json holds them. Shares are 0.0–1.0 of all gradings."""
 
     date: str
@@ -136,13 +136,13 @@ async def grade_all(
 
 def measure(
     gradings: Sequence[Grading], *, judge: str, labels_file: str, attacks_file: str, max_failed_share: float
-) -> Evaluation:
+) -> JudgeEvaluation:
     """Measure agreement with labels and what attacks earned. Failed gradings are counted and else left out."""
     labels = [g for g in gradings if g.set == "labels"]
     attacks = [g for g in gradings if g.set == "attacks"]
     failed = len(failures(gradings))
     kinds = [_attack_result(kind, members) for kind, members in _grouped(attacks, lambda g: g.kind).items()]
-    return Evaluation(
+    return JudgeEvaluation(
         date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
         judge=judge,
         labels_file=labels_file,
@@ -187,7 +187,7 @@ def scores_and_labels(gradings: Sequence[Grading]) -> tuple[Values, Values]:
     return np.array([g.score for g in gradings]), np.array([g.case.label for g in gradings])
 
 
-def write_numbers(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading]) -> None:
+def write_numbers(folder: Path, evaluation: JudgeEvaluation, gradings: Sequence[Grading]) -> None:
     """Write evaluation.json and, with one object a graded answer, gradings.jsonl."""
     rows = (json.dumps(g.row(), ensure_ascii=False) for g in gradings)
     (folder / "gradings.jsonl").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")

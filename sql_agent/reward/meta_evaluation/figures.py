@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sql_agent.reward.meta_evaluation.agreement import LEVELS, confusion
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, graded, scores_and_labels
+from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation, graded, scores_and_labels
 
 _JITTER = 0.045
 _LEVEL_NAMES = [f"{level / (LEVELS - 1):g}" for level in range(LEVELS)]
@@ -65,7 +65,7 @@ class HeatMap:
 Figure = Scatter | Rows | HeatMap
 
 
-def figures(evaluation: Evaluation, gradings: Sequence[Grading]) -> list[Figure]:
+def figures(evaluation: JudgeEvaluation, gradings: Sequence[Grading]) -> list[Figure]:
     """Return those figures for which something was graded."""
     labels = graded(gradings, "labels")
     drawn: list[Figure] = []
@@ -90,7 +90,7 @@ def _label_and_score(labels: Sequence[Grading]) -> Scatter:
     )
 
 
-def _over_credit(evaluation: Evaluation) -> Rows:
+def _over_credit(evaluation: JudgeEvaluation) -> Rows:
     groups = {"all": evaluation.agreement, **evaluation.by_task_type}
     estimates = {name: group.measures["over_credit_points"] for name, group in groups.items() if group.answers}
     known = {name: each for name, each in estimates.items() if each.value is not None}
@@ -118,7 +118,7 @@ def _over_credit(evaluation: Evaluation) -> Rows:
     )
 
 
-def _attacks(evaluation: Evaluation) -> Rows:
+def _attacks(evaluation: JudgeEvaluation) -> Rows:
     percent = _axis(0.0, 1.0)
     rows = [
         (

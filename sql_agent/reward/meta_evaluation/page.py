@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sql_agent.reward.meta_evaluation.agreement import MEASURES, Estimate
 from sql_agent.reward.meta_evaluation.evaluate import (
-    Evaluation,
     Grading,
+    JudgeEvaluation,
     attacks_through,
     failures,
     graded,
@@ -20,7 +20,7 @@ _WORST = 15
 _GOOD, _FAIR = 0.75, 0.4  # of kappa: Fleiss 1981, Statistical Methods for Rates and Proportions, 2nd edition
 
 
-def write_page(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading], disclaimer: str) -> Path:
+def write_page(folder: Path, evaluation: JudgeEvaluation, gradings: Sequence[Grading], disclaimer: str) -> Path:
     """Write `report.html`, which begins with `disclaimer`, into `folder` and return its path."""
     labels = graded(gradings, "labels")
     return write_html(
@@ -41,7 +41,7 @@ def write_page(folder: Path, evaluation: Evaluation, gradings: Sequence[Grading]
     )
 
 
-def verdict(evaluation: Evaluation) -> list[str]:
+def verdict(evaluation: JudgeEvaluation) -> list[str]:
     """Say in sentences what the numbers mean: agreement, over-credit, attacks."""
     kappa, surplus = (evaluation.agreement.measures[m] for m in ("quadratic_kappa", "over_credit_points"))
     caution = (
@@ -65,7 +65,7 @@ def _over_credit_in_words(surplus: Estimate) -> str:
     return f"On average it scores {points} (over-credit {surplus.value:+.1f}, {_range(surplus, '+.1f')})."
 
 
-def _attacks_in_words(evaluation: Evaluation) -> str:
+def _attacks_in_words(evaluation: JudgeEvaluation) -> str:
     tried, through = evaluation.attacks_graded, evaluation.attacks_above_limit
     if not tried:
         return "Nothing can be said about attacks: none was graded."

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sql_agent.config.settings import JudgeSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import GroupJudge, Judge
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation
+from sql_agent.reward.meta_evaluation.evaluate import JudgeEvaluation
 from sql_agent.reward.meta_evaluation.robustness import Robustness
 
 ENOUGH = 50  # labelled answers; fewer say little, and a first try with three must not stop a run
@@ -28,7 +28,7 @@ def reads_prose(judge: Judge) -> bool:
     return not set(judge.name.removesuffix("-scaled").split("+")) <= _READ_NO_PROSE
 
 
-def save_evaluation(judge: Judge, evaluation: Evaluation, folder: Path) -> Path | None:
+def save_evaluation(judge: Judge, evaluation: JudgeEvaluation, folder: Path) -> Path | None:
     """Keep `evaluation` as the latest of `judge`; returns the file.
 
     None where it says nothing of agreement: too few answers were graded, or all labels or all scores are the same.
@@ -45,11 +45,11 @@ def save_robustness(judge: Judge, robustness: Robustness, folder: Path) -> Path 
     return _save(robustness.summary().model_dump_json(), folder / _file_name(judge, _GENERATED))
 
 
-def load_evaluation(judge: Judge, folder: Path) -> Evaluation | None:
+def load_evaluation(judge: Judge, folder: Path) -> JudgeEvaluation | None:
     """Return the latest evaluation of `judge` with labels kept in `folder`, else the shipped one, else None."""
     for text in _kept(_file_name(judge), folder):
         try:
-            return Evaluation.model_validate_json(text)
+            return JudgeEvaluation.model_validate_json(text)
         except ValidationError:
             continue  # written by another version: as good as none
     return None
@@ -112,7 +112,7 @@ def _paid_falsehood(robustness: Robustness, limit: float) -> Iterator[str]:
         )
 
 
-def _disagreement(evaluation: Evaluation, limit: float) -> Iterator[str]:
+def _disagreement(evaluation: JudgeEvaluation, limit: float) -> Iterator[str]:
     agreement = evaluation.agreement.measures["spearman"].value
     if agreement is None:
         raise ValueError(f"an evaluation without agreement was kept for {evaluation.judge}")

@@ -16,7 +16,7 @@ TABLE_COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "rewar
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Holds what a tracker is told of a run: its folder, a name, an id that a resumed run keeps, its settings."""
+    """Holds what a tracker needs to know of a run: its folder, a name, an id that a resumed run keeps, its settings."""
 
     folder: Path
     name: str

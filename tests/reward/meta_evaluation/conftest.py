@@ -15,7 +15,7 @@ from sql_agent.data.medical.task import TASK
 from sql_agent.database import open_database
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.meta_evaluation.dataset import shipped
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading, grade_all
+from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation, grade_all
 from sql_agent.reward.meta_evaluation.examples import Example
 from sql_agent.reward.meta_evaluation.generation import generate
 from sql_agent.reward.meta_evaluation.robustness import Graded, grade_generated
@@ -25,7 +25,7 @@ from tests.support.judge_evaluation import OftenFailing, measured
 
 
 @pytest.fixture(scope="session")
-def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], Evaluation]:
+def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], JudgeEvaluation]:
     judge = OftenFailing()
     gradings = asyncio.run(grade_all(judge, shipped("labels"), shipped("attacks")))
     return judge, gradings, measured(gradings, judge=judge.name)

@@ -10,14 +10,14 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import Verdict
 from sql_agent.reward.meta_evaluation.agreement import over_credit
 from sql_agent.reward.meta_evaluation.dataset import shipped
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading
+from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation
 from sql_agent.reward.meta_evaluation.grading import CONCURRENCY, new_folder
 from sql_agent.reward.meta_evaluation.page import verdict
 from tests.support.judge_evaluation import OftenFailing, array, given_by, measured
 
 
 def test_a_failed_grading_is_counted_and_is_no_score(
-    graded_by_often_failing: tuple[OftenFailing, list[Grading], Evaluation],
+    graded_by_often_failing: tuple[OftenFailing, list[Grading], JudgeEvaluation],
 ) -> None:
     _, gradings, evaluation = graded_by_often_failing
     failed = [g for g in gradings if g.case.question.id.endswith("7")]
@@ -32,7 +32,7 @@ def test_a_failed_grading_is_counted_and_is_no_score(
 
 
 def test_many_are_graded_at_once_but_no_more_than_an_endpoint_bears(
-    graded_by_often_failing: tuple[OftenFailing, list[Grading], Evaluation],
+    graded_by_often_failing: tuple[OftenFailing, list[Grading], JudgeEvaluation],
 ) -> None:
     assert graded_by_often_failing[0].most_at_once == CONCURRENCY
 

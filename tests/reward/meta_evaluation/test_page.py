@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.reward.meta_evaluation.dataset import shipped
-from sql_agent.reward.meta_evaluation.evaluate import Evaluation, Grading
+from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation
 from sql_agent.reward.meta_evaluation.page import verdict, write_page
 from tests.support.judge_evaluation import MARKUP, OftenFailing, given_by, measured
 
@@ -42,7 +42,7 @@ def test_a_page_is_drawn_even_when_every_grading_failed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
 def test_in_a_browser_a_reader_sees_verdict_failures_and_figures_and_no_markup_from_data_runs(
-    graded_by_often_failing: tuple[OftenFailing, list[Grading], Evaluation], tmp_path: Path
+    graded_by_often_failing: tuple[OftenFailing, list[Grading], JudgeEvaluation], tmp_path: Path
 ) -> None:
     _, gradings, evaluation = graded_by_often_failing
     page = write_page(tmp_path, evaluation, gradings, "Not advice.")
