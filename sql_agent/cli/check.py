@@ -91,8 +91,8 @@ def check_database() -> Check:
     except SqlAgentError as error:
         return Check("database", error.message, "fail", error.hint or "")
     for table, answer in answers.items():
-        if error := answer.error:
-            return Check("database", f"{database.source}: {table}: {error.message}", "fail", error.hint or "")
+        if failure := answer.error:
+            return Check("database", f"{database.source}: {table}: {failure.message}", "fail", failure.hint or "")
     rows = ", ".join(f"{answer.records[0][0]} rows in {table}" for table, answer in answers.items())
     return Check("database", f"{database.source}: {rows}", "ok")
 
