@@ -12,7 +12,7 @@ import agentlightning as agl
 from pydantic import BaseModel, ValidationError
 
 from sql_agent.config.settings import Settings, public_dump
-from sql_agent.data.task import Task, load_task
+from sql_agent.data.task import BUILT_IN, Task, load_task
 from sql_agent.errors import ConfigError
 
 RESOURCE = "main_llm"
@@ -22,7 +22,10 @@ _SETTINGS = "settings"
 _OF_ROLLOUTS = ("lang", "task", "agent", "database", "judge", "spider")
 # What belongs to a host: a runner's own wins over its algorithm's.
 _OF_HOSTS = ("database.path", "database.keep_open", "judge.cache", "judge.cache_dir", "judge.evaluations_dir",
-             "judge.rubric", "judge.scale", "spider.data_dir", "agent.mcp_url", "agent.mcp_command")  # fmt: skip
+             "judge.rubric", "judge.scale", "spider.data_dir")  # fmt: skip
+# What a runner takes from nobody, because whoever can write to the store could run a command on its host, or have its
+# MCP_TOKEN sent to a server of theirs.
+_OWN_ONLY = ("agent.mcp_url", "agent.mcp_command")
 
 
 class SentSettings(BaseModel):
@@ -68,28 +71,19 @@ def text_of(resources: Mapping[str, Any]) -> str:
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
     """Return what an algorithm sent as `text`, and the settings of its rollouts on this host, whose own are `own`.
 
-    Of `own` only what was given counts, not the defaults. Raises ConfigError when something that decides a rollout was
-    given and differs.
+    Of `own` only what was given counts, not the defaults, except for what must come from this host. Raises ConfigError
+    when something that decides a rollout was given and differs, or when the task is code that this host did not name.
     """
     sent = SentSettings.model_validate_json(text)
     given = dict(_given(own))
-    theirs = _flat(sent.settings)
-    differing = [
-        f"{key}={value!r}, there {theirs[key]!r}"
-        for key, value in sorted(given.items())
-        if key.partition(".")[0] in _OF_ROLLOUTS and key not in _OF_HOSTS and theirs.get(key) != value
-    ]
-    if differing:
-        raise ConfigError(
-            f"this runner was given other settings than the run {sent.run} has: {'; '.join(differing)}",
-            hint="leave them out here (also in the environment and .env), because a runner takes them from its run",
-        )
+    _refuse_other_settings(sent, given)
+    _refuse_unnamed_code(sent, own)
     values = json.loads(json.dumps(sent.settings))
-    values["runner"] = public_dump(own)["runner"]
-    for key in _OF_HOSTS:
-        if key in given:
-            section, _, name = key.partition(".")
-            values[section][name] = given[key]
+    dumped = public_dump(own)
+    values["runner"] = dumped["runner"]
+    for key in [*(key for key in _OF_HOSTS if key in given), *_OWN_ONLY]:
+        section, _, name = key.partition(".")
+        values[section][name] = dumped[section][name]
     try:
         return sent, Settings.model_validate(values)
     except ValidationError as error:
@@ -99,6 +93,30 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
             f"{problem['msg']}",
             hint="use one version of this program on all hosts",
         ) from None
+
+
+def _refuse_other_settings(sent: SentSettings, given: Mapping[str, Any]) -> None:
+    theirs = _flat(sent.settings)
+    differing = [
+        f"{key}={value!r}, there {theirs[key]!r}"
+        for key, value in sorted(given.items())
+        if key.partition(".")[0] in _OF_ROLLOUTS and key not in (*_OF_HOSTS, *_OWN_ONLY) and theirs.get(key) != value
+    ]
+    if differing:
+        raise ConfigError(
+            f"this runner was given other settings than the run {sent.run} has: {'; '.join(differing)}",
+            hint="leave them out here (also in the environment and .env), because a runner takes them from its run",
+        )
+
+
+def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
+    """Raise ConfigError when the run's task is neither built in nor that of `own`: loading it runs its module."""
+    task = sent.settings["task"]
+    if task not in BUILT_IN and task != own.task:
+        raise ConfigError(
+            f"the run {sent.run} has the task {task}, whose code runs here only when this runner names it too",
+            hint=f"if you trust it, start this runner with task={task}",
+        )
 
 
 def check_same(sent: SentSettings, here: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,25 @@ def test_a_runner_that_was_given_other_settings_names_the_keys_that_differ(their
         settings_here(sent(theirs), own)
     assert "agent.max_tokens=64, there 17; lang='zh', there 'en'" in caught.value.message
     assert "max_rows" not in caught.value.message, "it is the same there"
+
+
+def test_nothing_of_the_store_runs_a_command_or_loads_code_that_the_runner_did_not_name(theirs: Settings) -> None:
+    def changed(**changes: object) -> str:
+        message = json.loads(sent(theirs))
+        for key, value in changes.items():
+            section = message["settings"] if key == "task" else message["settings"]["agent"]
+            section[key] = value
+        return json.dumps(message)
+
+    _, here = settings_here(changed(mcp_command="touch /tmp/x", mcp_url="http://10.0.0.9/mcp"), load_settings())
+    assert (here.agent.mcp_command, here.agent.mcp_url) == (None, None)
+    own = load_settings(["agent.mcp_command=sql-agent mcp"])
+    assert settings_here(changed(mcp_url="http://10.0.0.9/mcp"), own)[1].agent.mcp_command == "sql-agent mcp"
+    library = "tests.support.library:TASK"
+    with pytest.raises(ConfigError, match=f"the task {library}, whose code runs here only when this runner names it"):
+        settings_here(changed(task=library), load_settings())
+    assert settings_here(changed(task=library), load_settings([f"task={library}"]))[1].task == library
+    assert settings_here(changed(task="spider"), load_settings())[1].task == "spider"
 
 
 def test_another_database_or_another_judge_of_this_host_is_named(theirs: Settings, tmp_path: Path) -> None:
