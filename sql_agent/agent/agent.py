@@ -18,11 +18,13 @@ from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.schemas import Outcome, QueryCall, Question, Reply, Usage
+from sql_agent.system.sockets import LOCAL_NAMES
 
 __all__ = ["AgentRun", "ModelEndpoint", "run_agent", "shared_client"]
 
-_IDLE_S = 3.0
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # each server has its own
+_IDLE_S = 3.0  # less than a server keeps an idle connection: the LLM proxy 30 s, others often 5
+_DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # whatever http_proxy says of this machine
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ async def run_agent(
             api_key=endpoint.api_key,
             timeout=settings.agent.request_timeout_s,
             max_retries=0,  # because a second request in one attempt would be recorded as another turn
-            http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient()),
+            http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient(mounts=_DIRECT)),
         )
         session = AgentSession(question, task, database, endpoint, client, settings, observer=observer)
         answer, outcome = await _played(session)
@@ -77,10 +79,13 @@ async def run_agent(
     return AgentRun(answer, outcome, tuple(session.tool.calls), tuple(session.replies), seconds)
 
 
-def shared_client() -> DefaultAsyncHttpxClient:
-    """Open an HTTP client for many runs at once; it closes idle connections before the LLM proxy does, after 5 s."""
+def shared_client(*, direct: bool = False) -> DefaultAsyncHttpxClient:
+    """Open an HTTP client for many runs at once.
+
+    Servers of this machine are asked directly, and with `direct` all are; else http_proxy and its like hold.
+    """
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
-    return DefaultAsyncHttpxClient(limits=limits)
+    return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct)
 
 
 async def _played(session: AgentSession) -> tuple[str, Outcome]:

@@ -71,7 +71,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)
         if self._http is None:
-            self._http = shared_client()
+            self._http = shared_client(direct=True)  # to the run's own proxy
         try:
             async with self._opened(kit, question.database) as database:
                 record = await run_rollout(

@@ -43,10 +43,14 @@ async def check_triplet(
 
 
 async def _call(url: str, model: str) -> None:
-    from openai import AsyncOpenAI, OpenAIError  # noqa: PLC0415  slow to import, and the checks above come first
+    # Here, because they are slow to import, and the checks above come first.
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError  # noqa: PLC0415
 
+    http = DefaultAsyncHttpxClient(trust_env=False)  # the run's own proxy is not behind http_proxy
     try:
-        async with AsyncOpenAI(base_url=url, api_key="unused", timeout=_CALL_TIMEOUT_S, max_retries=0) as client:
+        async with AsyncOpenAI(
+            base_url=url, api_key="unused", timeout=_CALL_TIMEOUT_S, max_retries=0, http_client=http
+        ) as client:
             await client.chat.completions.create(
                 model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4
             )

@@ -63,8 +63,9 @@ async def preflight(processes: RunProcesses, api_base: str, log_file: Path) -> a
 
 
 def test_a_server_that_returns_no_token_ids_is_named_as_the_cause(
-    processes: RunProcesses, server_without_token_ids: str, tmp_path: Path
+    processes: RunProcesses, server_without_token_ids: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")  # which is for servers of others
     with pytest.raises(PreflightError, match="no triplet with token ids") as caught:
         asyncio.run(preflight(processes, server_without_token_ids, tmp_path / "proxy.log"))
     assert "prompt_token_ids" in (caught.value.hint or "")

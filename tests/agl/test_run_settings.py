@@ -20,6 +20,7 @@ from sql_agent.data.task import load_task
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Question
+from sql_agent.system.sockets import free_port
 from tests.support.judge_server import serving
 from tests.support.small_database import make_database
 
@@ -88,6 +89,7 @@ def test_another_database_or_another_judge_of_this_host_is_named(theirs: Setting
 async def test_rollouts_run_with_the_settings_of_their_own_algorithm_and_the_others_go_on_while_one_is_prepared(
     theirs: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")  # which is for servers of others
     loop = asyncio.get_running_loop()
 
     def beside_the_loop(slow: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,9 +12,10 @@ import agentlightning as agl
 import aiohttp
 import pytest
 
-from sql_agent.agl import span_exporter
+from sql_agent.agl import presence, span_exporter
 from sql_agent.agl import store as run_store
 from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.run_role import check_store
 from sql_agent.agl.span_exporter import SpanExporter, make_span
 from sql_agent.agl.store import RunStore, StoreClient, mark_consumed
 from sql_agent.agl.store_server import served
@@ -70,6 +71,22 @@ async def test_both_ways_give_the_same_answers(client: StoreClient) -> None:
     with pytest.raises(aiohttp.ClientResponseError):
         await impatient.update_attempt("none", "none", status="failed")
     await impatient.close()
+
+
+async def test_a_store_is_asked_directly_whatever_proxy_the_environment_names(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(presence, "BEAT_S", 0.01)
+    address = client.server_address_root
+    await asyncio.to_thread(check_store, address)
+    heartbeat = presence.Heartbeat(address, "w")
+    try:
+        async with asyncio.timeout(10):
+            while not await client.query_workers():  # noqa: ASYNC110  it is in another thread
+                await asyncio.sleep(0.01)
+    finally:
+        heartbeat.stop()
 
 
 async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store(
