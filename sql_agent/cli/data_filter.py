@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sql_agent.cli.parser import help_text
+from sql_agent.cli.question_out import check_out
 from sql_agent.config.settings import TeacherSettings, load_settings
 from sql_agent.data.progress_log import ProgressLog
 from sql_agent.data.question_columns import ColumnMapping
 from sql_agent.data.question_files import load_questions, write_jsonl, write_parquet
 from sql_agent.data.question_filter import Decision, QuestionFilter, default_rubric
 from sql_agent.data.task import load_task
-from sql_agent.errors import ConfigError, DataError
+from sql_agent.errors import DataError
 from sql_agent.reward.factory import teacher_client
 from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     ui, settings = Ui(wraps=True), load_settings()
     questions = load_questions(arguments.file, ColumnMapping.load(arguments.mapping) if arguments.mapping else None)
-    _check_out(arguments.out, arguments.file)
+    check_out(arguments.out, arguments.file, ".parquet", ".jsonl")
     client = teacher_client(settings.judge, TeacherSettings())
     log = ProgressLog(arguments.out.with_name(f"{arguments.out.name}.decisions.jsonl"), Decision)
     chosen = QuestionFilter(client, _rubric(arguments.rubric), log)
@@ -79,13 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
     _write(arguments.out, questions, chosen, ui)
     ui.say(load_task(settings.task).disclaimer)
     return 0
-
-
-def _check_out(out: Path, source: Path) -> None:
-    if out.suffix not in {".parquet", ".jsonl"}:
-        raise ConfigError(f"--out {out} is neither .parquet nor .jsonl", hint="give it one of these endings")
-    if out.resolve() == source.resolve():
-        raise ConfigError(f"--out {out} is the file that is read", hint="name another")
 
 
 def _rubric(path: Path | None) -> str:

@@ -76,17 +76,32 @@ def test_a_fact_that_is_no_span_is_asked_for_again_and_prose_stays_where_that_do
 
 def test_an_interrupted_command_goes_on_where_it_was(teacher: Server, tmp_path: Path) -> None:
     rows = [PROSE | {"qid": f"p-{number}"} for number in range(20)]
-    path, out = written(tmp_path / "q.jsonl", *rows), tmp_path / "out.jsonl"
+    path, out = written(tmp_path / "q.jsonl", *rows), tmp_path / "new" / "out.jsonl"
     teacher.default = facts("Drug 3")
-    teacher.script = [*([teacher.default] * 16), 400]
-    assert rewritten(path, "--out", out) == 2, "the teacher failed on the second batch"
-    assert len(answers(out)) == 16
+    teacher.script = [*([teacher.default] * 4), 400]
+    assert rewritten(path, "--out", out) == 2, "the teacher failed on the fifth"
+    done = len(answers(out))
+    assert done == len(teacher.requests) - 1 < 20, "nothing that was paid for is lost"
     with out.open("a", encoding="utf-8") as file:
         file.write('{"id": "p-16", "quest')  # as a killed process leaves it
     asked = len(teacher.requests)
     assert rewritten(path, "--out", out) == 0
-    assert len(teacher.requests) == asked + 4
+    assert len(teacher.requests) == asked + 20 - done
     assert answers(out) == {f"p-{number}": "Drug 3" for number in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("out", "said"), [("q.jsonl", "is the file that is read"), ("q.jsonl/o.jsonl", "cannot write")]
+)
+def test_what_cannot_be_written_is_said_before_anything_is_paid_for(
+    out: str, said: str, teacher: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "q.jsonl", PROSE)
+    path.write_text(content := path.read_text().rstrip())
+    assert rewritten(path, "--out", tmp_path / out) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert path.read_text() == content
+    assert not teacher.requests
 
 
 def test_prose_without_any_source_stays_and_costs_nothing(
