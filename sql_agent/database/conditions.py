@@ -49,9 +49,7 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
     """The table of the schema that a statement reads when it is one SELECT over one table; else None."""
     tables = list(tree.find_all(exp.Table))
-    if not isinstance(tree, exp.Select) or len(tables) != 1 or fold(tables[0].name) not in schema.columns:
-        return None
-    return fold(tables[0].name)
+    return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
 
 
 def where_of(tree: exp.Expr, dialect: Dialect) -> str:
@@ -71,7 +69,7 @@ def _joined_with_and(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _condition(node: exp.Expr, where: exp.Expr, schema: Schema, dialect: Dialect) -> Condition:
-    sources = _sources(where)
+    sources = _sources(where, schema)
     owners = {_owner(column, sources, schema) for column in node.find_all(exp.Column)}
     apart = len(owners) == 1 and node.find(exp.Query) is None
     literals = [
@@ -93,12 +91,13 @@ def _plain(node: exp.Expr, dialect: Dialect) -> str:
     return copy.sql(dialect.name)
 
 
-def _sources(where: exp.Expr) -> dict[str, str]:
+def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
     """The tables beside a WHERE clause, by the names that they have there."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)
-    return {fold(table.alias_or_name): fold(table.name) for table in tables if isinstance(table, exp.Table)}
+    named = ((table, schema.spelled(table.name)) for table in tables if isinstance(table, exp.Table))
+    return {fold(table.alias_or_name): name or "" for table, name in named}
 
 
 def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:

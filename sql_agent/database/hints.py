@@ -45,7 +45,7 @@ class Hints:
     ) -> None:
         self._schema = schema
         self._dialect = dialect
-        self._namings = {fold(table): naming for table, naming in namings.items()}
+        self._namings = {schema.spelled(table) or table: naming for table, naming in namings.items()}
         self._names = names
         self._read = read
 

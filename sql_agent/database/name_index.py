@@ -205,15 +205,17 @@ def read_names(
 ) -> Iterator[tuple[str, Name]]:
     """Yield what `NameIndex` takes, from the tables that `read` opens with a SELECT each."""
     for table, naming in namings.items():
-        own = schema.columns[fold(table)]
+        if (own_table := schema.spelled(table)) is None:
+            continue
+        own = schema.columns[own_table]
         name_column = next(column for column in own if fold(column) == fold(naming.column))
         others = {column: aliases for column, aliases in naming.aliases.items() if fold(column) in map(fold, own)}
         columns = ", ".join(quoted(column) for column in (name_column, *others))
         names: dict[str, Name] = {}
-        for name_text, *cells in read(f"SELECT {columns} FROM {quoted(fold(table))} LIMIT {MAX_NAMES}"):
+        for name_text, *cells in read(f"SELECT {columns} FROM {quoted(own_table)} LIMIT {MAX_NAMES}"):
             if not isinstance(name_text, str) or not name_text.strip():
                 continue
-            names[comparable(name_text)] = name = Name(name_text, fold(table), name_column)
+            names[comparable(name_text)] = name = Name(name_text, own_table, name_column)
             yield name_text, name
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):

@@ -59,8 +59,16 @@ class Schema:
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Column names by table that may be read; table names are in lower case."""
+        """Column names by table that may be read; table names are as the engine tells them apart."""
         return dict(self.tables)
+
+    def spelled(self, table: str) -> str | None:
+        """Return the name of `table`, written in whatever case, as in `columns`; None for a table that is not there."""
+        return table if table in self.columns else self._by_folded_name.get(fold(table))
+
+    @cached_property
+    def _by_folded_name(self) -> Mapping[str, str]:
+        return {fold(table): table for table in self.columns}
 
     @cached_property
     def column_names(self) -> frozenset[str]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
 from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.database import Database, RequiredSchema, open_database, parse_source
+from sql_agent.database import Database, Naming, RequiredSchema, open_database, parse_source
 from sql_agent.database.factory import open_source
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.provenance import CellRef, evidence_read
@@ -29,7 +29,7 @@ from tests.database.conftest import SERVER_DEADLINE_S
 from tests.database.hostile_mysql import WRITES
 from tests.database.hostile_statements import COSTLY, REFUSED
 from tests.database.test_workers import LATE_S, workers
-from tests.support.mariadb import administrator
+from tests.support.mariadb import administrator, empty_database, execute
 from tests.support.process_tree import until
 from tests.support.small_database import CANARY
 
@@ -218,6 +218,32 @@ class TestTheServer:
                     assert database.query(sql).status == "error"
         finally:
             read(connection, "DROP TABLE Disease")
+
+    def test_a_database_of_any_names_is_queried_as_they_are_spelled(self) -> None:
+        with empty_database() as url:
+            if execute(url, "SELECT @@lower_case_table_names") != ((0,),):
+                pytest.skip("this server ignores the case of tables' names")
+            execute(url, "CREATE TABLE Orders (Id INT PRIMARY KEY, Customer TEXT, Amount INT)")
+            execute(url, "INSERT INTO Orders VALUES (1, 'Anneliese', 5), (2, 'Bob', NULL)")
+            execute(url, "CREATE TABLE Parts (Id INT, Amount INT)")
+            required = RequiredSchema(None, "make it", {"Orders": Naming("customer")})
+            with open_database(url, required) as database:
+
+                def error(sql: str) -> tuple[str, str | None]:
+                    found = database.query(sql).error
+                    assert found is not None
+                    return found.kind, found.hint
+
+                assert database.query("SELECT o.customer FROM Orders o WHERE ID = 2").records == (("Bob",),)
+                assert "Anneliese" in str(database.query("SELECT * FROM Orders WHERE Customer = 'Annelise'").hint)
+                assert "empty here: Amount" in str(database.query("SELECT Amount FROM Orders WHERE Id = 2").hint)
+                assert error("SELECT * FROM orders") == ("unknown_table", "did you mean Orders?")
+                assert error("SELECT Custom FROM Orders") == ("unknown_column", "did you mean Orders.customer?")
+                inner = "WITH b AS (SELECT n FROM a) SELECT n FROM b"
+                nested = f"WITH a AS (SELECT 1 AS n) SELECT * FROM a WHERE n IN ({inner})"
+                assert database.query(nested).error is None or error(nested)[0] == "unknown_table", "MariaDB 10.11"
+                execute(url, "DROP TABLE Orders")
+                assert error("SELECT * FROM Orders")[0] == "database_changed"
 
 
 class TestAddress:

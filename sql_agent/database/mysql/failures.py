@@ -7,6 +7,7 @@ import re
 import pymysql
 from sqlglot import exp
 
+from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.database.guard import parse
 from sql_agent.database.mysql.dialect import MYSQL
 from sql_agent.database.schema import Schema, fold
@@ -25,7 +26,7 @@ _KINDS = {
     ),
     "syntax": frozenset({1064}),
     "forbidden_table": frozenset({1142, 1143, 1227, 1370, 1792}),
-    "database_changed": frozenset({1146}),
+    DATABASE_CHANGED: frozenset({1146}),
     "forbidden_function": frozenset({1128, 1305, 1630}),
     "unknown_column": frozenset({1054}),
 }
@@ -34,9 +35,9 @@ _KINDS_HINTS = {
     "unavailable": "look whether the database server runs",
     "too_complex": "select less: fewer rows, SUBSTRING() of long texts",
     "forbidden_table": "{tables}",
-    "database_changed": "the table was removed: start again",
+    DATABASE_CHANGED: "the table was removed: start again",
 }
-_UNKNOWN_COLUMN = re.compile(r"'([^']*)'")
+_QUOTED = re.compile(r"'([^']*)'")
 _HINTS = {
     1052: "write the table's name or alias before the column",
     1055: "write every selected column in GROUP BY, or MAX() around it",
@@ -72,8 +73,12 @@ def from_server(error: Exception, sql: str, schema: Schema) -> QueryError:
     if isinstance(error, MemoryError):
         return QueryError("too_complex", message, hint=_KINDS_HINTS["too_complex"])
     kind = next((kind for kind, codes in _KINDS.items() if code in codes), "failed")
-    if kind == "unknown_column" and (found := _UNKNOWN_COLUMN.search(message)):
+    if kind == "unknown_column" and (found := _QUOTED.search(message)):
         return QueryError(kind, message, hint=_about_column(found[1], sql, schema))
+    if kind == DATABASE_CHANGED and (found := _QUOTED.search(message)):
+        name = found[1].removeprefix(f"{schema.database}.")
+        if name not in schema.columns:  # so it is the statement's fault
+            return QueryError("unknown_table", message, hint=_about_table(name, sql, schema))
     if kind == "forbidden_function":
         name = re.split(r"[.\s']+", message.replace("FUNCTION ", ""))[1]
         return QueryError(kind, message, hint=MYSQL.function_hint(fold(name)))
@@ -93,6 +98,13 @@ def message_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _about_table(name: str, sql: str, schema: Schema) -> str:
+    if any(cte.alias == name for cte in parse(sql, MYSQL).find_all(exp.CTE)):
+        # MariaDB 10.11 does not find it inside the WITH query of a subquery.
+        return "write all WITH queries before the first SELECT"
+    return schema.nearest_table(name)
+
+
 def _about_column(name: str, sql: str, schema: Schema) -> str:
-    tables = {fold(table.name) for table in parse(sql, MYSQL).find_all(exp.Table)}
-    return schema.nearest_column(name, tables)
+    names = (schema.spelled(table.name) for table in parse(sql, MYSQL).find_all(exp.Table))
+    return schema.nearest_column(name, {table for table in names if table})

@@ -99,4 +99,5 @@ def _about_column(name: str, sql: str, schema: Schema) -> str:
 
 
 def _nearest(name: str, tree: exp.Expr, schema: Schema) -> str:
-    return schema.nearest_column(name, {fold(table.name) for table in tree.find_all(exp.Table)})
+    names = (schema.spelled(table.name) for table in tree.find_all(exp.Table))
+    return schema.nearest_column(name, {table for table in names if table})
