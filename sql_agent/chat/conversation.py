@@ -124,7 +124,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
             question, model.task, model.endpoint, database, None, model.settings, observer=observer
         )
     if record.dropped is not None and record.dropped.cause is DropCause.DATABASE:
-        model.databases.close()  # the next question opens it anew
+        model.databases.forget(database)
         return Failed(one_line(f"{record.dropped.detail} (then ask again)"))
     if record.dropped is not None:
         return Failed(one_line(f"{record.dropped} ({model.name} at {model.endpoint.base_url})"))

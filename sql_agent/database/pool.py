@@ -56,13 +56,25 @@ class DatabasePool:
         finally:
             with self._lock:
                 opened.users -= 1
-                self._close_unused()
+                if self._opened.get(name) is opened:
+                    self._close_unused()
+                elif not opened.users:
+                    opened.database.close()
 
     def check(self, names: Iterable[str | None]) -> None:
         """Open each of `names` once, so that a wrong one is found early; raises as `of` does."""
         for name in dict.fromkeys(names):
             with self.of(name):
                 pass
+
+    def forget(self, database: Database) -> None:
+        """Have `database` opened anew for whoever needs it next; it is closed when those who use it have ended."""
+        with self._lock:
+            for name, opened in list(self._opened.items()):
+                if opened.database is database:
+                    del self._opened[name]
+                    if not opened.users:
+                        database.close()
 
     def close(self) -> None:
         """Close all databases; a query that is still running closes its own connection when it ends."""

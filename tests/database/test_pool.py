@@ -55,6 +55,23 @@ def test_one_that_is_in_use_is_not_closed_however_many_others_are_opened(opener:
         assert used[0] is used[2]
 
 
+def test_one_that_is_forgotten_is_opened_anew_and_closed_when_nobody_uses_it(opener: Opener) -> None:
+    with DatabasePool(opener) as pool:
+        with pool.of("2") as first, ExitStack() as stack:
+            stack.enter_context(pool.of("2"))
+            pool.forget(first)
+            with pool.of("2") as second:
+                assert second is not first
+                pool.forget(first)
+            stack.close()
+            assert first.query(COUNT).records == second.query(COUNT).records == ((2,),)
+        assert "closed" in str(first.query(COUNT).error)
+        assert rows(pool, "2") == 2
+        pool.forget(second)
+        assert "closed" in str(second.query(COUNT).error)
+    assert opener.opened == ["2", "2"]
+
+
 def test_many_threads_get_the_right_one_each_time(opener: Opener) -> None:
     start = threading.Barrier(8)
 
