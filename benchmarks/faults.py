@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sql_agent.schemas import Question  # noqa: E402
-from tests.support.processes import lines, runners_and_proxies, start  # noqa: E402
+from tests.support.processes import lines, runners_and_proxies, start_new  # noqa: E402
 from tests.support.small_database import make_database  # noqa: E402
 
 _GROUP = 8
@@ -85,7 +85,7 @@ def run_with_kills(
     """Train in `folder` with at least `rollouts` rollouts, kill a part every `every` seconds; return the figures."""
     steps = -(-rollouts // per_step)
     figures = Figures(requested=steps * per_step)
-    process = start(
+    process = start_new(
         arguments_in(folder, model, steps, per_step, runners),
         script=ROOT / "tests" / "support" / "train_with_fake_verl.py",
         FAKE_LATENCY_S=str(latency),

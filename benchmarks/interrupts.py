@@ -25,7 +25,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.processes import SCRIPT, family_and_ports, lines, start  # noqa: E402
+from tests.support.processes import SCRIPT, family_and_ports, lines, start_new  # noqa: E402
 from tests.support.tiny_training import tiny_training  # noqa: E402
 
 _END_S = 300.0
@@ -112,9 +112,9 @@ def main() -> int:
             tiny = tiny_training(Path(folder), arguments.model.resolve())
             extra = ["train.steps=3", "data.natural_questions=0", *(["sft.steps=400"] if name == "fine-tuning" else [])]
             with_sql(Path(folder) / "train.jsonl")
-            process = start([*tiny, *extra], script=SCRIPT)
+            process = start_new([*tiny, *extra], script=SCRIPT)
             fine &= interrupt(name, Watched(process, Path(folder) / "runs" / "r"), is_due, number)
-    process = start([], script=ROOT / "utils" / "check_install.py")
+    process = start_new([], script=ROOT / "utils" / "check_install.py")
     started = time.monotonic()
     fine &= interrupt(
         "the installation check", Watched(process, Path()), lambda _: time.monotonic() > started + 3, number

@@ -29,7 +29,7 @@ from faults import arguments_in
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.processes import family_and_ports, lines, runners_and_proxies, start  # noqa: E402
+from tests.support.processes import family_and_ports, lines, runners_and_proxies, start_new  # noqa: E402
 
 _PER_STEP = 8
 _SAID_S = 5.0
@@ -236,7 +236,7 @@ def started(model: Path, folder: Path, steps: int) -> Run:
     (folder / "sitecustomize.py").write_text(_CLOCK.format(offset=str(folder / "clock")))
     environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     arguments = [*arguments_in(folder, model, steps, _PER_STEP, 2), "runner.n_proxies=1"]
-    process = start(arguments, script=ROOT / "tests" / "support" / "train_with_fake_verl.py", **environment)
+    process = start_new(arguments, script=ROOT / "tests" / "support" / "train_with_fake_verl.py", **environment)
     run = Run(folder, process)
     threading.Thread(target=_read, args=(run,), daemon=True).start()
     return run

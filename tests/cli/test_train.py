@@ -18,7 +18,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.system.sockets import bind_local
 from tests.support.judge_server import serving
-from tests.support.processes import finish, lines, start, stop
+from tests.support.processes import finish, lines, start, start_new, stop
 from tests.support.tiny_training import tiny_training
 
 
@@ -161,7 +161,7 @@ def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import
 
 
 def test_an_interrupt_while_packages_are_imported_is_said_in_one_word() -> None:
-    process = start(["--ci-fast"])
+    process = start_new(["--ci-fast"])
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     output = finish(process, timeout=20)

@@ -17,8 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.prepared_python import PreparedProcess
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "sql_agent" / "train_sql_agent.py"
+Process = subprocess.Popen[str] | PreparedProcess
 
 
 def run_command(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +33,13 @@ def run_command(*command: object, **environment: str) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> subprocess.Popen[str]:
+def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> PreparedProcess:
+    """Start a script in a process that has imported what a training needs; what it prints goes into a file."""
+    return PreparedProcess(script, arguments, os.environ | environment)
+
+
+def start_new(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> subprocess.Popen[str]:
+    """Start a script as a user does, with a pipe that can be read while it runs."""
     return subprocess.Popen(
         [sys.executable, str(script), *arguments],
         stdout=subprocess.PIPE,
@@ -41,7 +50,7 @@ def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) ->
     )
 
 
-def finish(process: subprocess.Popen[str], *, timeout: float = 300) -> str:
+def finish(process: Process, *, timeout: float = 300) -> str:
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -54,7 +63,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], *, timeout: float = 240) -> None:
+def wait_for(condition: Callable[[], bool], process: Process, *, timeout: float = 240) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -62,7 +71,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], *, t
         time.sleep(0.1)
 
 
-def stop(process: subprocess.Popen[str], number: signal.Signals, run: Path) -> str:
+def stop(process: Process, number: signal.Signals, run: Path) -> str:
     """Send a signal once the process has trained two steps of its own; none of its family may outlive it."""
     before = len(lines(run / "metrics.jsonl"))
     wait_for(lambda: len(lines(run / "metrics.jsonl")) >= before + 2, process)
@@ -82,14 +91,14 @@ def assert_nothing_left(family: list[psutil.Process], ports: set[int]) -> None:
             assert probe.connect_ex(("127.0.0.1", port)) != 0, f"port {port} still answers"
 
 
-def family_and_ports(process: subprocess.Popen[str]) -> tuple[list[psutil.Process], set[int]]:
+def family_and_ports(process: Process) -> tuple[list[psutil.Process], set[int]]:
     root = psutil.Process(process.pid)
     family = [root, *root.children(recursive=True)]
     ports = {c.laddr.port for p in family for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
     return family, ports
 
 
-def runners_and_proxies(process: subprocess.Popen[str]) -> tuple[list[psutil.Process], list[psutil.Process]]:
+def runners_and_proxies(process: Process) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """Return the runner and the proxy processes of a run; a proxy is recognised by the file of its output."""
     root = psutil.Process(process.pid)
     supervisors = [child for child in root.children() if child.cmdline() == root.cmdline()]

@@ -1,0 +1,141 @@
+"""Run scripts in processes forked from one that has imported what a training needs, which takes eight seconds a time.
+
+Run as a program, this is that process: it takes orders as lines of JSON and answers each with one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sql_agent.system.imports import without_gc
+
+ROOT = Path(__file__).resolve().parents[2]
+_IMPORTED = (
+    "sql_agent.cli.train",
+    "sql_agent.backends.dev",
+    "sql_agent.backends.local.policy_service",
+    "sql_agent.backends.local.policy_trainer",
+    "sql_agent.backends.run",
+    "sql_agent.backends.verl.algorithm",
+    "sql_agent.data.medical.prepare",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+)
+
+
+class PreparedProcess:
+    """Stands for a running script, with what the tests use of `subprocess.Popen`; its output goes into a file."""
+
+    def __init__(self, script: Path, arguments: list[str], environment: dict[str, str]) -> None:
+        descriptor, self._output = tempfile.mkstemp(prefix="output-of-a-script-")
+        os.close(descriptor)
+        order = {
+            "command": [str(script), *arguments],
+            "environment": environment,
+            "folder": str(Path.cwd()),
+            "output": self._output,
+        }
+        self.pid: int = _answered(order)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, that of a signal negative; None while the script runs."""
+        if self.returncode is None:
+            self.returncode = _answered({"ended": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + (timeout or float("inf"))
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a script", timeout or 0)
+            time.sleep(0.05)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Wait for the end and return what was printed, errors included. Raises subprocess.TimeoutExpired."""
+        self.wait(timeout)
+        return Path(self._output).read_text(encoding="utf-8"), None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the script unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the script."""
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.prepared_python"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
+    )  # fmt: skip
+    atexit.register(server.communicate)  # which closes its input, and so ends it
+    return server
+
+
+def _answered(order: dict[str, Any]) -> Any:
+    server = _server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(order) + "\n")
+    server.stdin.flush()
+    return json.loads(server.stdout.readline())
+
+
+def _serve() -> dict[str, Any] | None:
+    """Carry out orders until the input ends; return an order in the child that is to carry it out."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what an import prints is no answer
+    with without_gc():
+        for name in _IMPORTED:
+            import_module(name)
+    for line in iter(sys.stdin.readline, ""):
+        order: dict[str, Any] = json.loads(line)
+        answer: int | None
+        if "ended" in order:
+            pid, status = os.waitpid(order["ended"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if pid else None
+        else:
+            answer = os.fork()
+            if answer == 0:
+                os.close(answers.fileno())
+                return order
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+    return None
+
+
+def _become(order: dict[str, Any]) -> None:
+    """Run a script as a new Python would, to its end and beyond: the interpreter ends as it does after any script."""
+    os.setsid()
+    os.chdir(order["folder"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    output = os.open(order["output"], os.O_WRONLY | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = order["command"]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__" and (ordered := _serve()) is not None:
+    _become(ordered)
