@@ -13,6 +13,7 @@ import agentlightning as agl
 import aiohttp
 
 from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.presence import STORE_ERRORS
 from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ _LOST = "lost"  # in a rollout's metadata: why it was lost, as lose_rollouts say
 _ENDED = ("succeeded", "failed", "cancelled")
 CONSUMED = "/v1/agl/consumed"
 _CONSUMED_AT_ONCE = 32
+_UNKNOWN_PATH = (404, 405)
 _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
 
 
@@ -97,25 +99,31 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
 
 
 class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
-    """Asks a store that is served elsewhere, and tells it which rollouts were read, if it wants to know."""
+    """Asks a store that is served elsewhere, and says which rollouts were read to one that deletes them."""
 
     def __init__(self, server_address: str, **options: Any) -> None:
         super().__init__(server_address, **options)
-        self._read: list[str] = []
+        self._consumed: list[str] = []
         self._forgets = True
 
     async def mark_consumed(self, rollout_id: str) -> None:
-        """Let a store of `sql-agent store` delete an ended rollout later; it is told of many at once."""
+        """Let a store of `sql-agent store` delete an ended rollout later; many are sent in one request.
+
+        A store that does not answer now is asked again with the next rollouts: it only keeps them for longer.
+        """
         if not self._forgets:
             return
-        self._read.append(rollout_id)
-        if len(self._read) < _CONSUMED_AT_ONCE:
+        self._consumed.append(rollout_id)
+        if len(self._consumed) % _CONSUMED_AT_ONCE:
             return
-        consumed, self._read = self._read, []
+        consumed, self._consumed = self._consumed, []
         try:
             await self._request_json("post", CONSUMED.removeprefix("/v1/agl"), json=consumed)
-        except aiohttp.ClientResponseError:  # it is one of `agl store`, which keeps all rollouts
-            self._forgets = False
+        except STORE_ERRORS as error:
+            if isinstance(error, aiohttp.ClientResponseError) and error.status in _UNKNOWN_PATH:
+                self._forgets = False  # it is one of `agl store`, which keeps all rollouts
+            else:
+                self._consumed = consumed + self._consumed
 
 
 def is_own(store: Any) -> bool:
