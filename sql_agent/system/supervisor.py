@@ -90,12 +90,14 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
+            # Each call by itself: an error of one, such as a terminal that is gone, is not an error of the pipe.
             try:
                 while self._pipe.poll():
-                    on_event(self._pipe.recv())
+                    loop.call_soon(on_event, self._pipe.recv())
             except (EOFError, OSError):
                 loop.remove_reader(self._pipe.fileno())
-                on_event(Ended("the supervisor of runners and proxies", self._process.pid or 0, "died", replaced=False))
+                died = Ended("the supervisor of runners and proxies", self._process.pid or 0, "died", replaced=False)
+                loop.call_soon(on_event, died)
 
         loop.add_reader(self._pipe.fileno(), read)
 
@@ -124,7 +126,12 @@ def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job])
     def launch(order: _Order, early: int) -> None:
         context = multiprocessing.get_context("fork")
         process = context.Process(target=_do, args=(pipe, jobs[order.kind], order.argument), name=order.name)
-        process.start()
+        try:
+            process.start()
+        except OSError as error:  # no more memory, processes or files; the others go on
+            how = f"could not be started ({error.strerror or error})"
+            pipe.send(Ended(order.name, 0, how, replaced=False))
+            return
         children[process.sentinel] = _Child(order, process, time.monotonic(), early)
 
     try:

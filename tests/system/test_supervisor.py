@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -81,6 +82,49 @@ async def test_a_child_that_can_never_run_is_given_up_and_one_that_has_finished_
     supervisor.start("Starved", "leave", OUT_OF_MEMORY)
     (ended,) = await ends(supervisor, 1)
     assert isinstance(ended, Ended) and ended.how == "got no more memory and ended" and ended.replaced
+
+
+async def test_a_child_that_cannot_be_forked_is_reported_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fork, here = os.fork, os.getpid()
+
+    def fork_while_there_is_memory() -> int:
+        if os.getpid() != here and (tmp_path / "full").exists():
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_while_there_is_memory)
+    note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})
+    try:
+        supervisor.start("Sleeper", "sleep", note)
+        (pid,) = await started(note, 1)
+        (tmp_path / "full").touch()
+        supervisor.start("Late", "sleep", note)
+        how = "could not be started (Cannot allocate memory)"
+        assert await ends(supervisor, 1) == [Ended("Late", 0, how, replaced=False)]
+        assert psutil.pid_exists(pid)
+    finally:
+        supervisor.stop()
+
+
+async def test_an_error_of_who_watches_loses_no_later_event(supervisor: Supervisor) -> None:
+    seen: asyncio.Queue[Ended | Paused] = asyncio.Queue()
+    errors: list[BaseException] = []
+
+    def show(event: Ended | Paused) -> None:
+        seen.put_nowait(event)
+        raise OSError("the terminal is gone")
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    supervisor.watch(show)
+    for name in ("First", "Second"):
+        supervisor.start(name, "leave", 0)
+        event = await asyncio.wait_for(seen.get(), timeout=10)
+        assert isinstance(event, Ended) and (event.name, event.how) == (name, "ended")
+    supervisor.unwatch()
+    assert len(errors) == 2
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
