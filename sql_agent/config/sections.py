@@ -223,7 +223,8 @@ class TrainSettings(Section):
     group_size: Annotated[int, Field(ge=2)] = Field(4, description="rollouts of one question, compared with each other")
     revisit_share: Share = Field(
         0.0,
-        description="share of the groups that get an earlier question whose rewards differed, while there are any",
+        description="share of the groups that get an earlier question whose rewards differed, while there are any; "
+        "a resumed run begins with none",
     )
     lr: PositiveNumber = Field(5e-6, description="learning rate of AdamW, constant")
     clip_low: Share = Field(0.2, description="the probability ratio is clipped below 1 − clip_low")

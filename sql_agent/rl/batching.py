@@ -23,7 +23,8 @@ def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed
     """Return the `count` questions of a step (counted from 1).
 
     The steps pass over all questions again and again, each pass in a new random order. The result depends on `seed`
-    and `step` alone, so a resumed run continues with exactly the questions that it would have had.
+    and `step` alone, so a resumed run continues with exactly the questions that it would have had, before a
+    `QuestionPool` replaces some of them.
     """
     chosen = []
     for position in range((step - 1) * count, step * count):

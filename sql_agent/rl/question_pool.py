@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import dataclass, field, replace
 
 from sql_agent.rl.metrics import differ
@@ -25,14 +24,15 @@ class QuestionPool:
 
     A question enters the pool when the rewards of its group differ, and leaves it when it is asked again; the one that
     waited longest comes first. As a policy improves, most new questions earn the same in all of their rollouts, and
-    each step has less to learn from. Keeping undecided questions for later is the idea of arXiv:2606.10709.
+    each step has less to learn from. Keeping undecided questions for later is the idea of arXiv:2606.10709. The pool is
+    not saved: a resumed run begins with an empty one.
     """
 
     def __init__(self, *, share: float, group_size: int, seed: int) -> None:
         self._share = share
         self._group_size = group_size
         self._random = random.Random(seed)
-        self._undecided: deque[Question] = deque()
+        self._undecided: dict[str, Question] = {}  # by id, because two groups can have the same one; oldest first
         self._groups: dict[str, _Group] = {}
 
     def assign(self, request: RolloutRequest) -> RolloutRequest:
@@ -44,7 +44,7 @@ class QuestionPool:
             return request
         if request.group not in self._groups:
             revisit = self._undecided and self._random.random() < self._share
-            question = self._undecided.popleft() if revisit else request.question
+            question = self._undecided.pop(next(iter(self._undecided))) if revisit else request.question
             self._groups[request.group] = _Group(question)
         return replace(request, question=self._groups[request.group].question)
 
@@ -58,5 +58,5 @@ class QuestionPool:
             group.rewards.append(reward)
         if group.ended == self._group_size:
             del self._groups[request.group]
-            if differ(group.rewards):
-                self._undecided.append(group.question)
+            if self._share and differ(group.rewards):
+                self._undecided.setdefault(group.question.id, group.question)

@@ -44,6 +44,16 @@ def test_the_one_that_waited_longest_comes_first() -> None:
     assert [ask(pool, "new", str(n), [1.0] * SIZE) for n in range(4)] == ["a", "b", "c", "new"]
 
 
+def test_a_question_that_two_groups_leave_undecided_waits_once() -> None:
+    pool = QuestionPool(share=1.0, group_size=SIZE, seed=0)
+    begun = [
+        pool.assign(request(name, group)) for name, group in (("a", "1"), ("a", "2"), ("b", "3")) for _ in range(SIZE)
+    ]
+    for index, rollout in enumerate(begun):
+        pool.record(rollout, float(index % 2))
+    assert [ask(pool, "new", f"new {n}", [1.0] * SIZE) for n in range(3)] == ["a", "b", "new"]
+
+
 def test_groups_that_lost_rollouts_are_judged_by_the_others() -> None:
     pool = QuestionPool(share=1.0, group_size=SIZE, seed=0)
     ask(pool, "lost", "1", [None, None, 1.1])
