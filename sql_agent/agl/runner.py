@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,9 +25,13 @@ _DEQUEUE_LIMIT = 4  # rollouts in one request
 _DEQUEUE_PAUSE_S = 0.005  # between two requests
 
 
+# Of this process and of those forked from it. Containers can have one host's name and the same process ids.
+_FAMILY = secrets.token_hex(3)
+
+
 def worker_id(pid: int) -> str:
-    """Return the name under which a store knows the runner process `pid` of this host; no two runners share one."""
-    return f"{socket.gethostname()}-{pid}"
+    """Return the name under which a store knows the runner process `pid` of this program; no two runners share one."""
+    return f"{socket.gethostname()}-{pid}-{_FAMILY}"
 
 
 class NoTracer(DummyTracer):  # type: ignore[misc]

@@ -66,7 +66,7 @@ class FrequentRequests:
         try:
             content = await answer(body) if answer else await self._update(attempt[1], attempt[2], body)  # type: ignore[index]
             response = Response(content, media_type=_PROTOBUF if path == "/v1/traces" else "application/json")
-        except Exception as error:  # whichever error the store raises, the client must hear of it
+        except Exception as error:  # whichever error the store raises, the client gets it
             logger.exception("%s failed", path)
             response = Response(to_json({"detail": f"{type(error).__name__}: {error}"}), 500)
         await response(scope, receive, send)

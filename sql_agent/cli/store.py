@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
     arguments = parser.parse_args(argv)
-    bind(arguments.host, arguments.port).close()  # so that a port that is taken is said before the slow import
+    bind(arguments.host, arguments.port).close()  # so that a port that is taken is reported before the slow import
     with without_gc():
         import agentlightning as agl  # noqa: PLC0415
 

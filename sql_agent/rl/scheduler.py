@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import agentlightning as agl
@@ -21,9 +22,10 @@ from sql_agent.schemas import DropCause, Question
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
 _OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
-_HEARD_S = 0.5  # until the death of a process is known here
+_REPORTED_S = 0.5  # within which the death of a process is reported to this one
 _IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
 _ENQUEUE_LIMIT = 256  # rollouts in one request
+_GROUPS_KEPT = 4096  # of which the route is known, more than are asked for at once
 _SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
 
 
@@ -61,13 +63,13 @@ class RolloutScheduler:
     ) -> None:
         self._store = store
         self._adapter = adapter
-        self._resources = resources
+        routes = itertools.cycle(resources)
+        # One for all of a group, because the caches there hold its common prefix; whatever its step, because those of
+        # verl's asynchronous trainers overlap.
+        self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._span_deadline_s = span_deadline_s
         self._train_roles = train_roles
-        self._step = -1
-        self._resource_of_group: dict[str, str] = {}
-        self._turn = itertools.count()
         self._waiting: dict[str, asyncio.Future[agl.Rollout | None]] = {}
         self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
         self._sending: asyncio.Task[None] | None = None
@@ -81,7 +83,7 @@ class RolloutScheduler:
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
         """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
-        resource, started = self._resource(request), time.monotonic()
+        resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         rollout = await self._ended_rollout(rollout_id)
         if rollout is None:
@@ -98,9 +100,9 @@ class RolloutScheduler:
         roles = self._train_roles
         finished = read_rollout(rollout, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
         if finished.dropped is not None and finished.dropped.cause in _OF_A_ROUTE:
-            await asyncio.sleep(_HEARD_S)
+            await asyncio.sleep(_REPORTED_S)
             died, reason = self._deaths.get(resource, (0.0, ""))
-            if died > started - _HEARD_S:
+            if died > started - _REPORTED_S:
                 return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
         return finished
 
@@ -200,14 +202,6 @@ class RolloutScheduler:
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(None)
-
-    def _resource(self, request: RolloutRequest) -> str:
-        """Return the route of a request's group; they share one, because the caches there hold their common prefix."""
-        if request.step != self._step:
-            self._step, self._resource_of_group = request.step, {}
-        if request.group not in self._resource_of_group:
-            self._resource_of_group[request.group] = self._resources[next(self._turn) % len(self._resources)]
-        return self._resource_of_group[request.group]
 
 
 @contextmanager

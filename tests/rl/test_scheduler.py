@@ -57,3 +57,21 @@ async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and
                 await helper
     assert len(counts.enqueued_requests) == 3
     assert [drop and drop.cause for drop in counts.drops] == [DropCause.STORE] * 3
+
+
+async def test_a_group_keeps_its_route_while_steps_overlap_and_groups_share_the_routes() -> None:
+    store = agl.InMemoryLightningStore()
+    scheduler = RolloutScheduler(store, None, ["r", "s"], timeout_s=10.0, span_deadline_s=0.1, train_roles="write")
+    steps_and_groups = [(1, "a"), (2, "b"), (1, "a"), (3, "c"), (2, "b"), (1, "a"), (4, "d")]
+    runs = [asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", *each))) for each in steps_and_groups]
+    rollouts: list[Any] = []
+    for _ in range(1000):
+        rollouts = list(await store.query_rollouts())
+        if len(rollouts) == len(runs):
+            break
+        await asyncio.sleep(0.01)
+    for run in runs:
+        run.cancel()
+    await asyncio.gather(*runs, return_exceptions=True)
+    routes = [((rollout.metadata or {})["group"], rollout.resources_id) for rollout in rollouts]
+    assert sorted(set(routes)) == [("a", "r"), ("b", "s"), ("c", "r"), ("d", "s")]
