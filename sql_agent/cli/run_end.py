@@ -65,7 +65,7 @@ def say_finished(log: RunLog, ui: Ui) -> None:
     """Say as the last line of a run whether it learned; GRPO has no gradient where all rewards of a group are equal."""
     steps = _lines(log.folder / "metrics.jsonl")
     if any(step.get("groups/informative") for step in steps):
-        ui.say(f"The run ended well: {len(steps)} steps.")
+        ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
     else:
         ui.say(
             f"Warning: the run learned nothing: in none of its {len(steps)} steps did the rewards within a group "

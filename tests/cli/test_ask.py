@@ -310,7 +310,7 @@ def test_a_run_without_a_gain_does_not_claim_one(
     (run / "rollouts.jsonl").write_text(text.replace('"judge": 0.5', '"judge": 0.0'), encoding="utf-8")
     assert main(["--run", str(run)]) == 0
     output = unwrapped(capsys.readouterr().out)
-    assert "none gained from step 0 to step 3, and it lost least and earned most, 1.100." in output
+    assert "none gained from step 0 to step 3 of GRPO; this one lost least and earned most, 1.100." in output
     assert output.count("Question number 1?") == 2
 
 

@@ -12,7 +12,7 @@ from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
 
-@pytest.mark.parametrize(("informative", "last"), [(0.0, "learned nothing"), (0.25, "ended well: 1 steps")])
+@pytest.mark.parametrize(("informative", "last"), [(0.0, "learned nothing"), (0.25, "ended well: 1 step.")])
 def test_a_run_without_any_gradient_says_that_it_learned_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], informative: float, last: str
 ) -> None:
