@@ -20,6 +20,7 @@ BEAT_S = 1.0
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # of a store that does not answer
 _SILENT_BEATS = 5
 _BEAT_TIMEOUT_S = 5.0
+_LAST_S = 3.0  # for the last announcement of an algorithm
 # Algorithms are entered among the workers, because the store notes the time of a worker's sign of life.
 _ALGORITHM = "sql-agent-algorithm"
 
@@ -52,7 +53,8 @@ class Announcer:
         await asyncio.gather(self._task, return_exceptions=True)
         self._announcement = self._announcement.model_copy(update={"end": end})
         with contextlib.suppress(*STORE_ERRORS):  # without a store there is nobody to tell
-            await self._send()
+            async with asyncio.timeout(_LAST_S):  # the client tries for minutes when the store's host is gone
+                await self._send()
 
     async def _beat(self) -> None:
         while True:
