@@ -57,14 +57,11 @@ class McpDatabase(Database):
         self._lock = asyncio.Lock()
         self._client: Any = None
         try:
-            described = self._wait(self._describe(), _CONNECT_S)
+            schema, dialect, limits = self._read(self._wait(self._describe(), _CONNECT_S))
         except BaseException:
             self._stop()
             raise
-        tables = tuple((table, tuple(columns)) for table, columns in described["tables"])
-        schema = Schema(tables, database=described["database"])
-        limits = QueryLimits.model_validate(described["limits"])
-        super().__init__(server, schema, _DIALECTS[described["dialect"]], limits)
+        super().__init__(server, schema, dialect, limits)
 
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
         """Run one statement at the server."""
@@ -74,6 +71,8 @@ class McpDatabase(Database):
             return refusal(error.kind, error.message, error.hint)
         cells = [(cell.table, cell.row_id, cell.column) for cell in emptied]
         result = self._wait(self._call(sql, cells), self.limits.deadline_s + _BESIDE_DEADLINE_S)
+        if result.is_error:  # of the server itself; what a statement did wrong is an answer
+            raise self._unusable(" ".join(getattr(content, "text", "") for content in result.content))
         try:
             return QueryAnswer.model_validate(result.meta[META]["answer"])
         except (KeyError, TypeError, ValueError) as error:
@@ -84,13 +83,20 @@ class McpDatabase(Database):
         super().close()
         self._stop()
 
-    async def _describe(self) -> dict[str, Any]:
+    async def _describe(self) -> Any:
         client = await self._connected()
         tool = next((tool for tool in await client.list_tools() if tool.name == TOOL_NAME), None)
-        described = (tool.meta or {}).get(META) if tool is not None else None
-        if not isinstance(described, dict) or described.get("dialect") not in _DIALECTS:
+        return (tool.meta or {}).get(META) if tool is not None else None
+
+    def _read(self, described: Any) -> tuple[Schema, Dialect, QueryLimits]:
+        if described is None:
             raise self._unusable(f"it has no tool {TOOL_NAME} of sql-agent")
-        return described
+        try:
+            tables = tuple((str(table), tuple(map(str, columns))) for table, columns in described["tables"])
+            schema = Schema(tables, database=described["database"])
+            return schema, _DIALECTS[described["dialect"]], QueryLimits.model_validate(described["limits"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._unusable(f"it is a sql-agent of another version: {error!r}") from error
 
     async def _call(self, sql: str, emptied: list[tuple[str, int, str]]) -> Any:
         meta = {META: {"emptied": emptied}}

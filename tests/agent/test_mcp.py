@@ -9,14 +9,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from fastmcp import FastMCP
+from fastmcp import Client, FastMCP
+from fastmcp.exceptions import ToolError
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
@@ -26,8 +28,8 @@ from sql_agent.cli.mcp import main
 from sql_agent.config.settings import load_settings
 from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.task import TASK
-from sql_agent.database import Database, open_database
-from sql_agent.database.mcp_client import TOOL_NAME, McpDatabase, ToolServer
+from sql_agent.database import Database, mcp_client, open_database
+from sql_agent.database.mcp_client import META, TOOL_NAME, McpDatabase, ToolServer
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import ConfigError, DatabaseFileError
 from sql_agent.schemas import Evidence, QueryCall
@@ -188,6 +190,45 @@ async def test_many_rollouts_share_a_connection(remote: Database) -> None:
 def test_a_server_that_refuses_is_no_fault_of_a_statement(url: str, token: str | None) -> None:
     with pytest.raises(DatabaseFileError, match="cannot be used"):
         McpDatabase(ToolServer(url, token=token))
+
+
+def described(**changed: object) -> dict[str, object]:
+    limits = load_settings(LIMITS).database_limits().model_dump()
+    return {"tables": [["disease", ["id"]]], "database": "main", "dialect": "sqlite", "limits": limits, **changed}
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], McpDatabase]:
+    """Open the database behind a server in this process, whose tool has this description and fails."""
+
+    def fails(sql: str) -> str:
+        raise ToolError(f"the disk of {sql} is full")
+
+    def opened(meta: object) -> McpDatabase:
+        server = FastMCP("other")
+        server.tool(fails, name=TOOL_NAME, meta=meta if meta is None else {META: meta})
+        monkeypatch.setattr(mcp_client, "_client", lambda _: Client(server))
+        return McpDatabase(ToolServer("http://a-server/mcp"))
+
+    return opened
+
+
+def test_what_fails_at_the_server_is_said(served: Callable[[object], McpDatabase]) -> None:
+    with served(described()) as database, pytest.raises(DatabaseFileError, match="the disk of x is full"):
+        database.query("x")
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [None, "x", {}, described(tables=3), described(tables=[["a"]]), described(limits=3), described(dialect="x")],
+)
+def test_a_server_of_another_kind_or_version_is_refused_and_left(
+    meta: object, served: Callable[[object], McpDatabase]
+) -> None:
+    before = threading.active_count()
+    with pytest.raises(DatabaseFileError, match="the MCP server http://a-server/mcp cannot be used"):
+        served(meta)
+    assert threading.active_count() == before
 
 
 @pytest.mark.slow
