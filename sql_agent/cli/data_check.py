@@ -100,6 +100,7 @@ def _figures(
     with_sql = [c for c in checked if c.question.statements]
     earned = [c.earned for c in checked if c.earned is not None]
     derived = sum(not q.evidence and bool(c.question.evidence) for q, c in zip(questions, checked, strict=True))
+    found = quotes_that_stand(questions, databases)
     return (
         {"questions": str(len(questions)), **{f"  language {lang}": str(langs[lang]) for lang in get_args(Lang)}},
         {f"task type {name}": str(count) for name, count in sorted(types.items())},
@@ -107,7 +108,8 @@ def _figures(
         {
             "with evidence": str(sum(bool(q.evidence) for q in questions)),
             "  found through the gold SQL": str(derived),
-            "evidence quotes that stand in their cell": f"{quotes_that_stand(questions, databases)} of {quotes}",
+            "evidence quotes that stand in their cell": f"{found.standing} of {quotes}"
+            + (f", {found.unchecked} not checked" if found.unchecked else ""),
         },
         {
             "with gold SQL": str(len(with_sql)),

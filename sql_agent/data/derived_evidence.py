@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from sql_agent.database import Database, DatabasePool
-from sql_agent.database.schema import fold
+from sql_agent.database.schema import fold, quoted
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.schemas import Evidence, QueryAnswer, Question
 
@@ -57,7 +57,7 @@ def _with_evidence(question: Question, databases: DatabasePool) -> Question:
 def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database) -> Iterator[Evidence]:
     names = [fold(name) for name in answer.columns]
     mentioned = set(map(fold, _NAME.findall(sql)))
-    tables = {table: columns for table, columns in database.schema.columns.items() if table in mentioned}
+    tables = {table: columns for table, columns in database.schema.columns.items() if fold(table) in mentioned}
     for record in answer.records:
         row_id = record[names.index("id")] if "id" in names else None
         for name, cell in zip(names, record, strict=True):
@@ -73,8 +73,8 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:
     """Return the id of the row with `cell` in `column`: `row_id` where it is one of them, else the only one."""
-    text = cell.replace("'", "''")
-    answer = database.query(f"SELECT id FROM {table} WHERE {column} = '{text}' LIMIT 20")
+    text = database.dialect.text_literal(cell)
+    answer = database.query(f"SELECT id FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 20")
     ids = [record[0] for record in answer.records if isinstance(record[0], int)]
     if row_id in ids:
         return int(str(row_id))

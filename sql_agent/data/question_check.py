@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sql_agent.data.derived_evidence import derive_evidence, lacks_evidence
 from sql_agent.database import Database, DatabasePool
 from sql_agent.database.provenance import evidence_read
+from sql_agent.database.schema import quoted
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.items import Reader, Words, is_prose
@@ -21,6 +22,7 @@ Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
 ENOUGH = 0.9  # no policy can earn what an unreachable reference, or SQL for another database, asks for
 _AT_LEAST = 8  # questions, however slow the database is
+_NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
 
 
 @dataclass(frozen=True)
@@ -88,19 +90,25 @@ def reference_form(question: Question, reader: Reader) -> Form:
     return "facts" if conclusion is None else "yes or no" if conclusion.isalpha() else "number"
 
 
-def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> int:
-    """Count the items of the questions' evidence whose cell holds their quote letter by letter."""
-    standing = 0
+class Quotes(NamedTuple):
+    """Counts the quotes whose cell holds them, and those that the database could not be asked for."""
+
+    standing: int
+    unchecked: int
+
+
+def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> Quotes:
+    """Look whether the cells of the questions' evidence hold their quotes letter by letter."""
+    standing = unchecked = 0
     for question in questions:
         with databases.of(question.database) as database:
-            standing += sum(
-                database.query(
-                    f"SELECT id FROM {item.table} "
-                    f"WHERE id = {item.row_id} AND instr({item.field}, {_text(item.quote)}) > 0"
-                ).count
-                for item in question.evidence
-            )
-    return standing
+            text = database.dialect.text_literal
+            for item in question.evidence:
+                holds = f"instr({quoted(item.field)}, {text(item.quote)}) > 0"
+                answer = database.query(f"SELECT id FROM {quoted(item.table)} WHERE id = {item.row_id} AND {holds}")
+                standing += answer.count
+                unchecked += answer.error is not None and answer.error.kind not in _NO_CELL
+    return Quotes(standing, unchecked)
 
 
 def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
@@ -173,8 +181,3 @@ def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
     columns = tuple(f"c{number}" for number in range(len(cells)))
     answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
     return QueryCall(sql="", answer=answer, seconds=0.0)
-
-
-def _text(value: str) -> str:
-    quoted = value.replace("'", "''")
-    return f"'{quoted}'"

@@ -12,8 +12,8 @@ from sqlglot import exp
 from sql_agent.database.conditions import Condition, SearchedText, conditions, only_table, where_of
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
-from sql_agent.database.name_index import Found, Name, NameIndex, comparable, quoted
-from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold
+from sql_agent.database.name_index import Found, Name, NameIndex, comparable
+from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer
 

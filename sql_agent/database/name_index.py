@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rapidfuzz import fuzz, process
 from rapidfuzz.distance import OSA
 
-from sql_agent.database.schema import Naming, Schema, fold
+from sql_agent.database.schema import Naming, Schema, fold, quoted
 
 MAX_NAMES = 100_000  # of each table
 MAX_SEARCHED_CHARS = 80
@@ -247,11 +247,6 @@ def _shortest_with(part: str, all_names: str) -> list[str]:
 def comparable(text: str) -> str:
     """The text as names are compared: one width and case of letters, single blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def quoted(name: str) -> str:
-    """A table's or column's name in backticks, which SQLite and MySQL both read."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _chinese_parts(key: str) -> Iterator[str]:

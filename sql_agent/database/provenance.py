@@ -14,9 +14,8 @@ from typing import Protocol
 
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
-from sql_agent.database.name_index import quoted
 from sql_agent.database.qualified import without_database
-from sql_agent.database.schema import Schema, fold
+from sql_agent.database.schema import Schema, fold, quoted
 from sql_agent.schemas import Evidence, QueryAnswer, QueryCall
 
 _WITH = re.compile(r"\s*with\b", re.IGNORECASE)

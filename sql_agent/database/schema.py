@@ -19,6 +19,11 @@ def fold(name: str) -> str:
     return name.translate(_TO_LOWER)
 
 
+def quoted(name: str) -> str:
+    """Return a table's or column's name in backticks, which SQLite and MySQL both read."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 @dataclass(frozen=True)
 class Naming:
     """Which column names the rows of a table, and which other columns, if the database has them, tell further names.

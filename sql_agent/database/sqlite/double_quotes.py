@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from sql_agent.database.schema import Schema, fold
+from sql_agent.database.schema import Schema, fold, quoted
 
 ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is)
@@ -23,17 +23,17 @@ def with_real_texts(text: str, nodes: Sequence[exp.Expr], schema: Schema) -> str
     name, we keep that (as 'word'); everywhere else it becomes `word`, which SQLite reports when there is no such
     column.
     """
-    quoted = [node for node in nodes if isinstance(node, exp.Column) and _is_double_quoted(node, text)]
-    if not quoted:
+    columns = [node for node in nodes if isinstance(node, exp.Column) and _is_double_quoted(node, text)]
+    if not columns:
         return text
     known = schema.column_names | ROW_IDS | _aliases(nodes)
-    for column in sorted(quoted, key=lambda node: -int(node.this.meta["start"])):
+    for column in sorted(columns, key=lambda node: -int(node.this.meta["start"])):
         name = column.name
         is_text = is_value_position(column) or not _LIKE_A_NAME.fullmatch(name)
         if is_text and not column.table and fold(name) not in known:
             replacement = "'" + name.replace("'", "''") + "'"
         else:
-            replacement = "`" + name.replace("`", "``") + "`"
+            replacement = quoted(name)
         text = text[: column.this.meta["start"]] + replacement + text[column.this.meta["end"] + 1 :]
     return text
 

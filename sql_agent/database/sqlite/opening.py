@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
-from sql_agent.database.schema import RequiredSchema, Schema, fold
+from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted
 from sql_agent.errors import DatabaseFileError
 
 MAX_VALUE_BYTES = 10_000_000  # so that a text of many rows can be searched and a few of them fit into memory
@@ -78,7 +78,7 @@ def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchem
         missing = [column for column in needed if fold(column) not in map(fold, columns)]
         if missing:
             raise DatabaseFileError(f"{path}: table {table} has no column {', '.join(missing)}", hint=required.hint)
-        if connection.execute(f"SELECT 1 FROM {_quoted(table)} LIMIT 1").fetchone() is None:
+        if connection.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1").fetchone() is None:
             raise DatabaseFileError(f"{path}: table {table} has no rows", hint=required.hint)
         tables[table] = columns
     return _schema(tables, kinds)
@@ -99,8 +99,4 @@ def _schema(tables: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]) -> 
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(table)})"))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))

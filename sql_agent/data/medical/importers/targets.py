@@ -17,7 +17,7 @@ from sql_agent.database import Source
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.mysql.failures import message_of
-from sql_agent.database.name_index import quoted
+from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
 
 # Adds a row; returns why the table cannot hold it, None where it was added.
