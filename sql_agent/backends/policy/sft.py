@@ -16,7 +16,7 @@ from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.gradients import clip_gradient
 from sql_agent.backends.policy.model import Policy, load_policy
 from sql_agent.backends.policy.model_cache import build_once, is_complete
-from sql_agent.backends.serving.chat import ChatEncoder, Reply
+from sql_agent.backends.serving.chat import ChatEncoder, DecodedTurn
 from sql_agent.config.settings import Settings, SftSettings, TeacherSettings
 from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.task import Task
@@ -60,16 +60,7 @@ def supervised_policy(
     policy = load_policy(settings.model, cache_dir=cache_dir)
     if sft.steps == 0:
         return policy
-    with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
-    if not with_sql:
-        raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
-    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    examples = []
-    for number, question in enumerate(_choose(with_sql, sft, settings.seed)):
-        with databases.of(question.database) as database:
-            shown = demonstrate(number, question, task, database, settings)
-            examples.append(example(shown, tool_schema(task, database), encoder, policy))
-    examples = _within(examples, max_context, say)
+    examples = _within(_examples(settings, questions, task, databases, policy), max_context, say)
     batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, lora_rank, batches)}"
     with build_once(folder, stopped) as must_build:
@@ -90,6 +81,22 @@ def supervised_policy(
         return policy
     logger.info("loading the cached result of supervised fine-tuning from %s", folder)
     return load_policy(str(folder), cache_dir=cache_dir)
+
+
+def _examples(
+    settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
+) -> list[TokenSequence]:
+    """Return one demonstration for each place in a batch. Raises DataError when no question has SQL to learn from."""
+    with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
+    if not with_sql:
+        raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    examples = []
+    for number, question in enumerate(_choose(with_sql, settings.sft, settings.seed)):
+        with databases.of(question.database) as database:
+            shown = demonstrate(number, question, task, database, settings)
+            examples.append(example(shown, tool_schema(task, database), encoder, policy))
+    return examples
 
 
 def _within(examples: list[TokenSequence], max_context: int | None, say: Callable[[str], None]) -> list[TokenSequence]:
@@ -192,7 +199,7 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
         prompt_ids = encoder.encode(messages, tools)
         ids = (*policy.tokenizer(turn.text, add_special_tokens=False)["input_ids"], policy.end_id)
         reply = encoder.reply(ids)
-        encoder.remember(messages, tools, prompt_ids, Reply(reply.message, ids))
+        encoder.remember(messages, tools, prompt_ids, DecodedTurn(reply.message, ids))
         if turn.is_trained:
             turns.append(Turn(prompt_ids, ids))
         messages.append(reply.message)

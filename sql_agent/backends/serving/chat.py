@@ -20,7 +20,7 @@ _REMEMBERED = 2048
 
 
 @dataclass(frozen=True)
-class Reply:
+class DecodedTurn:
     """Holds a model's turn as an OpenAI message, and the ids it was decoded from (with the end token if sampled)."""
 
     message: Message
@@ -61,15 +61,19 @@ class ChatEncoder:
         return self._ids(full)
 
     def remember(
-        self, messages: Sequence[Message], tools: Sequence[Message] | None, prompt_ids: Sequence[int], reply: Reply
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None,
+        prompt_ids: Sequence[int],
+        reply: DecodedTurn,
     ) -> None:
         """Keep the ids of a turn for the request that continues it; the oldest of more than 2048 turns are dropped."""
         with self._lock:
-            self._known[_key([*messages, reply.message], tools)] = (*prompt_ids, *reply.token_ids)
+            self._known[_key([*messages, turn.message], tools)] = (*prompt_ids, *turn.token_ids)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 
-    def reply(self, token_ids: Sequence[int]) -> Reply:
+    def reply(self, token_ids: Sequence[int]) -> DecodedTurn:
         """Decode sampled ids into an assistant message; text that is not a complete call stays text, as in vLLM."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         calls = parse_tool_calls(text)
@@ -77,7 +81,7 @@ class ChatEncoder:
         message: Message = {"role": "assistant", "content": content or None}
         if calls:
             message["tool_calls"] = calls
-        return Reply(message, tuple(token_ids))
+        return DecodedTurn(message, tuple(token_ids))
 
     def _tail(self, full: str, head: str) -> str | None:
         """Return the rendered text after the end token of the last known turn; None if the template rewrote history."""
@@ -106,13 +110,19 @@ def parse_tool_calls(text: str) -> list[Message]:
     for source in [match.group(1) for match in _CALL.finditer(text)] or _BARE_CALL.findall(text):
         try:
             body = json.loads(source)
-        except ValueError:
+            name, arguments = body.get("name"), body.get("arguments")
+            text_of_arguments = json.dumps(arguments, ensure_ascii=False)
+        except (ValueError, RecursionError):  # the latter is raised for JSON that is nested hundreds of levels deep
             continue
-        name, arguments = body.get("name"), body.get("arguments")
         if isinstance(name, str) and isinstance(arguments, dict):
-            function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+            function = {"name": _encodable(name), "arguments": _encodable(text_of_arguments)}
             calls.append({"id": f"call_{uuid.uuid4().hex[:20]}", "type": "function", "function": function})
     return calls
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which an escape such as \\ud83d in JSON stands for and UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def text_of(content: Any) -> str:
@@ -142,7 +152,7 @@ def _arguments(call: Message) -> Any:
     raw = call["function"]["arguments"]
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -18,7 +19,7 @@ from fastapi.responses import JSONResponse
 from jinja2 import TemplateError
 from starlette.responses import Response
 
-from sql_agent.backends.serving.chat import ChatEncoder, opening
+from sql_agent.backends.serving.chat import ChatEncoder, DecodedTurn, Message, opening
 from sql_agent.backends.serving.engine import Engine, Generation, Sampling
 from sql_agent.errors import TrainingError
 
@@ -45,49 +46,72 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
     @app.post("/v1/chat/completions")
     async def complete(http: HttpRequest) -> Response:
         try:
-            body = await http.json()
-            messages, sampling = body["messages"], _sampling(body)
-            tools = None if body.get("tool_choice") == "none" else body.get("tools")
-            prompt_ids = encoder.encode(messages, tools)
-        except (ValueError, KeyError, TypeError, AttributeError, TemplateError) as error:
+            asked = _read(await http.json(), encoder)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TemplateError) as error:
             return _error(400, f"the request cannot be read: {type(error).__name__}: {error}", "BadRequestError")
-        if body.get("stream"):
+        if asked.streams:
             return _error(400, "this server does not stream", "BadRequestError")
+        prompt_ids, sampling = asked.prompt_ids, asked.sampling
         if len(prompt_ids) + sampling.max_tokens > engine.max_context:
             requested = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
             reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
             return _error(400, reason, "BadRequestError")
-        turn = await _unless_disconnected(
-            engine.generate(prompt_ids, sampling, conversation=opening(messages, tools)), http
-        )
+        generating = engine.generate(prompt_ids, sampling, conversation=opening(asked.messages, asked.tools))
+        turn = await _unless_disconnected(generating, http)
         if turn is None:
             return Response(status_code=499)
         reply = encoder.reply(turn.token_ids)
-        encoder.remember(messages, tools, prompt_ids, reply)
-        calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
-        choice = {
-            "index": 0,
-            "message": reply.message,
-            "finish_reason": "tool_calls" if calls else turn.finish_reason,
-        }
-        answer: dict[str, Any] = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": MODEL_NAME,
-            "choices": [choice],
-            "usage": _usage(len(prompt_ids), len(turn.token_ids)),
-        }
-        if body.get("return_token_ids"):
-            answer["prompt_token_ids"] = prompt_ids
-            answer["response_token_ids"] = [turn.token_ids]
-            if turn.logprobs is not None:
-                answer["response_logprobs"] = turn.logprobs
-            if turn.versions is not None:
-                answer["response_versions"] = turn.versions
-        return JSONResponse(answer)
+        encoder.remember(asked.messages, asked.tools, prompt_ids, reply)
+        return JSONResponse(_answer(asked, reply, turn))
 
     return app
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Holds a request of a chat completion."""
+
+    messages: list[Message]
+    tools: list[Message] | None
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    streams: bool
+    wants_ids: bool
+
+
+def _read(body: dict[str, Any], encoder: ChatEncoder) -> _Asked:
+    """Read the body of a request; any of several errors is raised for one that lacks something or has another form."""
+    messages, sampling = body["messages"], _sampling(body)
+    tools = None if body.get("tool_choice") == "none" else body.get("tools")
+    return _Asked(
+        messages,
+        tools,
+        encoder.encode(messages, tools),
+        sampling,
+        streams=bool(body.get("stream")),
+        wants_ids=bool(body.get("return_token_ids")),
+    )
+
+
+def _answer(asked: _Asked, reply: DecodedTurn, turn: Generation) -> dict[str, Any]:
+    calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
+    choice = {"index": 0, "message": reply.message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
+    answer: dict[str, Any] = {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": MODEL_NAME,
+        "choices": [choice],
+        "usage": _usage(len(asked.prompt_ids), len(turn.token_ids)),
+    }
+    if asked.wants_ids:
+        answer["prompt_token_ids"] = asked.prompt_ids
+        answer["response_token_ids"] = [turn.token_ids]
+        if turn.logprobs is not None:
+            answer["response_logprobs"] = turn.logprobs
+        if turn.versions is not None:
+            answer["response_versions"] = turn.versions
+    return answer
 
 
 def _sampling(body: dict[str, Any]) -> Sampling:

@@ -1,0 +1,53 @@
+"""Whatever the model writes, the server answers, so that it is the model's turn and no fault of the infrastructure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sql_agent.backends.policy.model import load_policy
+from sql_agent.backends.serving.chat import ChatEncoder
+from sql_agent.backends.serving.engine import Generation, Sampling
+from sql_agent.backends.serving.server import build_app
+
+NAME = "query_database_by_sql"
+
+
+class Says:
+    """An engine that always samples `text`."""
+
+    max_context = 100_000
+
+    def __init__(self, tokenizer: Any, end_id: int, text: str) -> None:
+        self._ids = (*tokenizer(text, add_special_tokens=False)["input_ids"], end_id)
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        return Generation(self._ids, "stop")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "called"),
+    [
+        (r'{"sql": "SELECT \'\ud83d\'"}'.replace(r"\'", "'"), "SELECT '?'"),
+        ('{"sql": "SELECT 1", "x": ' + "[" * 5000 + "]" * 5000 + "}", None),
+    ],
+    ids=["half an emoji", "deeply nested"],
+)
+async def test_a_call_that_json_or_utf8_cannot_hold_is_answered_and_the_conversation_goes_on(
+    tiny_model_folder: Path, arguments: str, called: str | None
+) -> None:
+    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
+    text = f'<tool_call>{{"name": "{NAME}", "arguments": {arguments}}}</tool_call>'
+    app = build_app(ChatEncoder(policy.tokenizer, policy.end_id), Says(policy.tokenizer, policy.end_id, text))
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://policy") as client:
+        for _ in range(2):
+            answer = await client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 8})
+            assert answer.status_code == 200, answer.text
+            messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "and then?"}]
+    calls = messages[1].get("tool_calls")
+    assert (json.loads(calls[0]["function"]["arguments"])["sql"] if calls else None) == called
