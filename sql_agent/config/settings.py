@@ -1,8 +1,8 @@
 """Load settings from their sources by precedence, and explain why a setting is refused.
 
 Precedence, strongest first: dotted overrides on the command line (`train.lr=1e-5`), environment variables
-(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults in sections.py. The judge's
-and the endpoint's conventional names (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) have classes of their own there.
+(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults of each section. The judge's
+and the endpoint's conventional names (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) have classes in endpoints.py.
 """
 
 from __future__ import annotations
@@ -28,15 +28,10 @@ from sql_agent.config.endpoints import (
     TeacherSettings,
 )
 from sql_agent.config.paths import ENV_FILES
-from sql_agent.config.sections import (
-    AgentSettings,
-    JudgeSettings,
-    LocalSettings,
-    Section,
-    Settings,
-    SftSettings,
-    TrainSettings,
-)
+from sql_agent.config.rollouts import AgentSettings, JudgeSettings
+from sql_agent.config.section import Section
+from sql_agent.config.sections import Settings
+from sql_agent.config.training import LocalSettings, SftSettings, TrainSettings
 from sql_agent.errors import ConfigError
 
 __all__ = [

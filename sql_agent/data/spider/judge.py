@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from sql_agent.config.sections import SpiderSettings
+from sql_agent.config.questions import SpiderSettings
 from sql_agent.config.settings import Settings
 from sql_agent.data.spider.folder import database_variants, default_database, named_database
 from sql_agent.data.spider.gold import MAX_CHARS, MAX_ROWS, run_gold
