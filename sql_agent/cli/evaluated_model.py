@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,15 +11,14 @@ from typing import Any
 
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.cli.asked_model import describe_local, is_run, local_endpoint, remote_endpoint, settings_of_run
-from sql_agent.cli.export import checkpoint_folder, checkpoints_by_step, export_checkpoint
+from sql_agent.cli.export import checkpoint_folder, export_checkpoint
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
 from sql_agent.system.imports import without_gc
+from sql_agent.tracking.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import last_checkpoint
-
-_VERL_CHECKPOINT = re.compile(r"global_step_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -128,11 +126,11 @@ def _unknown(named: str, runs_dir: Path) -> DataError:
 
 def _weights(path: Path | None, run: Path, ui: Ui) -> Path:
     """Return the Hugging Face folder of a checkpoint of `run`, the last one where `path` names none."""
-    if path is None and not list((run / "checkpoints").glob("global_step_*")):
+    if path is None and not verl_checkpoints(run):
         return last_checkpoint(run)
-    step = _VERL_CHECKPOINT.fullmatch(path.name) if path else None
-    if path is None or (step and (path / "actor").is_dir()):
-        return _exported(checkpoint_folder(run, int(step[1]) if step else None), run, ui)
+    step = step_of_verl(path) if path else None
+    if path is None or step is not None:
+        return _exported(checkpoint_folder(run, step), run, ui)
     if not path.is_dir():
         raise DataError(f"there is no model folder {path}", hint=f"name a checkpoint under {run / 'checkpoints'}")
     return path / "model" if (path / "state.json").exists() else path

@@ -13,6 +13,7 @@ from pathlib import Path
 from sql_agent.backends.verl.config import verl_environment
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.tracking.checkpoints import checkpoints_by_step
 
 _DESCRIPTION = """\
 Turn a checkpoint of a run into a Hugging Face folder, which transformers and
@@ -70,13 +71,6 @@ def _merge_shards(shards: Path, out: Path) -> None:
     from sql_agent.backends.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
     complete_model_folder(out)
-
-
-def checkpoints_by_step(run: Path) -> dict[int, Path]:
-    """Return the folders of the checkpoints of `run`, of either backend, by their step."""
-    found = {int(path.name.rpartition("_")[2]): path for path in (run / "checkpoints").glob("global_step_*")}
-    states = (run / "checkpoints").glob("step-*/state.json")  # of the local backend
-    return found | {int(state.parent.name.rpartition("-")[2]): state.parent for state in states}
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:

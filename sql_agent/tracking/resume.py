@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from sql_agent.config.settings import Settings, flatten, public_dump
 from sql_agent.errors import ResumeError
+from sql_agent.tracking.checkpoints import local_checkpoints
 from sql_agent.tracking.run_info import read_info
 
 # Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
@@ -57,7 +58,7 @@ def settings_to_resume(given: Settings, named: Collection[str]) -> Settings:
 
 def last_saved_step(folder: Path) -> int | None:
     """Return the step of the last complete checkpoint of a run of either backend; None when there is none."""
-    steps = [int(state.parent.name.rpartition("-")[2]) for state in (folder / "checkpoints").glob("step-*/state.json")]
+    steps = list(local_checkpoints(folder))
     latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
     if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
         steps.append(int(text))

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.system.files import atomic_write, timestamped_folder
+from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
 from sql_agent.tracking.resume import last_saved_step
 
 if TYPE_CHECKING:
@@ -148,10 +149,10 @@ def last_checkpoint(run: Path) -> Path:
 
     Raises DataError when there is none, as in a run of the verl backend, whose checkpoints have another form.
     """
-    found = sorted(state.parent / "model" for state in (run / "checkpoints").glob("step-*/state.json"))
+    found = local_checkpoints(run)
     if found:
-        return found[-1]
-    if list((run / "checkpoints").glob("global_step_*")):
+        return found[max(found)] / "model"
+    if verl_checkpoints(run):
         raise DataError(
             f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",

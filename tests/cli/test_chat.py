@@ -140,7 +140,10 @@ def test_a_taken_port_is_exit_code_2(
 
 
 def test_runs_are_offered_with_their_checkpoints_the_latest_first(tmp_path: Path) -> None:
-    for name, steps in (("night", ("step-000010", "step-000002")), ("gpu", ("global_step_9", "global_step_10"))):
+    for name, steps in (
+        ("night", ("step-000010", "step-000002", "step-000002-backup", "step-000005.partial")),
+        ("gpu", ("global_step_9", "global_step_10", "global_step_10_old")),
+    ):
         for step in steps:
             (tmp_path / name / "checkpoints" / step).mkdir(parents=True)
             (tmp_path / name / "checkpoints" / step / "state.json").touch()

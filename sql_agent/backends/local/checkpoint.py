@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 from sql_agent.backends.policy.model import Policy
 from sql_agent.errors import ResumeError, TrainingError
+from sql_agent.tracking.checkpoints import local_checkpoint, local_checkpoints
 
 
 def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
@@ -20,7 +21,7 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
     The folder is written under another name and then renamed, so it is complete whenever it exists. Returns it. Raises
     TrainingError when it cannot be written; the checkpoints before it stay.
     """
-    target = run_folder / "checkpoints" / f"step-{step:06d}"
+    target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -38,19 +39,19 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.replace(target)
-    for old in _all(run_folder)[:-keep]:
+    for old in list(local_checkpoints(run_folder).values())[:-keep]:
         shutil.rmtree(old)
     return target
 
 
 def latest(run_folder: Path) -> Path:
     """Return the newest complete checkpoint of a run. Raises ResumeError when there is none."""
-    found = _all(run_folder)
+    found = local_checkpoints(run_folder)
     if not found:
         raise ResumeError(
             f"{run_folder} has no checkpoint", hint="start a new run; this one ended before its first save"
         )
-    return found[-1]
+    return found[max(found)]
 
 
 def step_of(checkpoint: Path) -> int:
@@ -61,7 +62,3 @@ def step_of(checkpoint: Path) -> int:
 def restore_optimizer(checkpoint: Path, optimizer: Any) -> None:
     """Load the optimizer's state of `checkpoint` into `optimizer`."""
     optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
-
-
-def _all(run_folder: Path) -> list[Path]:
-    return sorted(p for p in (run_folder / "checkpoints").glob("step-*") if (p / "state.json").exists())

@@ -65,7 +65,7 @@ class ChatEncoder:
         messages: Sequence[Message],
         tools: Sequence[Message] | None,
         prompt_ids: Sequence[int],
-        reply: DecodedTurn,
+        turn: DecodedTurn,
     ) -> None:
         """Keep the ids of a turn for the request that continues it; the oldest of more than 2048 turns are dropped."""
         with self._lock:

@@ -11,6 +11,22 @@ import torch
 from sql_agent.backends.local import checkpoint
 from sql_agent.backends.policy.model import load_policy
 from sql_agent.errors import TrainingError
+from sql_agent.tracking.resume import last_saved_step
+from sql_agent.tracking.run_log import last_checkpoint
+
+
+def test_what_lies_beside_checkpoints_is_no_checkpoint_and_stays(tmp_path: Path, tiny_model_folder: Path) -> None:
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    optimizer = torch.optim.AdamW(policy.model.parameters())
+    for name in ("step-000009-backup", "step-000009.partial"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / name / "state.json").touch()
+    for step in (1, 2):
+        saved = checkpoint.save(tmp_path, step, policy, optimizer, keep=1)
+    assert checkpoint.latest(tmp_path) == last_checkpoint(tmp_path).parent == saved
+    assert last_saved_step(tmp_path) == 2
+    left = {folder.name for folder in saved.parent.iterdir()}
+    assert left == {"step-000002", "step-000009-backup", "step-000009.partial"}
 
 
 def test_a_disk_that_takes_no_more_leaves_the_checkpoint_before_and_says_so(
