@@ -31,7 +31,7 @@ for host in "$here veth-a $store" "$there veth-b $runner"; do
   ip -n "$name" link set lo up
 done
 
-mapfile -t run < <(python - "$folder" <<'PYTHON'
+arguments=$(python - "$folder" <<'PYTHON'
 import sys
 from pathlib import Path
 from tests.support.tiny_model import make_tiny_model
@@ -41,6 +41,7 @@ folder = Path(sys.argv[1])
 print("\n".join(tiny_training(folder, make_tiny_model(folder / "model"))))
 PYTHON
 )
+mapfile -t run <<<"$arguments"
 export AGL_MANAGED_STORE=0 SQL_AGENT_DATA__NATURAL_QUESTIONS=0
 shared=(python sql_agent/train_sql_agent.py --external-store-address "http://$store:4747")
 ip netns exec $here agl store --host $store --port 4747 >"$folder/store.log" 2>&1 & pids+=($!)
@@ -59,9 +60,17 @@ fail() {
   tail -n 20 "$folder"/*.log
   exit 1
 }
+# Until the run ends, write down each port at which somebody listens on every interface.
+while kill -0 $algorithm 2>/dev/null; do
+  for host in $here $there; do
+    ip netns exec $host cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" && $2 ~ /^0+:/ { print $2 }' >>"$folder/open"
+  done
+  sleep 0.5
+done
 wait $algorithm || fail "the algorithm failed"
 wait $runners || fail "the runner failed"
-# What the store handed over must lead to the other host, and nobody may listen on every interface.
+[ ! -s "$folder/open" ] || fail "somebody listens on every interface: $(sort -u "$folder/open" | tr '\n' ' ')"
+# What the store handed over must lead to the other host.
 ip netns exec $there python - "http://$store:4747" "http://$store:" <<'PYTHON' || fail "a loopback address was handed over"
 import json, sys, urllib.request
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sql_agent.__main__ import COMMANDS
 from sql_agent.cli.train_settings import parse_arguments
 from tests.support.processes import ROOT, run_command
 
@@ -85,6 +86,8 @@ def test_what_the_compose_files_name_exists(services: dict[str, Any]) -> None:
         assert program == "python" and (ROOT / script).is_file()
         flags = parse_arguments([argument.replace("${MODEL:-", "") for argument in arguments])
         assert flags.external_store_address == "http://store:4747"
+    program, command, *_ = services["store"]["command"]
+    assert program == "sql-agent" and command in COMMANDS, "`agl store` would keep every rollout of a long run"
     (path,) = re.findall(r"scripts/\w+\.sh", services["load"]["command"][-1])
     assert (ROOT / path).is_file()
     made = re.search(r"install --directory .*?\n(.*?)\n", DOCKERFILE)

@@ -130,7 +130,8 @@ def _gguf_read_once() -> Iterator[None]:
 
 def prepare_torch(threads: int) -> None:
     """Use `threads` cores for torch (0: all that this process may use), and keep freed memory in the process."""
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on macOS
+    torch.set_num_threads(threads or usable or 1)
     _keep_freed_memory()
 
 

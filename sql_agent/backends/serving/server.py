@@ -57,7 +57,10 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
             reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
             return _error(400, reason, "BadRequestError")
         generating = engine.generate(prompt_ids, sampling, conversation=opening(asked.messages, asked.tools))
-        turn = await _unless_disconnected(generating, http)
+        try:
+            turn = await _unless_disconnected(generating, http)
+        except asyncio.CancelledError:  # by `ServerThread.stop`; uvicorn would print its traceback
+            return _error(503, "this server stops", "ServiceUnavailableError")
         if turn is None:
             return Response(status_code=499)
         reply = encoder.reply(turn.token_ids)
@@ -128,14 +131,16 @@ def _sampling(body: dict[str, Any]) -> Sampling:
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:
-    """Return the sampled turn; None when the client disconnected, which also stops the sampling."""
+    """Return the sampled turn; None when the client disconnected. That and being cancelled stop the sampling."""
     task = asyncio.create_task(generating)
-    while not task.done():
-        await asyncio.wait([task], timeout=_CLIENT_CHECK_S)
-        if not task.done() and await http.is_disconnected():
-            task.cancel()
-            return None
-    return task.result()
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_CLIENT_CHECK_S)
+            if not task.done() and await http.is_disconnected():
+                return None
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:
@@ -152,7 +157,7 @@ class ServerThread:
     def __init__(self, app: FastAPI, sock: socket.socket) -> None:
         self._socket = sock
         # uvicorn's keep-alive of 5 s is about as long as a training step, so connections would be closed between two.
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, timeout_keep_alive=KEEP_ALIVE_S)
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_keep_alive=KEEP_ALIVE_S)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[sock]), daemon=True, name="policy-server"
@@ -174,7 +179,7 @@ class ServerThread:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the server and free the port."""
-        self._server.should_exit = True
+        """End the server and free the port; requests that are not answered yet are cut off."""
+        self._server.should_exit = self._server.force_exit = True
         self._thread.join(timeout=15)
         self._socket.close()

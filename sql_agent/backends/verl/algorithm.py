@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import agentlightning as agl
 from rich.text import Text
@@ -91,12 +91,13 @@ class VerlGrpo(TrainingAlgorithm):
         if self._settings.sft.steps == 0 or (self._log.folder / SFT_RESULT).exists():
             return
         log = self._log.folder / "sft.log"
-        with log.open("ab") as errors:
+        receiving, sending = os.pipe()
+        with log.open("ab") as output, os.fdopen(sending, "wb"):
             process = await self._start_module(
-                _SFT_MODULE, self._log.folder, stdout=asyncio.subprocess.PIPE, stderr=errors
+                _SFT_MODULE, self._log.folder, str(sending), stdout=output, stderr=output, pass_fds=(sending,)
             )
         try:
-            await self._show_sft(process)
+            await self._show_sft(process, os.fdopen(receiving, "rb"))
         finally:
             await _end(process)
         if process.returncode and not self._stop.is_set():
@@ -105,25 +106,28 @@ class VerlGrpo(TrainingAlgorithm):
                 hint=f"see {log}; sft.steps=0 trains without it",
             )
 
-    async def _show_sft(self, process: asyncio.subprocess.Process) -> None:
-        if process.stdout is None:
-            raise ValueError("supervised fine-tuning was started without a pipe")
+    async def _show_sft(self, process: asyncio.subprocess.Process, pipe: BinaryIO) -> None:
+        """Show the progress that `process` writes to `pipe`, until it ends or a signal comes."""
+        lines = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(lines)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
         stopped = asyncio.create_task(self._stop.wait())
         while True:
-            line = asyncio.create_task(process.stdout.readline())
+            line = asyncio.create_task(lines.readline())
             await asyncio.wait([line, stopped], return_when=asyncio.FIRST_COMPLETED)
             if stopped.done() or not line.result():
                 break
             self._ui.sft(**json.loads(line.result()))
         stopped.cancel()
         line.cancel()
+        transport.close()
         if not self._stop.is_set():
             await process.wait()
 
-    async def _start_module(self, module: str, argument: Path, **streams: Any) -> asyncio.subprocess.Process:
+    async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
         """Start one of our modules that need torch or Ray, in a session of its own that ends with this process."""
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, str(argument),
+            sys.executable, "-m", module, *map(str, arguments),
             env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
         )  # fmt: skip
 

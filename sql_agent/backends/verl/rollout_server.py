@@ -12,7 +12,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic_core import from_json, to_json
 
 from sql_agent.backends.serving.server import KEEP_ALIVE_S
-from sql_agent.errors import SqlAgentError
+from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
@@ -52,10 +52,16 @@ class RolloutServer:
         return f"http://{host}:{port}"
 
     async def start(self) -> None:
-        """Start to serve, and return when requests are accepted."""
+        """Start to serve, and return when requests are accepted. Raises TrainingError when that fails."""
         # Not serve(), because that installs signal handlers, and the algorithm handles signals itself.
         self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
-        while not self._server.started:  # noqa: ASYNC110  uvicorn has no event for it
+        while not self._server.started:
+            if self._serving.done():
+                why = self._serving.exception()
+                raise TrainingError(
+                    f"the rollout server did not start: {type(why).__name__}: {why}",
+                    hint="is verl.host still an address of this host?",
+                )
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:

@@ -1,15 +1,17 @@
-"""Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.backends.verl.sft RUN_FOLDER
+"""Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.backends.verl.sft RUN_FOLDER PIPE
 
-It runs in a process of its own, which frees the GPU when it ends. It prints its progress as JSON lines and writes the
-path of the fine-tuned model to RUN_FOLDER/sft.json.
+It runs in a process of its own, which frees the GPU when it ends. It writes its progress as JSON lines to the inherited
+file descriptor PIPE, because libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import torch
 
@@ -20,8 +22,12 @@ from sql_agent.data.task import load_task
 from sql_agent.errors import SqlAgentError
 
 
-def main(run: Path) -> int:
+def main(run: Path, pipe: TextIO) -> int:
     """Fine-tune with the settings in the run's config.json, and return the exit code: 2 for an error of ours."""
+
+    def write_progress(step: int, steps: int, loss: float) -> None:
+        print(json.dumps({"step": step, "steps": steps, "loss": loss}), file=pipe, flush=True)
+
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
     device = _device(settings)
     try:
@@ -35,7 +41,7 @@ def main(run: Path) -> int:
                 bf16=device != "cpu",
                 lora_rank=settings.verl.lora_rank,
                 device=device,
-                progress=_print_progress,
+                progress=write_progress,
             )
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -52,9 +58,6 @@ def _device(settings: Settings) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _print_progress(step: int, steps: int, loss: float) -> None:
-    print(json.dumps({"step": step, "steps": steps, "loss": loss}), flush=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    with os.fdopen(int(sys.argv[2]), "w", encoding="utf-8") as progress:
+        sys.exit(main(Path(sys.argv[1]), progress))

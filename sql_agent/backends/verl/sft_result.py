@@ -6,15 +6,16 @@ import json
 import time
 from pathlib import Path
 
+from sql_agent.system.files import atomic_write
+
 SFT_RESULT = "sft.json"
 _POLL_S = 0.2
 
 
 def write_result(run: Path, model: str) -> None:
     """Write the path of the fine-tuned `model` into the folder of a run, at once, because verl waits for the file."""
-    part = run / f"{SFT_RESULT}.part"
-    part.write_text(json.dumps({"model": model}), encoding="utf-8")
-    part.replace(run / SFT_RESULT)
+    with atomic_write(run / SFT_RESULT) as unfinished:
+        unfinished.write_text(json.dumps({"model": model}), encoding="utf-8")
 
 
 def wait_for_model(result: Path) -> str:

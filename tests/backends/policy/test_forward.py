@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from sql_agent.backends.local.sampler import Request, Sampler
 from sql_agent.backends.policy.forward import common_prefix, token_logprobs
-from sql_agent.backends.policy.model import Policy, load_policy
+from sql_agent.backends.policy.model import Policy, load_policy, prepare_torch
 from sql_agent.errors import ModelError
 from sql_agent.rl.trajectory import TokenSequence
 
@@ -154,6 +155,16 @@ def test_common_prefix_is_shared_by_all_and_leaves_a_token_of_each(head: list[in
     assert all(len(p) > length for p in prompts)
     longer = {p[: length + 1] for p in prompts}
     assert len(longer) > 1 or any(len(p) == length + 1 for p in prompts)
+
+
+def test_all_cores_are_taken_where_the_system_has_no_affinity_as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delattr("os.sched_getaffinity")
+    try:
+        prepare_torch(0)
+        assert torch.get_num_threads() == os.cpu_count()
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_path_without_a_model_is_said_to_be_missing(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import pytest
 from sql_agent.backends.policy.model import load_policy
 from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Generation, Sampling
-from sql_agent.backends.serving.server import build_app
+from sql_agent.backends.serving.server import ServerThread, build_app
+from sql_agent.system.sockets import bind_local
 
 NAME = "query_database_by_sql"
 
@@ -51,3 +55,43 @@ async def test_a_call_that_json_or_utf8_cannot_hold_is_answered_and_the_conversa
             messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "and then?"}]
     calls = messages[1].get("tool_calls")
     assert (json.loads(calls[0]["function"]["arguments"])["sql"] if calls else None) == called
+
+
+class NeverEnds:
+    """An engine that samples until it is cancelled."""
+
+    max_context = 100_000
+
+    def __init__(self) -> None:
+        self.samples = threading.Event()
+        self.was_cancelled = threading.Event()
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        self.samples.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.was_cancelled.set()
+            raise
+        raise AssertionError
+
+
+async def test_what_is_sampled_when_serving_ends_is_given_up_at_once_and_without_a_traceback(
+    tiny_model_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on Ctrl-C in the middle of a step."""
+    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
+    engine = NeverEnds()
+    server = ServerThread(build_app(ChatEncoder(policy.tokenizer, policy.end_id), engine), bind_local())
+    server.start()
+    async with httpx.AsyncClient(base_url=server.base_url, timeout=30) as client:
+        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+        asked = asyncio.create_task(client.post("/chat/completions", json=body))
+        await asyncio.to_thread(engine.samples.wait, 30)
+        started = time.monotonic()
+        await asyncio.to_thread(server.stop)
+        assert time.monotonic() - started < 2.5
+        (answer,) = await asyncio.gather(asked, return_exceptions=True)
+    assert isinstance(answer, httpx.HTTPError) or (isinstance(answer, httpx.Response) and answer.status_code == 503)
+    assert engine.was_cancelled.is_set()
+    assert not capfd.readouterr().err

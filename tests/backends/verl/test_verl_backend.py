@@ -96,6 +96,9 @@ def test_a_run_leaves_the_same_files_as_any_backend_and_says_how_far_a_long_star
 def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
     tmp_path: Path, tiny_model_folder: Path
 ) -> None:
+    greeting = tmp_path / "site" / "sitecustomize.py"  # which every process imports
+    greeting.parent.mkdir()
+    greeting.write_text("print('a library greets', flush=True)")
     process = start(
         [
             "--backend=verl", f"--model={tiny_model_folder}", "task=tests.support.library:TASK", "--n-runners=1",
@@ -103,12 +106,13 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
             "sft.steps=1", "sft.batch=2", f"local.cache_dir={tmp_path / 'cache'}",
             "train.questions_per_step=2", "train.group_size=2", "train.steps=1", "data.natural_questions=2",
         ],
-        script=SCRIPT, PYTHONPATH=str(Path(__file__).parents[3]),
+        script=SCRIPT, PYTHONPATH=f"{greeting.parent}:{Path(__file__).parents[3]}",
     )  # fmt: skip
     output = finish(process)
     assert process.returncode == 0, output
     run = tmp_path / "runs" / "r"
     assert Path(json.loads((run / "sft.json").read_text())["model"]).is_dir(), "verl waited for the fine-tuned model"
+    assert "a library greets" in (run / "sft.log").read_text(), "what a library prints is no progress"
     for validation in lines(run / "validation.jsonl"):
         for name in ("template", "natural"):
             assert validation[f"val/{name}/questions"] == validation[f"val/{name}/rollouts/kept"] == 2
