@@ -47,13 +47,13 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
 
 
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
-    """The table of the schema that a statement reads when it is one SELECT over one table; else None."""
+    """Return the table of the schema that a statement reads when it is one SELECT over one table; else None."""
     tables = list(tree.find_all(exp.Table))
     return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
 
 
 def where_of(tree: exp.Expr, dialect: Dialect) -> str:
-    """The WHERE clause of a SELECT over one table, as SQL without the name that the statement gives to the table."""
+    """Return the WHERE clause of a SELECT over one table, as SQL without the name that the table has there."""
     where = tree.args.get("where")
     return f"WHERE {_plain(where.this, dialect)}" if where is not None else ""
 
@@ -92,7 +92,7 @@ def _plain(node: exp.Expr, dialect: Dialect) -> str:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """The tables beside a WHERE clause, by the names that they have there."""
+    """Return the tables beside a WHERE clause, by the names that they have there."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)
@@ -101,14 +101,14 @@ def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
 
 
 def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:
-    """The table of the schema that a column belongs to; None for one of a WITH query or of another SELECT."""
+    """Return the table of the schema that a column belongs to; None for one of a WITH query or of another SELECT."""
     named = [sources.get(fold(column.table), "")] if column.table else list(sources.values())
     owners = [table for table in named if fold(column.name) in map(fold, schema.columns.get(table, ()))]
     return owners[0] if len(owners) == 1 else None
 
 
 def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> SearchedText | None:
-    """What a text is compared with; None when it is not looked for, as in a comparison that is negated."""
+    """Return what a text is compared with; None when it is not looked for, as in a comparison that is negated."""
     if isinstance(literal.parent, exp.Escape) and literal.arg_key == "expression":
         return None
     comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)

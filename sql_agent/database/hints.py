@@ -57,7 +57,7 @@ class Hints:
         return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
-        """Parts of a hint, the most helpful first."""
+        """Yield parts of a hint, the most helpful first."""
         parts = conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS]
         alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         counts = {part: 0 if alone else self._count(part) for part in parts}
@@ -69,7 +69,7 @@ class Hints:
         yield from (_count_shown(part, count) for part, count in counts.items() if count)
 
     def _count(self, part: Condition) -> int | None:
-        """How many rows meet a condition by itself, up to `MAX_COUNT`; None when this cannot be told."""
+        """Return how many rows meet a condition by itself, up to `MAX_COUNT`; None when this cannot be told."""
         if part.table is None:
             return None
         rows = f"SELECT 1 FROM {quoted(part.table)} WHERE {part.sql} LIMIT {MAX_COUNT}"
@@ -80,7 +80,7 @@ class Hints:
         return int(str(count))
 
     def _about(self, searched: SearchedText) -> Iterable[str]:
-        """What there is for a text that was not found where it was looked for."""
+        """Yield what there is for a text that was not found where it was looked for."""
         found = self._names.find(searched.text)
         named = self._about_names(searched, found)
         yield from named
@@ -116,7 +116,7 @@ class Hints:
         return parts
 
     def _columns_with(self, searched: SearchedText) -> list[str]:
-        """By table, that of the searched column first, the columns in which a text stands, except those of names."""
+        """Return by table, that of the searched column first, the columns with a text, except those of names."""
         if not 1 < len(searched.text) <= MAX_CHARS_SEARCHED:
             return []
         like = self._dialect.text_literal(f"%{searched.text}%")
@@ -136,7 +136,7 @@ class Hints:
         return sorted(found, key=lambda columns: not columns.startswith(f"{searched.table}:"))
 
     def _after_empty_cells(self, tree: exp.Query, answer: QueryAnswer) -> Iterable[str]:
-        """The columns that are empty in the rows that were found, and those that are not."""
+        """Yield the columns that are empty in the rows that were found, and those that are not."""
         table = only_table(tree, self._schema)
         selected = tree.selects
         if table is None or any(output.is_star for output in selected):
@@ -160,17 +160,17 @@ class Hints:
 
 
 def is_wanted(answer: QueryAnswer) -> bool:
-    """Whether an answer may need a hint: it has no rows, or few of them with nothing in a column."""
+    """Return whether an answer may need a hint: it has no rows, or few of them with nothing in a column."""
     return not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
 
 
 def _may_count_nothing(answer: QueryAnswer) -> bool:
-    """Whether an answer looks like an aggregate over no rows: one record of nothing but NULL and 0."""
+    """Return whether an answer looks like an aggregate over no rows: one record of nothing but NULL and 0."""
     return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
 
 
 def _shows_a_column(tree: exp.Query) -> bool:
-    """Whether a SELECT returns columns as they are, so that its one record is a row."""
+    """Return whether a SELECT returns columns as they are, so that its one record is a row."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
 
 
@@ -179,7 +179,7 @@ def _has_empty_places(answer: QueryAnswer) -> bool:
 
 
 def _empty_places(answer: QueryAnswer) -> list[int]:
-    """The output columns that hold nothing in any row."""
+    """Return the output columns that hold nothing in any row."""
     return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
 
 
@@ -206,7 +206,7 @@ def _searched_first(names: Sequence[Name], here: tuple[str | None, str | None]) 
 
 
 def _listed(names: Sequence[Name], here: tuple[str | None, str | None]) -> str:
-    """The first names of one column, the one that was searched if it has any: `med_name 'A', 'B'`."""
+    """Return the first names of one column, the one that was searched if it has any: `med_name 'A', 'B'`."""
     first, *_ = ordered = _searched_first(names, here)
     return f"{_column(first, here)} {_texts([name for name in ordered if _place(name) == _place(first)])}"
 
@@ -220,7 +220,7 @@ def _holds(name: Name, part: str) -> bool:
 
 
 def _fitted(parts: Iterable[str]) -> str | None:
-    """The leading parts that fit into a hint together."""
+    """Return the leading parts that fit into a hint together."""
     hint = ""
     for part in parts:
         longer = f"{hint}; {part}" if hint else part

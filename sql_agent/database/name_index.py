@@ -94,12 +94,12 @@ class NameIndex:
         return Found(own, aliases, rows, tuple(name for name in near if name not in rows), short)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """The rows' names behind how they are written; a row that has it as its name comes before others."""
+        """Return the rows' names behind how they are written; a row that has it as its name comes before others."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Names that are `key` with a typing error or stand in it, else those that share a longer part of it.
+        """Return names that are `key` with a typing error or stand in it, else those that share a longer part of it.
 
         A text that `is_part` of names needs no other part.
         """
@@ -111,14 +111,14 @@ class NameIndex:
         return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
 
     def _with(self, part: str) -> list[str]:
-        """Names that contain `part`: those that start with it first, and shorter ones before longer ones."""
+        """Return names that contain `part`: those that start with it first, and shorter ones before longer ones."""
         if part not in self._all:
             return []
         found = (key for key in self._keys if part in key)
         return sorted(found, key=lambda key: (not key.startswith(part), len(key)))
 
     def _sharing(self, key: str) -> tuple[str, list[str]]:
-        """The longest part of `key` that names contain, and these: a stem in another form, or a name in a sentence.
+        """Return the longest part of `key` in names, and these: a stem in another form, or a name in a sentence.
 
         A part that is less than half of `key` counts where few names contain it. Of letters a part is one to three
         words, which may be misspelt.
@@ -134,7 +134,7 @@ class NameIndex:
         return "", []
 
     def _misspelt(self, part: str) -> list[str]:
-        """Names that are `part` with at most one typing error for every four characters, the nearest first."""
+        """Return names that are `part` with at most one typing error for every four characters, the nearest first."""
         if len(part) < 3:  # one character of two is another name, not a typing error
             return []
         allowed = max(1, len(part) // _TYPO_EVERY)
@@ -148,7 +148,7 @@ class NameIndex:
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
-        """Names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins."""
+        """Return names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins."""
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
             return found
@@ -162,7 +162,7 @@ class NameIndex:
         return []
 
     def _abbreviated(self, key: str) -> list[str]:
-        """Names that hold the characters of `key` in order, or whose words begin with its letters; short ones first."""
+        """Return names with the characters of `key` in order, or whose words begin with its letters, short first."""
         if _SHORT_CHINESE.fullmatch(key):
             between, before = f"[^\n]{{0,{_MAX_BETWEEN}}}", _MAX_BEFORE
         elif _INITIALS.fullmatch(key):
@@ -178,7 +178,7 @@ class NameIndex:
         return sorted(found, key=lambda name: (not name.startswith(key[0]), len(name), name))
 
     def _inside(self, key: str) -> list[str]:
-        """The longest names that stand in `key`, from the longest on; none overlaps another.
+        """Return the longest names that stand in `key`, from the longest on; none overlaps another.
 
         Before one that is only another name of its row come names that contain it, such as 阿奇霉素片 for 阿奇霉素.
         """
@@ -239,30 +239,30 @@ def called_otherwise(names: Mapping[str, Name], called: Mapping[str, Sequence[st
 
 
 def _shortest_with(part: str, all_names: str) -> list[str]:
-    """The shortest names of `all_names`, which stand between line breaks, that contain `part`."""
+    """Return the shortest names of `all_names`, which stand between line breaks, that contain `part`."""
     found = re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else []
     return sorted(found, key=len)[:_MOST_CALLED]
 
 
 def comparable(text: str) -> str:
-    """The text as names are compared: one width and case of letters, single blanks."""
+    """Return the text as names are compared: one width and case of letters, single blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _chinese_parts(key: str) -> Iterator[str]:
-    """The parts of a text that leave something out, the longest first."""
+    """Yield the parts of a text that leave something out, the longest first."""
     for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
         yield from (key[start : start + size] for start in range(len(key) - size + 1))
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:
-    """Whether `part` is words, or most of a Chinese text: each look for typing errors takes a millisecond or two."""
+    """Return whether `part` is words, or most of a Chinese text: to look for typing errors takes milliseconds."""
     is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
     return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
 
 
 def _word_parts(key: str) -> Iterator[str]:
-    """Words of a text, first three together, then two, then one."""
+    """Yield words of a text, first three together, then two, then one."""
     words = key.split()
     if len(words) > _MAX_WORDS:
         return
@@ -272,7 +272,7 @@ def _word_parts(key: str) -> Iterator[str]:
 
 
 def _is_word(text: str, start: int, end: int) -> bool:
-    """Whether text[start:end] is no piece of a longer word of letters and digits, and more than two such letters."""
+    """Return whether text[start:end] is more than two letters and digits, and no piece of a longer word of these."""
     word = text[start:end]
     if len(word) < 3 and not _CHINESE.search(word):
         return False

@@ -77,24 +77,24 @@ class Schema:
 
     @cached_property
     def column_names(self) -> frozenset[str]:
-        """Every column of every table that may be read, in lower case."""
+        """Return every column of every table that may be read, in lower case."""
         return frozenset(fold(column) for _, columns in self.tables for column in columns)
 
     @property
     def only_these(self) -> str:
-        """A hint for a table that may not be read."""
+        """Return a hint for a table that may not be read."""
         return _shortened(f"only {_listed(self.columns)} may be read")
 
     @property
     def listing(self) -> str:
-        """A hint for who asks which tables and columns there are; of many tables their names only."""
+        """Return a hint for who asks which tables and columns there are; of many tables their names only."""
         if len(self.tables) > _TABLES_DESCRIBED:
             return _shortened(f"the tables are {_listed(self.columns)}")
         room = MAX_HINT_CHARS // len(self.tables) - 2
         return "; ".join(_shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
 
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
-        """A hint for a column that is not there: where it is, the nearest names, or all of them.
+        """Return a hint for a column that is not there: where it is, the nearest names, or all of them.
 
         The columns of `tables`, which the statement reads, are preferred unless another table has a much nearer one.
         """
@@ -111,7 +111,7 @@ class Schema:
         return _shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
 
     def nearest_table(self, name: str) -> str:
-        """A hint for a table that is not there."""
+        """Return a hint for a table that is not there."""
         near = _nearest(fold(name), list(self.columns))
         return f"did you mean {near[0]}?" if near else _shortened(f"the database has {_listed(self.columns)}")
 
@@ -132,20 +132,20 @@ def _owner(column: str, tables: Iterable[tuple[str, tuple[str, ...]]]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """`a`, `a and b`, or `a, b and c`."""
+    """Return `a`, `a and b`, or `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _nearest(name: str, candidates: list[str]) -> list[str]:
-    """Up to two candidates that look like `name` as a whole or in one of their words (`name` and `med_name`)."""
+    """Return up to two candidates that look like `name` as a whole or in one of their words (`name` and `med_name`)."""
     scores = {candidate: _likeness(name, candidate) for candidate in candidates}
     best = sorted(candidates, key=lambda candidate: (-scores[candidate], len(candidate)))
     return [candidate for candidate in best[:2] if scores[candidate] >= 0.6]
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """From 0 to 1; a match of one word counts a little less than a match of the whole name."""
+    """Return from 0 to 1 how like two names are; a match of one word counts a little less than one of the whole."""
     whole = difflib.SequenceMatcher(None, name, candidate).ratio()
     words = (word for word in candidate.split("_") if len(word) > 2)
     parts = (difflib.SequenceMatcher(None, piece, word).ratio() for word in words for piece in {name, *name.split("_")})

@@ -91,7 +91,7 @@ def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
 
 
 def _cut_text(text: str, longest: int) -> str:
-    """The leading characters of `text` whose JSON is not longer than `longest`."""
+    """Return the leading characters of `text` whose JSON is not longer than `longest`."""
     if _length(text) <= longest:
         return text
     start, end = 0, min(len(text), longest)

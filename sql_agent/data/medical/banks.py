@@ -63,7 +63,7 @@ class Situations(Bank):
     everything: Wordings
 
     def about(self, table: str) -> Wordings:
-        """The sentences that name a row of `table`."""
+        """Return the sentences that name a row of `table`."""
         return self.drugs_info if table == "drugs_info" else self.disease
 
 
@@ -86,7 +86,7 @@ class TopicAsks(Halves[Asks]):
     own: dict[str, Halves[Asks]] = {}
 
     def about(self, topic: str, half: Half) -> tuple[Asks, ...]:
-        """The ways to ask for one topic: those of all topics, and its own."""
+        """Return the ways to ask for one topic: those of all topics, and its own."""
         own = self.own.get(topic)
         return (self.of(half), own.of(half)) if own else (self.of(half),)
 

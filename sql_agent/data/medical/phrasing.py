@@ -46,5 +46,5 @@ class Wording(BaseModel):
 
 @cache
 def wording(lang: Lang) -> Wording:
-    """The wording of `lang`, read from its TOML file."""
+    """Return the wording of `lang`, read from its TOML file."""
     return Wording.model_validate(tomllib.loads((PHRASINGS_DIR / f"{lang}.toml").read_text(encoding="utf-8")))

@@ -44,7 +44,7 @@ def default_questions(settings: Settings, split: str) -> Path:
 
 
 def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample's database if `settings` use it and it is missing; `say` hears of it.
+    """Make the sample's database if `settings` use it and it is missing, and `say` so.
 
     The natural questions are about the sample, whatever else is asked. A database that the user named is never made.
     Raises DataError when a file cannot be written.
@@ -57,7 +57,7 @@ def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> No
 
 
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample's database and questions if `settings` use them and they are missing; `say` hears of each.
+    """Make the sample's database and questions if `settings` use them and they are missing, and `say` so.
 
     Raises DataError when a file cannot be written.
     """

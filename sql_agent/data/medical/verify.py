@@ -71,12 +71,12 @@ def _problem_of_rows(question: Question, database: Database) -> str | None:
 
 
 def text_problem(question: Question) -> str | None:
-    """What the question's text says that does not fit to its answer, or None; only yes or no depends on the text."""
+    """Return what in the question's text does not fit its answer, or None; only yes or no depends on the text."""
     return _yes_no(question) if question.task_type == "yes_no" else None
 
 
 def _indexed_copy(path: Path, copy: Path) -> Path:
-    """The same content with an index on the names: thousands of look-ups take seconds, not a minute."""
+    """Copy the content with an index on the names: thousands of look-ups take seconds, not a minute."""
     source, target = sqlite3.connect(path), sqlite3.connect(copy)
     try:
         source.backup(target)
@@ -90,7 +90,7 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
 
 
 def _problem(question: Question, found: list[Rows]) -> str | None:
-    """What the rows lack, or None."""
+    """Return what the rows lack, or None."""
     cells = [str(cell) for rows in found for row in rows for cell in row if cell is not None]
     if question.task_type == "unanswerable":
         return f"rows say {cells[0]!r}" if any(cells) else None
@@ -108,7 +108,7 @@ def _problem(question: Question, found: list[Rows]) -> str | None:
 
 
 def _yes_no(question: Question) -> str | None:
-    """A "yes" quotes the item that is asked for; a "no" the whole cell, of which the question holds no item."""
+    """Return what is wrong: a "yes" quotes the item asked for, a "no" the whole cell, of which no item is asked for."""
     (deciding,) = question.evidence
     words = wording(question.lang)
     asked = fold(question.question)
@@ -122,7 +122,7 @@ def _yes_no(question: Question) -> str | None:
 
 
 def _facts(question: Question, last: list[str]) -> str | None:
-    """Whether the facts are the names that the last statement returns, or items of its cells."""
+    """Return a problem unless the facts are the names that the last statement returns, or items of its cells."""
     facts = question.answer.split(SEPARATORS[question.lang])
     if all(item.field == NAME_COLUMNS[item.table] for item in question.evidence):
         return None if sorted(last) == sorted(facts) else f"SQL returns {last}, the answer is {facts}"
@@ -139,7 +139,7 @@ def _facts(question: Question, last: list[str]) -> str | None:
 
 
 def _parts(question: Question, fact: str) -> list[str]:
-    """A fact about one of several rows is a name and its items; every other fact is one part."""
+    """Return the parts of a fact: a name and its items where it is about one of several rows, else the fact."""
     marks = wording(question.lang).marks
     several = question.task_type in {"comparison", "two_hops"} and len({item.row_id for item in question.evidence}) > 1
     if not several:

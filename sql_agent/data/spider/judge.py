@@ -47,7 +47,7 @@ class ExecutionJudge:
 
     @property
     def identity(self) -> str:
-        """The rules by which results are compared."""
+        """Return the rules by which results are compared."""
         s = self._settings
         return f"execution/1:{s.match}:distinct={s.keep_distinct}:partial={s.partial_credit:g}"
 

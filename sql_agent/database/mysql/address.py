@@ -41,12 +41,12 @@ class ServerAddress:
 
     @property
     def stem(self) -> str:
-        """The name under which files about the database are kept, as a file's stem."""
+        """Return the name under which files about the database are kept, as a file's stem."""
         return self.database
 
     @property
     def url(self) -> str:
-        """The whole URL, password included."""
+        """Return the whole URL, password included."""
         user = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         options = {name: value for name in _OPTIONS if (value := getattr(self, name)) not in {None, "preferred"}}
         query = f"?{urlencode(options)}" if options else ""

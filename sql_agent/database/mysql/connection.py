@@ -38,7 +38,7 @@ _FAILURES = (pymysql.Error, OSError, MemoryError)
 
 
 def _number(text: str) -> int | float:
-    """A decimal number: whole ones without a decimal point are integers, as SQLite has them."""
+    """Return a number: a whole one without a decimal point as an integer, as SQLite has it."""
     value = Decimal(text)
     return int(value) if value.as_tuple().exponent == 0 else float(value)
 
@@ -72,7 +72,7 @@ class MysqlServer:
 
     @property
     def address(self) -> ServerAddress:
-        """Where to connect, with the encryption that "preferred" has found when the database was opened."""
+        """Return where to connect, with the encryption that "preferred" has found when the database was opened."""
         if self.source.ssl_mode != "preferred":
             return self.source
         return replace(self.source, ssl_mode="required" if self.is_encrypted else "disabled")

@@ -59,7 +59,7 @@ def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansi
 
 
 def _sources(node: exp.Expr, ctes: Mapping[str, Expansion]) -> Iterator[Expansion]:
-    """The items of a FROM clause that `node` stands for; in parentheses there may be several."""
+    """Yield the items of a FROM clause that `node` stands for; in parentheses there may be several."""
     if isinstance(node, exp.Table):
         yield _TABLE if node.db else ctes.get(node.name, _TABLE)
     elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
@@ -84,7 +84,7 @@ def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _copies(node: exp.Expr) -> int:
-    """How many columns and subqueries an expression has once those left of IN (SELECT ...) or = ANY are copied into it.
+    """Count the columns and subqueries of an expression once those left of IN (SELECT ...) or = ANY are copied into it.
 
     A subquery counts because what it names is put together once for it and once for what is around it.
     """
@@ -101,7 +101,7 @@ def _is_part(value: object) -> TypeGuard[exp.Expr]:
 
 
 def _outermost(root: exp.Expr) -> Iterator[exp.Expr]:
-    """The queries in an expression that are in no other query of it."""
+    """Yield the queries in an expression that are in no other query of it."""
     stack = [root]
     while stack:
         node = stack.pop()

@@ -34,7 +34,7 @@ def _with(query: exp.Expr) -> int:
 
 
 def _queries(clause: exp.Expr) -> Iterable[exp.Expr]:
-    """The outermost queries inside an item of a FROM clause."""
+    """Return the outermost queries inside an item of a FROM clause."""
     return (
         node
         for node in clause.find_all(exp.Query)

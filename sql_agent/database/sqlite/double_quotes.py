@@ -52,7 +52,7 @@ def _aliases(nodes: Sequence[exp.Expr]) -> frozenset[str]:
 
 
 def is_value_position(column: exp.Expr) -> bool:
-    """Whether a text makes sense here: right of a comparison, in a list, between, joined by ||, a later argument."""
+    """Return whether a text makes sense here: right of a comparison, in a list, BETWEEN, || or a later argument."""
     node, parent = column, column.parent
     while isinstance(parent, exp.Paren | exp.Escape):
         node, parent = parent, parent.parent

@@ -88,7 +88,7 @@ def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -
 
 
 def _about_column(name: str, sql: str, schema: Schema) -> str:
-    """A hint for a column that is not there, or for a text without its quotes."""
+    """Return a hint for a column that is not there, or for a text without its quotes."""
     tree = parse(sql, SQLITE)
     for column in tree.find_all(exp.Column):
         if column.name == name and is_value_position(column):

@@ -70,15 +70,15 @@ class Catalog:
         self._starts = {table: _name_starts(rows) for table, rows in self.rows.items()}
 
     def askable(self, table: str) -> list[Entity]:
-        """The rows that a question can name, in the order of the table."""
+        """Return the rows that a question can name, in the order of the table."""
         return [entity for entity in self.rows[table] if entity.askable]
 
     def find(self, table: str, name: str) -> Entity | None:
-        """A row with exactly this name."""
+        """Return a row with exactly this name."""
         return self._by_name.get((table, name))
 
     def items(self, entity: Entity, column: str) -> list[str]:
-        """The distinct items of a field without their full stop, each a substring of the field; [] when it says
+        """Return the distinct items of a field without their full stop, each a substring of the field; [] when it says
         nothing."""
         key = entity.table, entity.row_id, column
         if key not in self._items:
@@ -86,7 +86,7 @@ class Catalog:
         return self._items[key]
 
     def rows_with(self, table: str, column: str, text: str) -> list[Entity]:
-        """The rows that `column LIKE '%text%'` selects, in the order of the table; `text` holds no wildcard."""
+        """Return the rows that `column LIKE '%text%'` selects, in the order of the table; `text` holds no wildcard."""
         haystack, starts = self._haystack(table, column)
         needle, found, position = fold(text), [], 0
         while (position := haystack.find(needle, position)) >= 0:
@@ -96,7 +96,7 @@ class Catalog:
         return found
 
     def names_in(self, table: str, text: str) -> Iterator[tuple[Entity, int]]:
-        """Every row of `table` whose name occurs in `text` as LIKE compares, and where; occurrences may overlap."""
+        """Yield every row of `table` whose name occurs in `text` as LIKE compares, and where; these may overlap."""
         folded = fold(text)
         starts = self._starts[table]
         for position in range(len(folded)):
@@ -107,7 +107,7 @@ class Catalog:
                         yield entity, position
 
     def _haystack(self, table: str, column: str) -> tuple[str, list[int]]:
-        """One long text of the whole column, folded, and where each row starts in it: one search finds all rows."""
+        """Return one text of the whole column, folded, and where each row starts in it: one search finds all rows."""
         if (table, column) not in self._haystacks:
             starts, pieces, length = [], [], 0
             for entity in self.rows[table]:
@@ -120,7 +120,7 @@ class Catalog:
 
 
 def holds_item(text: str, name: str) -> bool:
-    """Whether `text` holds `name` as a whole item: alone between two separators, compared as LIKE compares.
+    """Return whether `text` holds `name` as a whole item: alone between two separators, compared as LIKE compares.
 
     Chinese has no spaces between words, and an English name can be the end of a longer one ("hypertension" in
     "pulmonary hypertension"), so nothing less shows that the text means this name.

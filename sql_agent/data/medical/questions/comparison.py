@@ -28,7 +28,7 @@ def comparison(source: Source) -> Iterator[Draft]:
 
 
 def short_items(source: Source, entity: Entity, column: str) -> list[str]:
-    """The items of a field, or [] when they are too many or too long to stand beside those of another row."""
+    """Return the items of a field, or [] when they are too many or too long to stand beside those of another row."""
     items = source.catalog.items(entity, column)
     length = sum(map(len, items)) + len(entity.name)
     fits = len(items) <= MAX_ITEMS_EACH and length <= 0.45 * source.max_answer

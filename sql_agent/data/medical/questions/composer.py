@@ -44,7 +44,7 @@ class Composer:
         self._used = used
 
     def word(self, draft: Draft) -> Worded | None:
-        """A new text with its SQL, or None when the banks have no words for the draft or all are used up."""
+        """Return a new text with its SQL, or None when the banks have no words for the draft or all are used up."""
         asks = self._asks(draft)
         if asks is None:
             return None
@@ -77,7 +77,7 @@ class Composer:
         return text[0].upper() + text[1:] if self._rng.random() < 0.5 else text, sql
 
     def _named(self, draft: Draft) -> tuple[dict[str, str], str]:
-        """The slots with the names as the question writes them, and the SQL that finds the rows by these."""
+        """Return the slots with the names as the question writes them, and the SQL that finds the rows by these."""
         sql = self._rng.choice((draft.sql, *draft.other_sql))
         slots = dict(draft.slots)
         if draft.pair:
@@ -91,14 +91,14 @@ class Composer:
         return slots, sql
 
     def _join(self, *parts: str) -> str:
-        """The parts one after the other; in Chinese with a comma after one that ends without a mark."""
+        """Return the parts one after the other; in Chinese with a comma after one that ends without a mark."""
         if self._lang == "en":
             return " ".join(parts).strip()
         *before, last = parts
         return "".join(part if part[-1] in _MARKS else f"{part}，" for part in before) + last
 
     def _sentences(self, asks: Asks, table: str, slots: dict[str, str]) -> list[str]:
-        """The situation and what is asked after it, or one sentence that asks for all."""
+        """Return the situation and what is asked after it, or one sentence that asks for all."""
         if asks.after and (not asks.named or self._rng.random() < AFTER_SHARE):
             after = self._rng.choice(asks.after)
             personal = any(slot in after for slot in ("{they}", "{them}", "{their}"))
@@ -113,7 +113,7 @@ class Composer:
         return [self._rng.choice(halves.of(self._half))] if self._rng.random() < share else []
 
     def _tails(self, draft: Draft) -> Wordings:
-        """What may end the question; one for a list may ask for all of it, however long the list is."""
+        """Return what may end the question; one for a list may ask for all of it, however long the list is."""
         told = self._banks.situations
         has_list = draft.column is None or draft.column[1] in LISTS[draft.column[0]]
         lists_all = has_list and draft.enough is None and draft.task_type in LIST_TYPES
@@ -135,7 +135,7 @@ class Composer:
         return draft.column[0] if draft.column else "drugs_info"
 
     def _asks(self, draft: Draft) -> Asks | None:
-        """The sentences of the bank that fit the draft, if it has all words that they need."""
+        """Return the sentences of the bank that fit the draft, if it has all words that they need."""
         patterns = self._banks.patterns
         if any(part.column not in patterns.predicates[part.table] for part in draft.conditions):
             return None
@@ -161,7 +161,7 @@ def mixed(
     formal_share: float,
     rng: random.Random,
 ) -> Callable[[Draft], Worded | None]:
-    """Words `formal_share` of the drafts by templates, and those that the other way has no words for."""
+    """Word `formal_share` of the drafts by templates, and those that the other way has no words for."""
 
     def word(draft: Draft) -> Worded | None:
         first, second = (formal, natural) if rng.random() < formal_share else (natural, formal)

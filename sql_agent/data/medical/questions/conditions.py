@@ -26,7 +26,7 @@ ENOUGH = 3
 
 
 def two_conditions(source: Source) -> Iterator[Draft]:
-    """Rows whose columns hold one keyword and another one."""
+    """Yield rows whose columns hold one keyword and another one."""
     for first, rows in _searches(source):
         for second in _other_conditions(source, first, rows):
             both = [row for row in rows if _holds(row, second)]
@@ -36,7 +36,7 @@ def two_conditions(source: Source) -> Iterator[Draft]:
 
 
 def negation(source: Source) -> Iterator[Draft]:
-    """Rows that hold one keyword and not another one; or items that one row has and another one has not."""
+    """Yield rows that hold one keyword and not another one; or items that one row has and another one has not."""
     for first, rows in _searches(source):
         for second in _other_conditions(source, first, rows):
             known = all(source.catalog.items(row, second.column) for row in rows)
@@ -75,7 +75,7 @@ def _searches(source: Source) -> Iterator[tuple[Condition, list[Entity]]]:
 
 
 def _other_conditions(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
-    """A few conditions on other columns that at least one of `rows` meets."""
+    """Yield a few conditions on other columns that at least one of `rows` meets."""
     columns = [
         column
         for column in source.natural.patterns.predicates[first.table]
@@ -98,7 +98,7 @@ def _search(
     conditions: tuple[Condition, ...],
     enough: int | None = None,
 ) -> Iterator[Draft]:
-    """The question for the names of `rows`, when they are few enough to list."""
+    """Yield the question for the names of `rows`, when they are few enough to list."""
     names = [row.name for row in rows]
     if not source.fits(names):
         return

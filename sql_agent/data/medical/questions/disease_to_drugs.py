@@ -16,7 +16,7 @@ _JOINS = {"disease_to_drugs": ("d.indication", "s.disease_name"), "treatment_to_
 
 
 def disease_to_drugs(source: Source) -> Iterator[Draft]:
-    """Which drugs of one table go with a disease of the other."""
+    """Yield questions about which drugs of one table go with a disease of the other."""
     both = {pool: {relation.disease: relation for relation in source.relations if relation.pool == pool}
             for pool in _JOINS}  # fmt: skip
     for relation in source.relations:
@@ -48,7 +48,7 @@ def _draft(source: Source, relation: DiseaseDrugs) -> Draft:
 
 
 def _in_steps(catalog: Catalog, relation: DiseaseDrugs) -> str:
-    """The same without a join: the name stands in the indications, or the treatment is read and then the drugs.
+    """Return the same without a join: the name stands in the indications, or the treatment is read and then the drugs.
 
     All items of the treatment are looked up, because the table says which of them are drugs.
     """
@@ -65,7 +65,7 @@ def _in_steps(catalog: Catalog, relation: DiseaseDrugs) -> str:
 
 
 def _either(source: Source, relation: DiseaseDrugs, both: Mapping[str, Mapping[Entity, DiseaseDrugs]]) -> str | None:
-    """How the drugs "for" a disease are found: by its treatment, and by indications where that says nothing.
+    """Return how the drugs "for" a disease are found: by its treatment, and by indications where that says nothing.
 
     None where the two sides name different drugs, because such a question would have two answers.
     """

@@ -110,32 +110,32 @@ class Source:
 
     @property
     def natural(self) -> Banks:
-        """The phrase banks; a style without them makes no draft that needs them."""
+        """Return the phrase banks; a style without them makes no draft that needs them."""
         if self.banks is None:
             raise AssertionError("this style has no phrase banks")
         return self.banks
 
     @property
     def separator(self) -> str:
-        """What stands between the items of a field and the facts of an answer."""
+        """Return what stands between the items of a field and the facts of an answer."""
         return SEPARATORS[self.catalog.lang]
 
     @property
     def max_answer(self) -> int:
-        """How many characters an answer may have."""
+        """Return how many characters an answer may have."""
         return (MAX_ANSWER if self.banks else MAX_FORMAL_ANSWER)[self.catalog.lang]
 
     @property
     def max_items(self) -> int:
-        """How many facts an answer may have."""
+        """Return how many facts an answer may have."""
         return MAX_ITEMS if self.banks else MAX_FORMAL_ITEMS
 
     def fits(self, items: Sequence[str]) -> bool:
-        """Whether `items` are a short enough answer."""
+        """Return whether `items` are a short enough answer."""
         return 0 < len(items) <= self.max_items and len(self.separator.join(items)) <= self.max_answer
 
     def bucket(self, kind: str, items: Sequence[str]) -> str:
-        """Where a draft of `kind` is counted, so that as many answers are one item as are a few and many.
+        """Return where a draft of `kind` is counted, so that as many answers are one item as are a few and many.
 
         Most cells of a large database hold one item. A model that was trained on them gave one item of an answer that
         has several: 27 of 91 failures on natural questions (docs/results.md).
@@ -144,45 +144,45 @@ class Source:
         return f"{kind}, {size}" if self.banks else kind
 
     def is_keyword(self, item: str) -> bool:
-        """Whether `item` is short and plain enough to search for."""
+        """Return whether `item` is short and plain enough to search for."""
         lang = self.catalog.lang
         return bool(_KEYWORD[lang].fullmatch(item)) and not _NO_KEYWORD[lang].search(item)
 
     def columns(self, table: str) -> list[str]:
-        """The columns that have a name in words and that the database has."""
+        """Return the columns that have a name in words and that the database has."""
         return [column for column in self.wording.columns[table] if column in self.catalog.columns[table]]
 
     def some(self, table: str) -> list[Entity]:
-        """The rows that a question can name; of a large table only as many as are useful, chosen at random."""
+        """Return the rows that a question can name; of a large table only as many as are useful, chosen at random."""
         rows = self.catalog.askable(table)
         enough = ROWS_PER_QUESTION * self.wanted
         return rows if len(rows) <= enough else self.rng.sample(rows, enough)
 
     def mentioned(self, texts: Iterable[str]) -> frozenset[EntityKey]:
-        """The rows named inside `texts`: a question that shows them shares these entities too."""
+        """Return the rows named inside `texts`: a question that shows them shares these entities too."""
         catalog = self.catalog
         return frozenset(
             entity.key for text in texts for table in catalog.rows for entity, _ in catalog.names_in(table, text)
         )
 
     def named_by(self, items: Iterable[str]) -> frozenset[EntityKey]:
-        """The rows whose name is one of `items`."""
+        """Return the rows whose name is one of `items`."""
         found = (self.catalog.find(table, item) for item in items for table in self.catalog.rows)
         return frozenset(entity.key for entity in found if entity)
 
 
 def quoted(text: str) -> str:
-    """`text` as a SQL literal."""
+    """Return `text` as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def name_is(entity: Entity) -> str:
-    """The condition that finds one row by its name."""
+    """Return the condition that finds one row by its name."""
     return f"{NAME_COLUMNS[entity.table]} = {quoted(entity.name)}"
 
 
 def in_list(texts: Iterable[str]) -> str:
-    """`texts` as the list of an IN."""
+    """Return `texts` as the list of an IN."""
     return "(" + ", ".join(map(quoted, texts)) + ")"
 
 
@@ -205,10 +205,10 @@ def cell_draft(
 
 
 def evidence(entity: Entity, column: str, quote: str) -> Evidence:
-    """Where `quote` stands."""
+    """Return where `quote` stands."""
     return Evidence(table=entity.table, row_id=entity.row_id, field=column, quote=quote)
 
 
 def name_evidence(entities: Iterable[Entity]) -> tuple[Evidence, ...]:
-    """The name cells of `entities`: what a query that lists them returns."""
+    """Return the name cells of `entities`: what a query that lists them returns."""
     return tuple(evidence(entity, NAME_COLUMNS[entity.table], entity.name) for entity in entities)

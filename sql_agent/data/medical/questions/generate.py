@@ -66,7 +66,7 @@ Picked = tuple[Draft, str, str]
 
 
 def task_types(style: Style) -> tuple[TaskType, ...]:
-    """The types of question that a style has."""
+    """Return the types of question that a style has."""
     return tuple(TEMPLATE_GENERATORS if style == "template" else GENERATORS)
 
 
@@ -102,7 +102,7 @@ def make_questions(
             drafts.setdefault(splits.of(draft.entities), []).append(draft)
         number = 0
         for split, share in SHARES.items():
-            word = _worder(source, namer, split, used, style)
+            word = _word_of_split(source, namer, split, used, style)
             for draft, text, sql in _pick(drafts.get(split, []), round(wanted * share), word, rng):
                 question_id = f"{catalog.lang}-{task_type}-{number:06}"
                 made[split].append(_question(draft, text, sql, question_id, catalog))
@@ -110,8 +110,8 @@ def make_questions(
     return made
 
 
-def _worder(source: Source, namer: Namer | None, split: str, used: set[str], style: Style) -> Word:
-    """What puts the drafts of `split` into words."""
+def _word_of_split(source: Source, namer: Namer | None, split: str, used: set[str], style: Style) -> Word:
+    """Return what puts the drafts of `split` into words."""
     phraser = Phraser(source.wording, source.rng, held_out=split == "test", used=used)
     if namer is None:
         return phraser.word
@@ -132,7 +132,7 @@ def _splits(catalog: Catalog, related: Iterable[DiseaseDrugs], seed: int) -> Spl
 
 
 def _pick(drafts: list[Draft], wanted: int, word: Word, rng: random.Random) -> list[Picked]:
-    """Up to `wanted` drafts with text and SQL, evenly over their buckets; again in other words while there are few."""
+    """Return up to `wanted` drafts with text and SQL, evenly over buckets; again in other words while they are few."""
     ordered = _round_robin(drafts, rng)
     picked: list[Picked] = []
     for _ in range(MAX_WORDINGS):
@@ -169,7 +169,7 @@ def _question(draft: Draft, text: str, sql: str, question_id: str, catalog: Cata
 
 
 def count_by_type(questions: Iterable[Question]) -> Counter[str]:
-    """How many questions of each task type there are."""
+    """Return how many questions of each task type there are."""
     return Counter(str(question.task_type) for question in questions)
 
 

@@ -50,7 +50,7 @@ class Misses:
         self._namer = namer
 
     def keyword(self, condition: Condition) -> str:
-        """How a question says the word of a condition: as it stands, or in everyday words that no row holds."""
+        """Return how a question says the word of a condition: as it stands, or in everyday words that no row holds."""
         others = [
             word
             for word in spoken(self._banks, condition.keyword)[1:]
@@ -59,7 +59,7 @@ class Misses:
         return self._rng.choice(others) if others and self._rng.random() < SPOKEN_SHARE else condition.keyword
 
     def before(self, draft: Draft, sql: str, text: str, said: Mapping[Condition, str]) -> str:
-        """`sql` after the statements that find nothing: for words as they are `said`, or in the wrong place."""
+        """Return `sql` after the statements that find nothing: for words as they are `said`, or in the wrong place."""
         otherwise = {condition.sql: condition.keyword for condition in said if said[condition] != condition.keyword}
         if otherwise:
             first = sql
@@ -83,7 +83,7 @@ class Misses:
         return f"{first}; {sql}" if first else sql
 
     def _wrong_column(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
-        """A column that is taken for the right one and is empty in this row."""
+        """Return a column that is taken for the right one and is empty in this row."""
         if draft.column is None or draft.task_type == "unanswerable":
             return None
         table, column = draft.column
@@ -97,7 +97,7 @@ class Misses:
         return sql.replace(f"SELECT {column} ", f"SELECT {self._rng.choice(sorted(wrong))} ") if wrong else None
 
     def _wrong_table(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
-        """The other table, which has no row of this name."""
+        """Return the other table, which has no row of this name."""
         (other,) = set(NAME_COLUMNS) - {subject.table}
         taken_for = _ELSEWHERE[subject.table]
         column = taken_for.get(draft.column[1], next(iter(taken_for.values()))) if draft.column else None
@@ -108,7 +108,7 @@ class Misses:
         return f"SELECT {column} FROM {other} WHERE {NAME_COLUMNS[other]} = {quoted(subject.name)}"
 
     def _too_much_text(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
-        """Words of the question that stand beside the name, taken for a part of it."""
+        """Return words of the question that stand beside the name, taken for a part of it."""
         start = text.find(subject.name)
         if start < 0:
             return None
@@ -120,13 +120,13 @@ class Misses:
 
 
 def _by_part(draft: Draft, sql: str) -> str:
-    """`sql` with the name as a part: who gives up after one statement misses rows that the next would have found."""
+    """Return `sql` with the name as a part: who gives up after one statement misses rows that the next would find."""
     name = draft.slots["name"]
     return sql.replace(f"= {quoted(name)}", f"LIKE {quoted(f'%{name}%')}")
 
 
 def _near(text: str) -> str:
-    """The next few characters up to a mark; in English one word."""
+    """Return the next few characters up to a mark; in English one word."""
     if text[:1] == " ":
         return " " + _END.split(text[1:], maxsplit=1)[0]
     return _END.split(text, maxsplit=1)[0][:_MOST_AROUND]

@@ -40,7 +40,7 @@ class Naming:
 
     @property
     def misses(self) -> bool:
-        """Whether a first query finds nothing."""
+        """Return whether a first query finds nothing."""
         return len(self.conditions) > 1
 
 
@@ -53,7 +53,7 @@ class Namer:
         self._index = NameIndex(names_of(catalog))
 
     def choose(self, entity: Entity, rng: random.Random) -> Naming:
-        """How one question names `entity`."""
+        """Return how one question names `entity`."""
         if rng.random() < OTHER_NAME_SHARE:
             others = self._others
             weighted: list[tuple[float, Ways]] = [
@@ -75,13 +75,13 @@ class Namer:
         return self._as_written(entity, rng)
 
     def leads_to(self, entity: Entity, text: str) -> bool:
-        """Whether `text` finds nothing as a name, and the hint then offers the name of this row alone."""
+        """Return whether `text` finds nothing as a name, and the hint then offers the name of this row alone."""
         found = self._index.find(text)
         offered = _offered((*found.aliases, *found.longer, *found.near), entity.table)
         return not found.exact and offered == [entity.name]
 
     def _as_written(self, entity: Entity, rng: random.Random) -> Naming:
-        """The name of the database, or in small letters, which LIKE takes for the same."""
+        """Return the name of the database, or in small letters, which LIKE takes for the same."""
         lower = entity.name[0].lower() + entity.name[1:]
         asked = lower if entity.name[1:].islower() and rng.random() < 0.5 else entity.name
         if (asked != entity.name or rng.random() < LIKE_SHARE) and self._rows(entity, entity.name) == [entity.row_id]:
@@ -89,7 +89,7 @@ class Namer:
         return Naming(entity.name, (name_is(entity),))
 
     def _lead(self, entity: Entity, asked: str, rng: random.Random, *, known: bool) -> Naming | None:
-        """The way from `asked` to the row; None where there is none, or where `asked` may as well mean another row.
+        """Return the way from `asked` to the row; None where there is none, or `asked` may as well mean another row.
 
         A name that is `known` needs no hint.
         """
@@ -107,7 +107,7 @@ class Namer:
         return Naming(asked, (miss, name_is(entity))) if meant or (known and not offered) else None
 
     def _rows(self, entity: Entity, part: str) -> list[int]:
-        """The rows whose name holds `part`."""
+        """Return the rows whose name holds `part`."""
         rows = self._catalog.rows_with(entity.table, NAME_COLUMNS[entity.table], part)
         return [row.row_id for row in rows]
 
@@ -130,7 +130,7 @@ def _like(entity: Entity, part: str) -> str:
 
 
 def renamed(sql: str, entity: Entity, naming: Naming) -> str:
-    """`sql` as it finds the row by `naming`, after the statements that find nothing."""
+    """Return `sql` as it finds the row by `naming`, after the statements that find nothing."""
     *misses, last = naming.conditions
     first = sql.partition("; ")[0]
     statements = [first.replace(name_is(entity), miss) for miss in misses]
@@ -138,7 +138,7 @@ def renamed(sql: str, entity: Entity, naming: Naming) -> str:
 
 
 def renamed_pair(sql: str, pair: tuple[Entity, Entity], namings: Sequence[Naming]) -> str:
-    """`sql` for two rows of `name IN (…)`, after the statements that find nothing for the names as they are asked."""
+    """Return `sql` for two rows of `name IN (…)`, after the statements that find nothing for the names as asked."""
     column = NAME_COLUMNS[pair[0].table]
     both = f"{column} IN {in_list(entity.name for entity in pair)}"
     missed = [naming for naming in namings if naming.misses]

@@ -38,7 +38,7 @@ class OtherNames:
         self._root = re.compile("|".join([*map(re.escape, roots), "."]))
 
     def shortened(self, entity: Entity) -> Iterator[str]:
-        """The name without what stands before or behind its stem (a salt, a dosage form), or one side of a bracket."""
+        """Yield the name without what stands beside its stem (a salt, a dosage form), or one side of a bracket."""
         for part in self._stems(entity.name):
             if part != entity.name:
                 yield part
@@ -46,7 +46,7 @@ class OtherNames:
             yield from (match["outside"].strip(), match["inside"].strip())
 
     def abbreviated(self, entity: Entity) -> Iterator[str]:
-        """The beginning of the name, or the first letters of its parts."""
+        """Yield the beginning of the name, or the first letters of its parts."""
         stems = list(self._stems(entity.name))
         if self._lang == "en":
             texts = [entity.name, *aliases_of(entity)]
@@ -79,7 +79,7 @@ class OtherNames:
             yield "".join(root[0] for root in roots)
 
     def lengthened(self, entity: Entity) -> Iterator[str]:
-        """The name of a drug with one of its dosage forms, which the database leaves out."""
+        """Yield the name of a drug with one of its dosage forms, which the database leaves out."""
         made_as = (entity.values.get("form") or "").lower()
         if not entity.name.endswith((*self._names.suffixes, *self._names.forms)):
             yield from (entity.name + form for form in self._names.forms if form.strip().removesuffix("s") in made_as)
@@ -96,7 +96,7 @@ class OtherNames:
         yield from (name for stem in stems for name in self._names.called.get(stem, ()))
 
     def misspelt(self, entity: Entity, rng: random.Random) -> Iterator[str]:
-        """A few typing errors: a character that sounds or looks alike, one missing, in English two swapped."""
+        """Yield a few typing errors: a character that sounds or looks alike, one missing, in English two swapped."""
         if len(entity.name) >= _TYPO_FROM[self._lang]:
             yield from sorted({self._typo(entity.name, rng) for _ in range(3)} - {entity.name})
 
@@ -131,7 +131,7 @@ def aliases_of(entity: Entity) -> list[str]:
 
 
 def _initials(text: str) -> str | None:
-    """The capitals that stand for an English name of several words."""
+    """Return the capitals that stand for an English name of several words."""
     words = _WORD.findall(text)
     spoken = [word for word, following in pairwise([*words, ""]) if following or len(word) > 1]
     plain = " ".join(words) == text.replace("-", " ")

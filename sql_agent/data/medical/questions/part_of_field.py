@@ -28,7 +28,7 @@ _WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
 
 
 def part_of_field(source: Source) -> Iterator[Draft]:
-    """The items of a cell that concern a topic, where the cell holds others too."""
+    """Yield the items of a cell that concern a topic, where the cell holds others too."""
     readers = _readers(source)
     for table, columns in source.natural.topics.asks.items():
         for entity in source.some(table):
@@ -55,7 +55,7 @@ def _part(source: Source, entity: Entity, column: str, topic: str, about: list[s
 
 
 def yes_no(source: Source) -> Iterator[Draft]:
-    """Whether a cell lists an item: one that it holds, and one that it has nothing like. As many of either answer."""
+    """Yield whether a cell lists an item: one that it holds, or one that it has nothing like, as many of either."""
     for table, columns in source.natural.patterns.yes_no.items():
         for column in columns:
             if column in source.catalog.columns[table]:
@@ -88,7 +88,7 @@ def _yes_no(source: Source, table: str, column: str) -> Iterator[Draft]:
 
 
 def _said(source: Source, item: str) -> str:
-    """How the question says `item`: most often in everyday words, where there are some."""
+    """Return how the question says `item`: most often in everyday words, where there are some."""
     formal, *everyday = spoken(source.natural, item)
     return source.rng.choice(everyday) if everyday and source.rng.random() < EVERYDAY_SHARE else formal
 
@@ -108,7 +108,7 @@ def _stands_once(item: str, items: list[str]) -> bool:
 
 
 def _clearly_absent(source: Source, readers: list[TopicReader], item: str, items: list[str]) -> bool:
-    """Whether no item of the cell shares a word, or in Chinese a character, or a topic with `item`."""
+    """Return whether no item of the cell shares a word, or in Chinese a character, or a topic with `item`."""
     words = _words(source, item)
     if any(words & _words(source, other) for other in items):
         return False
@@ -120,7 +120,7 @@ def _words(source: Source, item: str) -> set[str]:
 
 
 def _decide(source: Source, entity: Entity, column: str, item: str, items: list[str], *, holds: bool) -> Draft:
-    """The evidence of a "no" is the whole cell: it was looked into."""
+    """Decide by the evidence, which of a "no" is the whole cell: it was looked into."""
     cell = entity.values[column] or ""
     return Draft(
         task_type="yes_no",

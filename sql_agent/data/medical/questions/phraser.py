@@ -19,12 +19,12 @@ class Phraser:
         self._used = set() if used is None else used
 
     def word(self, draft: Draft) -> tuple[str, str] | None:
-        """The text with its SQL; None also where there is no template for the draft."""
+        """Return the text with its SQL; None also where there is no template for the draft."""
         text = self.text(draft) if draft.pool in self._wording.phrasings else None
         return (text, draft.sql) if text else None
 
     def text(self, draft: Draft) -> str | None:
-        """A question text that was not used before, or None when all phrasings of the draft are used up."""
+        """Return a question text that was not used before, or None when all phrasings of the draft are used up."""
         phrasings = self._phrasings(draft)
         self._rng.shuffle(phrasings)
         for phrasing in phrasings:

@@ -25,7 +25,7 @@ class DiseaseDrugs:
 
 
 def relations(catalog: Catalog) -> list[DiseaseDrugs]:
-    """All relations with 1 to 8 drugs where each name that LIKE finds is a whole item of its text.
+    """Return all relations with 1 to 8 drugs where each name that LIKE finds is a whole item of its text.
 
     A name inside a longer word or name ("hypertension" in "pulmonary hypertension", 夫定 in 拉米夫定) makes the join
     say more than the texts do: the whole relation is left out.

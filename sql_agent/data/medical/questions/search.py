@@ -30,7 +30,7 @@ Match = tuple[str, str, list[Entity]]
 
 
 def keyword_search(source: Source) -> Iterator[Draft]:
-    """Which rows mention a keyword in a field."""
+    """Yield questions about which rows mention a keyword in a field."""
     for column, keyword, rows in matches(source):
         names = [row.name for row in rows]
         if not source.fits(names):
@@ -51,7 +51,7 @@ def keyword_search(source: Source) -> Iterator[Draft]:
 
 
 def aggregate(source: Source) -> Iterator[Draft]:
-    """How many rows mention a keyword in a field: in the whole table, or among a few named rows."""
+    """Yield how many rows mention a keyword in a field: in the whole table, or among a few named rows."""
     for column, keyword, rows in matches(source):
         if len(rows) <= MAX_COUNT:
             yield _count(source, column, keyword, rows, among=[])
@@ -106,7 +106,7 @@ def _holding(group: list[Entity], column: str, keyword: str) -> list[Entity]:
 
 
 def is_item(row: Entity, column: str, keyword: str) -> bool:
-    """Whether `keyword` is a whole item of the row's column."""
+    """Return whether `keyword` is a whole item of the row's column."""
     return holds_item(row.values.get(column) or "", keyword)
 
 

@@ -20,11 +20,11 @@ class TopicReader:
         self._doubtful = _any_of(topic.doubtful)
 
     def concerns(self, item: str) -> bool:
-        """Whether `item` holds a word of the topic outside its doubtful ones: 肾 does not count in 肾上腺."""
+        """Return whether `item` holds a word of the topic outside its doubtful ones: 肾 does not count in 肾上腺."""
         return bool(self._words.search(self._doubtful.sub(" ", fold(item))))
 
     def about(self, items: Iterable[str]) -> list[str] | None:
-        """The items that concern the topic; None when another one may."""
+        """Return the items that concern the topic; None when another one may."""
         found: list[str] = []
         for item in items:
             if self.concerns(item):

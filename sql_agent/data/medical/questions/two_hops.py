@@ -14,7 +14,7 @@ MAX_DRUGS = 3
 
 
 def two_hops(source: Source) -> Iterator[Draft]:
-    """The first statement reads which row is meant, the second one its column."""
+    """Yield questions of which the first statement reads which row is meant, the second one its column."""
     for relation in source.relations:
         if relation.pool == "treatment_to_drugs" and len(relation.drugs) <= MAX_DRUGS:
             yield from _hops(source, relation.disease, "treatment", relation.drugs)
@@ -64,7 +64,7 @@ def _items(source: Source, end: Entity, column: str, *, alone: bool) -> list[str
 
 
 def _answer(source: Source, items: dict[Entity, list[str]]) -> str:
-    """The items of one row; of several rows as in a comparison."""
+    """Return the items of one row; of several rows as in a comparison."""
     if len(items) == 1:
         return source.separator.join(*items.values())
     marks = source.wording.marks

@@ -20,7 +20,7 @@ def unanswerable(source: Source) -> Iterator[Draft]:
 
 
 def unanswerable_naturally(source: Source) -> Iterator[Draft]:
-    """The same, and questions that no column answers."""
+    """Yield the same, and questions that no column answers."""
     yield from unanswerable(source)
     for table, kinds in source.natural.patterns.lacking.items():
         text = "description" if table == "drugs_info" else "overview"
@@ -68,7 +68,7 @@ def _absent_names(source: Source, table: str) -> Iterator[Draft]:
 
 
 def _searched_again(source: Source, draft: Draft, table: str, name: str) -> tuple[str, ...]:
-    """The statement for the name, then one for a part of it: an answer is refused after a second search."""
+    """Return the statement for the name, then one for a part of it: an answer is refused after a second search."""
     name_column = NAME_COLUMNS[table]
     parts = [name, name[: (len(name) + 1) // 2], name[len(name) // 2 :]]
     unknown = [part for part in parts if len(part) > 1 and not source.catalog.rows_with(table, name_column, part)]
@@ -77,7 +77,7 @@ def _searched_again(source: Source, draft: Draft, table: str, name: str) -> tupl
 
 
 def _occurs(source: Source, name: str) -> bool:
-    """Whether a row has this name, a longer one, or a part of it."""
+    """Return whether a row has this name, a longer one, or a part of it."""
     return any(source.catalog.rows_with(table, NAME_COLUMNS[table], name) for table in source.catalog.rows) or bool(
         source.mentioned([name])
     )
