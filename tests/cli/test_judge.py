@@ -186,12 +186,19 @@ def test_where_nothing_can_be_measured_a_dash_and_the_reason_stand(
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [('{"answer": "x"}', "line 1: question"), ("not json", "line 1"), ("", "holds no labelled")]
+    ("line", "message"),
+    [
+        ('{"answer": "x"}', "line 1: question"),
+        ("not json", "line 1"),
+        ("", "holds no labelled"),
+        (b"\xff\xfe", "is not UTF-8"),
+        ('{"question": {"id": "1", "question": "a\u2028b", "answer": "c"}}', "line 1: answer"),
+    ],
 )
 def test_a_bad_file_is_named_with_its_line(
-    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: str | bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "labels.jsonl"
-    path.write_text(line)
+    path.write_bytes(line if isinstance(line, bytes) else line.encode())
     assert exits_cleanly(main, ["evaluate", "--labels", str(path)]) == 2
     assert message in capsys.readouterr().err

@@ -46,11 +46,14 @@ def load_labelled(path: Path) -> list[LabelledCase]:
         return _parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}", hint="give --labels a JSONL file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
 
 
 def _parse(text: str, source: str) -> list[LabelledCase]:
     cases = []
-    for number, line in enumerate(text.splitlines(), 1):
+    # Split at "\n" only, because texts may hold the other characters that splitlines() splits at.
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
