@@ -95,13 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sock = stack.enter_context(bind(host, port)) if arguments.web else None
         models = stack.enter_context(closing(ChatModels(open_model)))
         for name in names:
-            with models.use(name):  # so that a wrong one ends the program before the first question
-                pass
+            with models.use(name) as model:  # so that a wrong one ends the program before the first question
+                asked = model.task, model.settings
         known = list(dict.fromkeys([*names, *known_models(settings.runs_dir)]))
         ui.say(f"Chat with {' and '.join(names)}")
         ui.say(task.disclaimer)
         if sock is not None:
-            page = ChatPage(models, names, known, kept, task.disclaimer, _examples(task, settings))
+            page = ChatPage(models, names, known, kept, task.disclaimer, _examples(*asked))
             _serve(page, sock, arguments.no_token, ui)
         else:
             # Ctrl-C ends a question only, so what stops the program needs an exception of its own.

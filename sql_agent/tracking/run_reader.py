@@ -96,7 +96,7 @@ class RunReader:
             ("Rollouts kept", _kept(self.steps)),
             ("Model", config.get("model") or _EMBEDDED),
             ("Questions", _questions(config)),
-            ("Database", str(config.get("database", {}).get("path") or "sample")),
+            ("Database", _database(config, self.info)),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
             ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # "auto" for verl is written as verl
             *_program(self.info),
@@ -115,6 +115,12 @@ def how_it_ended(info: RunInfo, steps: Sequence[Mapping[str, Any]]) -> str:
     return f"{last.end}{nothing}{resumed}" + (f": {last.detail}" if last.detail else "")
 
 
+def _database(config: Mapping[str, Any], info: RunInfo) -> str:
+    """Return the database of the last session; of a run that recorded none, the one of its settings."""
+    recorded = info.sessions[-1].database if info.sessions else None
+    return recorded or str(config.get("database", {}).get("path") or "sample")
+
+
 def _program(info: RunInfo) -> list[Fact]:
     if not info.sessions:
         return []
@@ -124,7 +130,6 @@ def _program(info: RunInfo) -> list[Fact]:
         ("Started", first.started.replace("T", " ").replace("+00:00", " UTC")),
         ("Duration", _duration(sum(seconds)) if seconds else "?"),
         ("Commit", _short(last.commit) if last.commit else "installed without a checkout"),
-        *([("Database", last.database)] if last.database else []),
         ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
     ]
 

@@ -10,15 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
+from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.cli.chat import main
-from sql_agent.cli.evaluated_model import known_models
+from sql_agent.cli.evaluated_model import EvaluatedModel, known_models
 from sql_agent.cli.exit_codes import run_command
+from sql_agent.config.settings import load_settings
 from sql_agent.system.sockets import bind_local
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION
 from tests.support.processes import lines
@@ -90,6 +92,21 @@ def test_a_known_name_with_spaces_is_one_name(
     output = capsys.readouterr().out
     assert output.startswith("Chat with two words\n")
     assert "Now asking two words" in output and f"Answer     {ANSWER}" in output
+
+
+def test_the_page_offers_questions_of_the_run_that_trained_the_model(
+    server: QuestionServer, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    val = tmp_path / "val.jsonl"
+    val.write_text('{"id": "1", "question": "What is Drug 3 for?", "answer": "pain"}\n', encoding="utf-8")
+    settings = load_settings([*arguments, f"data.val_file={val}"])
+    model = EvaluatedModel("run", settings, ModelEndpoint(server.url, "new", "unused", 0.0, 1.0))
+    offered: list[Sequence[str]] = []
+    monkeypatch.setattr("sql_agent.cli.chat.find_model", lambda *_: model)
+    monkeypatch.setattr("sql_agent.cli.chat.ChatPage", lambda *parts: offered.append(parts[-1]))
+    monkeypatch.setattr("sql_agent.cli.chat._serve", lambda *_: None)
+    assert main(["run", "--web", *arguments]) == 0
+    assert offered == [["What is Drug 3 for?"]]
 
 
 def test_a_server_that_fails_is_a_line_and_the_conversation_goes_on(

@@ -40,7 +40,7 @@ def make_run(folder: Path, gain: float = 0.5) -> Path:
             rollout_line(2, None, record=None),
         ],
     )
-    with recorded_session(folder):
+    with recorded_session(folder, "data/medical.db"):
         pass
     return folder
 

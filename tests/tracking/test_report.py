@@ -47,9 +47,11 @@ def test_the_overview_says_what_was_run_how_it_ended_and_what_changed(run: Path,
         "Steps\n2 / 2, reward 0.400",
         "Rollouts kept\n6 / 8",
         "Judge\nfacts",
+        "Database\ndata/medical.db",
         "python 3.",
     ):
-        assert text in facts
+        assert facts.count(text) == 1
+    assert facts.count("Database\n") == 1
     assert "template, step 0\ttemplate, step 2" in tab.text(".numbers thead")
     assert tab.count(".chart svg polyline") >= 6
     assert "validation, natural 0.75" in tab.text(".chart .legend")

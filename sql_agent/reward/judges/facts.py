@@ -16,7 +16,7 @@ from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.items import Reader, Words, is_prose, normalise, split
 from sql_agent.schemas import Lang, Question, facts_of
 
-_VERSION = 3  # raise it with every change of a verdict
+_VERSION = 4  # raise it with every change of a verdict
 _UNREAD = 0.1
 _OTHER = 0.1
 
@@ -56,11 +56,12 @@ class FactsJudge:
 def reference_facts(question: Question, reader: Reader) -> list[Fact]:
     """Return the facts of a question's reference. Raises JudgeError when there is none.
 
-    Where every fact has the form "Name: items" with names of their own, each item is a fact of its owner.
+    Where every fact has the form "Name: items" with names of their own, each item is a fact of its owner. What an
+    answer would be split at is no name: "0.5 g, 1 g: 30 months" is one fact of two items.
     """
     texts = [normalise(text) for text in facts_of(question.answer)]
     owned = [text.partition(":") for text in texts]
-    if len({owner for owner, colon, _ in owned if colon}) == len(texts) > 1:
+    if len({owner for owner, colon, _ in owned if colon and len(split(owner)) == 1}) == len(texts) > 1:
         facts: list[Fact] = [(owner.strip(), (item,)) for owner, _, items in owned for item in reader.items(items)]
     else:
         facts = [("", tuple(items)) for text in texts if (items := reader.items(text))]

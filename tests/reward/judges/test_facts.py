@@ -63,6 +63,7 @@ def grade(
         ("12", "十二种", "zh"),
         ("1000", "1,000", "en"),
         ("Asthma: wheeze, cough; Gout: pain", "Gout: pain\nAsthma: cough, wheeze", "en"),
+        ("0.5 g, 1 g: 30 months; 2 g: 24 months", "2 g: 24 months\n0.5 g, 1 g: 30 months", "en"),
         ("Aspirin: aspirin, starch; Tylenol: paracetamol", "Tylenol: paracetamol; Aspirin: starch, aspirin", "en"),
         ("Asthma: wheeze, cough; Gout: pain", "**Asthma**:\n- wheeze\n- cough\n\n**Gout**:\n- pain", "en"),
     ],

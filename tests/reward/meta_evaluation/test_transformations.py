@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -88,6 +89,11 @@ def subject(answer: str, other: str = "elsewhere; nowhere", *, question: str = "
         Question(id="r", question="And?", answer=other, lang=lang, sql=sql),
         REFUSAL[lang],
     )
+
+
+def test_the_name_that_only_the_sql_of_two_hops_holds_is_not_another_owner() -> None:
+    hops = subject("x; y").question.model_copy(update={"sql": "SELECT form FROM drugs_info WHERE med_name = 'Aspirin'"})
+    assert falsifying.another_owner(replace(subject("x; y"), question=hops), Random(0)) is None
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,8 @@ def owners_swapped(subject: Subject, _: Random) -> str | None:
 def another_owner(subject: Subject, rng: Random) -> str | None:
     """Give the facts under the name of another entity."""
     name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
-    if not name or name in f"{subject.question.question}{subject.answer}":
+    # The name of a two-hop question's drug stands in its SQL only, and is right.
+    if not name or name in f"{subject.question.question}{subject.question.sql or ''}{subject.answer}":
         return None
     owned = subject.owned
     if owned is None:
