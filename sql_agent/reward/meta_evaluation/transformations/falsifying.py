@@ -92,7 +92,7 @@ def owners_swapped(subject: Subject, _: Random) -> str | None:
 def another_owner(subject: Subject, rng: Random) -> str | None:
     """Give the facts under the name of another entity."""
     name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
-    # The name of a two-hop question's drug stands in its SQL only, and is right.
+    # The name between the two steps of a question stands in its SQL only, and is right.
     if not name or name in f"{subject.question.question}{subject.question.sql or ''}{subject.answer}":
         return None
     owned = subject.owned
