@@ -19,6 +19,7 @@ from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
 JUDGE = FactsJudge(TASK.words)
+UNHURRIED = settings(deadline=None)  # a machine may be busy
 REFUSAL = {"en": "The database does not hold this information.", "zh": "数据库中没有这一信息。"}
 
 
@@ -164,6 +165,7 @@ def grade_with(
     return grade(reference, answer, calls, evidence=evidence, read=read)
 
 
+@UNHURRIED
 @given(
     statements=st.sampled_from(
         [
@@ -253,6 +255,7 @@ WORD = st.text(alphabet="abcdefghij", min_size=2, max_size=8).filter(lambda word
 FACTS = st.lists(WORD, min_size=1, max_size=6, unique=True)
 
 
+@UNHURRIED
 @given(facts=FACTS, data=st.data())
 def test_any_order_of_any_facts_earns_everything_and_any_other_item_nearly_nothing(
     facts: list[str], data: st.DataObject
@@ -266,6 +269,7 @@ def test_any_order_of_any_facts_earns_everything_and_any_other_item_nearly_nothi
 NUMBER = st.text(st.sampled_from("零〇一两二十百千万亿圆元角分点负第%0123456789.,-/ ²½個个种two hundred"), max_size=12)
 
 
+@UNHURRIED
 @given(
     reference=NUMBER | st.text(max_size=20), answer=NUMBER | st.text(max_size=20), lang=st.sampled_from(("zh", "en"))
 )
@@ -279,11 +283,13 @@ def test_whatever_is_answered_to_whatever_reference_is_graded_or_a_judge_error(
         assert 0.0 <= grade(reference, answer, lang=lang).score <= 1.0
 
 
+@UNHURRIED
 @given(facts=FACTS, answer=st.text(max_size=60))
 def test_every_score_lies_between_0_and_1_whatever_is_answered(facts: list[str], answer: str) -> None:
     assert 0.0 <= grade("; ".join(facts), answer).score <= 1.0
 
 
+@UNHURRIED
 @given(facts=FACTS, data=st.data())
 def test_of_facts_of_which_some_are_enough_each_counts_up_to_these_and_costs_beyond(
     facts: list[str], data: st.DataObject
@@ -305,6 +311,7 @@ LOOKS_INTO_STORAGE = [
 LOOKS_ELSEWHERE = ["SELECT form FROM drugs_info WHERE id = 1", "SELECT storage FROM drugs_info WHERE id = 3"]
 
 
+@UNHURRIED
 @given(
     pair=st.sampled_from([("yes", "no", "en"), ("no", "yes", "en"), ("是", "否", "zh"), ("否", "是", "zh")]),
     statement=st.sampled_from(LOOKS_INTO_STORAGE),
@@ -336,6 +343,7 @@ def test_yes_and_no_may_be_said_in_another_form(reference: str, answer: str, lan
     assert grade(reference, answer, rows(("cool place",)), lang=lang).score == 1.0
 
 
+@UNHURRIED
 @given(facts=FACTS, wrong=st.lists(WORD, max_size=3, unique=True), data=st.data())
 def test_the_more_wrong_items_the_less_an_answer_earns_in_any_order(
     facts: list[str], wrong: list[str], data: st.DataObject
