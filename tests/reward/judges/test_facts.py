@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sql_agent.data.medical.task import TASK
