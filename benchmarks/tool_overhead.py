@@ -1,6 +1,8 @@
-"""Compare the tool (guard, limits, hints, JSON) with a bare connection on one set of statements: tool_overhead.py DB.
+"""Compare the tool with a bare connection on one set of statements: tool_overhead.py DB.
 
-DB is the path of a SQLite file or mysql+pymysql://…; on a busy machine give --repeat, and the least median is shown.
+The tool is measured without hints (worker process, guard, limits, JSON) and with them, because a hint asks the database
+itself: what it costs are its statements. DB is the path of a SQLite file or mysql+pymysql://…; on a busy machine give
+--repeat, and the least median is shown.
 """
 
 from __future__ import annotations
@@ -86,30 +88,35 @@ def _text(value: str) -> str:
     return value.replace("'", "''")
 
 
-async def measure(database: Database, bare: Run, rounds: range) -> dict[str, list[tuple[float, float]]]:
-    """Return the milliseconds of (bare connection, tool) for each statement, by template; they alternate in order."""
-    tool = QueryTool(database)
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in TEMPLATES}
-    await tool("SELECT 1")
-    await tool("SELECT storage FROM drugs_info WHERE med_name = 'zzqx'")  # reads the names, once for a database
+async def measure(
+    plain: Database, hinted: Database, bare: Run, rounds: range
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Return for each statement, by template, milliseconds of the bare connection and the tool on both databases.
+
+    `plain` gives no hints. The three take turns in going first, because what runs second finds warm caches.
+    """
+    tools = QueryTool(plain), QueryTool(hinted)
+    times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in TEMPLATES}
+    for tool in tools:
+        await tool("SELECT 1")
+        await tool("SELECT storage FROM drugs_info WHERE med_name = 'zzqx'")  # reads the names, once for a database
     for number, (name, sql) in enumerate(list(statements(bare, rounds))):
-        # Alternate by round, too, because with an even number of templates each would otherwise have the same order.
-        if (number + number // len(TEMPLATES)) % 2:
-            with_tool = await _timed_tool(tool, sql)
-            without = _timed_bare(bare, sql)
-        else:
-            without = _timed_bare(bare, sql)
-            with_tool = await _timed_tool(tool, sql)
-        if tool.calls[-1].answer.error:
-            raise SystemExit(f"refused: {sql}: {tool.calls[-1].answer.error}")
-        times[name].append((without, with_tool))
+        milliseconds = [0.0, 0.0, 0.0]
+        for turn in range(3):
+            # Shifted by round, too, because with a multiple of three templates each would have one order.
+            which = (number + number // len(TEMPLATES) + turn) % 3
+            milliseconds[which] = await _timed_tool(tools[which - 1], sql) if which else _timed_bare(bare, sql)
+        times[name].append((milliseconds[0], milliseconds[1], milliseconds[2]))
     return times
 
 
 async def _timed_tool(tool: QueryTool, sql: str) -> float:
     start = time.perf_counter()
     await tool(sql)
-    return (time.perf_counter() - start) * 1000
+    spent = (time.perf_counter() - start) * 1000
+    if tool.calls[-1].answer.error:
+        raise SystemExit(f"refused: {sql}: {tool.calls[-1].answer.error}")
+    return spent
 
 
 def _timed_bare(bare: Run, sql: str) -> float:
@@ -118,18 +125,20 @@ def _timed_bare(bare: Run, sql: str) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def _extra(times: dict[str, list[tuple[float, float]]]) -> float:
-    return statistics.median(tool - bare for bare, tool in itertools.chain.from_iterable(times.values()))
+def _extra(times: dict[str, list[tuple[float, float, float]]]) -> float:
+    every = itertools.chain.from_iterable(times.values())
+    return statistics.median(plain - bare for bare, plain, _ in every)
 
 
-def report(times: dict[str, list[tuple[float, float]]]) -> None:
-    """Print medians in ms: bare, tool, their difference (median of the pairs) and ratio."""
-    print(f"{'statement':14} {'n':>5} {'bare ms':>9} {'tool ms':>9} {'+ ms':>7} {'ratio':>6}")
+def report(times: dict[str, list[tuple[float, float, float]]]) -> None:
+    """Print medians in ms: bare, tool without hints, what it adds (median of the pairs), its ratio, what hints add."""
+    print(f"{'statement':14} {'n':>5} {'bare ms':>9} {'tool ms':>9} {'+ ms':>7} {'ratio':>6} {'+ hints ms':>11}")
     everything = list(itertools.chain.from_iterable(times.values()))
-    for name, pairs in [*times.items(), ("all", everything)]:
-        bare, tool = (statistics.median(side) for side in zip(*pairs, strict=True))
-        extra = statistics.median(with_tool - without for without, with_tool in pairs)
-        print(f"{name:14} {len(pairs):5} {bare:9.3f} {tool:9.3f} {extra:7.3f} {tool / bare:6.2f}")
+    for name, triples in [*times.items(), ("all", everything)]:
+        bare, tool, _ = (statistics.median(side) for side in zip(*triples, strict=True))
+        extra = statistics.median(plain - without for without, plain, _ in triples)
+        hints = statistics.median(hinted - plain for _, plain, hinted in triples)
+        print(f"{name:14} {len(triples):5} {bare:9.3f} {tool:9.3f} {extra:7.3f} {tool / bare:6.2f} {hints:11.3f}")
 
 
 def main() -> None:
@@ -143,11 +152,14 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"SQLite {sqlite3.sqlite_version}, sqlglot {version('sqlglot')}; no statement is repeated"
     )
-    with open_database(arguments.database, SCHEMA) as database:
-        bare = bare_connection(arguments.database, database.limits.max_rows + 1)
+    with (
+        open_database(arguments.database, SCHEMA, hinted=False) as plain,
+        open_database(arguments.database, SCHEMA) as hinted,
+    ):
+        bare = bare_connection(arguments.database, plain.limits.max_rows + 1)
         rounds = arguments.rounds
         every = [
-            asyncio.run(measure(database, bare, range(number * rounds, (number + 1) * rounds)))
+            asyncio.run(measure(plain, hinted, bare, range(number * rounds, (number + 1) * rounds)))
             for number in range(arguments.repeat)
         ]
     print("median of what the tool adds, ms:", ", ".join(f"{_extra(times):.2f}" for times in every))
