@@ -110,6 +110,13 @@ async def measure(
     return times
 
 
+async def without_pause(database: Database, rounds: range) -> float:
+    """Return the median milliseconds of look-ups by id that follow each other, so that no process falls asleep."""
+    tool = QueryTool(database)
+    sql = [TEMPLATES["by id"].format(drug_id=1 + number) for number in rounds]
+    return statistics.median([await _timed_tool(tool, statement) for statement in sql])
+
+
 async def _timed_tool(tool: QueryTool, sql: str) -> float:
     start = time.perf_counter()
     await tool(sql)
@@ -162,8 +169,10 @@ def main() -> None:
             asyncio.run(measure(plain, hinted, bare, range(number * rounds, (number + 1) * rounds)))
             for number in range(arguments.repeat)
         ]
+        awake = asyncio.run(without_pause(plain, range(5 * rounds)))
     print("median of what the tool adds, ms:", ", ".join(f"{_extra(times):.2f}" for times in every))
     report(min(every, key=_extra))
+    print(f"by id, one call after the other: {awake:.3f} ms each")
 
 
 if __name__ == "__main__":
