@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     ui.say(f"{arguments.db}: {counts} added")
     for reason, count in imported.rejected.most_common():
         ui.say(f"{count} rejected: {reason} ({', '.join(imported.examples[reason])}{', …' if count > 3 else ''})")
-    ui.say(f"{sum(imported.rejected.values())} records were rejected; {rejected} has each with its place and reason")
+    total = sum(imported.rejected.values())
+    ui.say(f"{total} records were rejected: {rejected}" if total else "no record was rejected")
     ui.say("For research on retrieval, not medical advice.")
     return 0
 

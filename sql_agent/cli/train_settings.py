@@ -29,9 +29,9 @@ Without arguments the embedded SmolLM2-135M-Instruct is trained on the sample
 database, which is made when it is missing. A run writes to runs/NAME: a report,
 every rollout, metrics and checkpoints."""
 
-_EXAMPLES = f"""
+_EXAMPLES = """
   sql-agent train --ci-fast                  one step, to see that it works
-  sql-agent train --ci run_name=first        {_CI_STEPS} steps, kept in runs/first
+  sql-agent train --ci run_name=first        some minutes, kept in runs/first
   sql-agent train --ci --resume run_name=first
   sql-agent train --model Qwen/Qwen2.5-0.5B-Instruct --backend verl --n-gpus 2
   sql-agent train train.lr=1e-5 agent.max_turns=3 judge.name=llm
@@ -72,8 +72,8 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     length.add_argument(
         "--ci",
         action="store_true",
-        help=f"a run of {_CI_STEPS} steps; on a CPU, with the embedded model "
-        "and the sample, by the recipe of docs/results.md",
+        help=f"a run of {_CI_STEPS} steps; on a CPU, with the embedded model and the sample, of fewer, by the recipe of "
+        "docs/results.md",
     )
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
     length.add_argument("--dev", action="store_true", help="no training: ask up to ten validation questions through "

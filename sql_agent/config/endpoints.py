@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import AliasChoices, Field, SecretStr
+from typing import Any
+
+from pydantic import AliasChoices, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sql_agent.config.paths import ENV_FILES
@@ -12,6 +14,12 @@ class _FromEnvironment(BaseSettings):
     """Reads its fields from the environment variables that they name, or from `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Take an empty variable, which also hides the one in `.env`, for one that is not set."""
+        return {name: value for name, value in values.items() if value != ""}
 
 
 class TeacherSettings(_FromEnvironment):

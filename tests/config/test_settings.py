@@ -14,6 +14,7 @@ from sql_agent.config.settings import (
     GENERAL,
     SECTIONS,
     EndpointSettings,
+    McpSettings,
     Settings,
     TeacherSettings,
     load_settings,
@@ -247,3 +248,17 @@ def test_the_command_refuses_a_misspelled_setting_wherever_it_stands(
     assert error.endswith(f"{source})")
     right = "SQL_AGENT_TRAIN__LR" if source in {"environment", ".env"} else "train.lr"
     assert hint.startswith(f"  next: did you mean {right}?")
+
+
+def test_an_empty_variable_is_one_that_is_not_set_and_hides_that_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("MCP_TOKEN=from-the-file\nOPENAI_API_BASE=http://127.0.0.1:1/v1\n", encoding="utf-8")
+    monkeypatch.setenv("MCP_TOKEN", "")
+    monkeypatch.setenv("OPENAI_API_BASE", "")
+    assert McpSettings().token is None
+    assert EndpointSettings().base_url is None
+    monkeypatch.delenv("MCP_TOKEN")
+    token = McpSettings().token
+    assert token is not None and token.get_secret_value() == "from-the-file"
