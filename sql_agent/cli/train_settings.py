@@ -72,8 +72,8 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     length.add_argument(
         "--ci",
         action="store_true",
-        help=f"a run of {_CI_STEPS} steps; on a CPU, with the embedded model and the sample, of fewer, by the recipe of "
-        "docs/results.md",
+        help=f"a run of {_CI_STEPS} steps; on a CPU, with the embedded model and the sample, of fewer, by the "
+        "recipe of docs/results.md",
     )
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
     length.add_argument("--dev", action="store_true", help="no training: ask up to ten validation questions through "
