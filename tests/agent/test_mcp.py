@@ -131,6 +131,7 @@ async def test_the_official_client_gets_the_answers_caps_and_hints_of_the_tool_o
         await check(session, path)
 
 
+@pytest.mark.slow
 async def test_the_official_client_gets_them_over_http_with_the_token(url: str, path: Path) -> None:
     async with over_http(url, TOKEN) as session:
         await check(session, path)
@@ -161,6 +162,7 @@ def remote(url: str) -> Iterator[Database]:
         yield database
 
 
+@pytest.mark.slow
 def test_the_agent_has_the_same_database_behind_a_server(remote: Database, path: Path) -> None:
     with open_database(path, SCHEMA, load_settings(LIMITS).database_limits()) as local:
         for sql in (FOUND, MISSED, SLOW, "SELECT * FROM disease", "SELECT 1", "SELECT * FROM secrets", "x" * 9000):

@@ -62,6 +62,7 @@ async def preflight(processes: RunProcesses, api_base: str, log_file: Path) -> a
         await store.stop()
 
 
+@pytest.mark.slow
 def test_a_server_that_returns_no_token_ids_is_named_as_the_cause(
     processes: RunProcesses, server_without_token_ids: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

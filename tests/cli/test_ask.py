@@ -71,6 +71,7 @@ def widest(output: str) -> int:
     return max(map(cell_len, output.splitlines()))
 
 
+@pytest.mark.slow
 def test_a_question_of_ones_own_is_shown_in_80_columns_with_no_word_broken(server: Server, database: str) -> None:
     server.script = [tool_call(WIDE_SQL), ANSWER]
     result = ask_for_real(LONG, database)

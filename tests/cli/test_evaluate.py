@@ -254,6 +254,7 @@ def test_the_sample_of_n_is_spread_over_the_types(server: QuestionServer, argume
     }
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_served_here_and_belongs_to_its_run(
     tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, run: Path
 ) -> None:

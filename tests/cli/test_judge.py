@@ -51,6 +51,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--questions", str(path.parent / "questions" / "test.parquet"), "--db", str(path)]
 
 
+@pytest.mark.slow
 def test_without_labels_the_judge_is_measured_on_generated_answers(
     sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_one_that_is_forgotten_is_opened_anew_and_closed_when_nobody_uses_it(ope
     assert opener.opened == ["2", "2"]
 
 
+@pytest.mark.slow
 def test_many_threads_get_the_right_one_each_time(opener: Opener) -> None:
     start = threading.Barrier(8)
 

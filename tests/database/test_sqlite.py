@@ -55,6 +55,7 @@ def digest(path: Path) -> str:
 
 
 class TestHostile:
+    @pytest.mark.slow
     def test_none_gets_anywhere(
         self, database: Database, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -68,6 +68,7 @@ def memory_kib(pid: int | str, field: str) -> int:
 
 
 @pytest.mark.parametrize("name", BREAKING)
+@pytest.mark.slow
 def test_a_breaking_statement_is_answered_in_time_and_the_program_does_not_grow(database: Database, name: str) -> None:
     before, most, done = memory_kib("self", "VmRSS"), 0, threading.Event()
 

@@ -128,6 +128,7 @@ async def test_an_error_of_who_watches_loses_no_later_event(supervisor: Supervis
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
+@pytest.mark.slow
 async def test_a_stopped_child_is_reported_and_replaced_when_it_stays_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_what_is_not_there_is_404_and_another_site_s_name_is_refused(url: str) -
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_in_a_browser_the_page_follows_the_run_and_keeps_what_is_open(run: Path, url: str, tmp_path: Path) -> None:
     with open_browser(tmp_path / "chromium") as tab:
         tab.open(url)

@@ -170,6 +170,7 @@ def test_agentops_gets_the_agent_its_replies_and_queries_as_spans(
     assert re.match("Which form has Aspirin", told["agentops.entity.input"].string_value)
 
 
+@pytest.mark.slow
 def test_nothing_of_a_key_is_in_what_a_tracker_is_given(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

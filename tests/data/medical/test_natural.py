@@ -51,6 +51,7 @@ def test_there_are_enough_of_them_each_asked_once_in_its_language(lang: Lang, sa
 
 
 @pytest.mark.parametrize(("lang", "task_type"), TYPES)
+@pytest.mark.slow
 def test_the_gold_sql_of_each_finds_what_its_reference_says_and_the_judge_agrees(
     lang: Lang, task_type: str, samples: DatabasePool
 ) -> None:

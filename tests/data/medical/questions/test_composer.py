@@ -114,6 +114,7 @@ def test_situations_name_no_drug_or_disease_of_the_database(catalog: Catalog) ->
         assert not [row.name for table in catalog.rows for row, _ in catalog.names_in(table, text)], text
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_questions_and_no_text_twice(catalog: Catalog, natural: Made) -> None:
     few = make_questions(catalog, per_type=5, style="natural")
     assert make_questions(catalog, per_type=5, style="natural") == few
@@ -166,6 +167,7 @@ def test_a_name_that_no_row_has_is_looked_for_as_a_part_too_before_giving_up(dat
     assert absent
 
 
+@pytest.mark.slow
 def test_first_queries_that_find_nothing_are_about_a_third_of_all(database: Path, mixed: Made) -> None:
     asked = [q for q in everything(mixed) if q.task_type != "unanswerable"]
     with open_database(database, SCHEMA, QueryLimits(deadline_s=30.0)) as opened:
