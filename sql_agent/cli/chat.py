@@ -126,6 +126,7 @@ def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterato
 
 
 def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
+    sock.listen()  # before the address is shown, because whoever follows it at once would be refused
     host, port = sock.getsockname()
     given = ChatSettings().token
     token = None if no_token else given.get_secret_value() if given else new_token()

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,6 +53,25 @@ def terminal(command: list[str], log: Path, **environment: str) -> Iterator[subp
 def answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def kill_with_rollouts_in_hand(runner: subprocess.Popen[str], store: str) -> None:
+    """Kill the only runner of the run at `store` at a moment when it has taken rollouts and not given them back."""
+
+    async def taken() -> bool:
+        client = agl.LightningStoreClient(store)
+        try:
+            return bool(await client.query_rollouts(status_in=["preparing", "running"]))
+        finally:
+            await client.close()
+
+    while True:
+        os.killpg(runner.pid, signal.SIGSTOP)
+        if asyncio.run(taken()):
+            os.killpg(runner.pid, signal.SIGKILL)
+            return
+        os.killpg(runner.pid, signal.SIGCONT)
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -133,14 +153,14 @@ def test_rollouts_of_a_runner_that_dies_are_given_to_another(tmp_path: Path, tin
         with (
             terminal([*shared, *arguments], logs[0], **algorithm) as run,
             terminal(one, logs[1], **RUNNER) as doomed,
-            terminal([*one, "-q"], logs[2], **RUNNER) as other,
         ):
             wait_for(lambda: len(lines(metrics)) >= 2, run, timeout=150)
             wait_for(says(logs[1], "train "), doomed)
-            os.killpg(doomed.pid, signal.SIGKILL)
-            wait_for(says(logs[0], "gave no sign of life; "), run, timeout=30)
-            assert run.wait(150) == 0, logs[0].read_text()
-            assert other.wait(30) == 0
+            kill_with_rollouts_in_hand(doomed, address)
+            with terminal([*one, "-q"], logs[2], **RUNNER) as other:
+                wait_for(says(logs[0], "gave no sign of life; "), run, timeout=30)
+                assert run.wait(150) == 0, logs[0].read_text()
+                assert other.wait(30) == 0
     steps = lines(metrics)
     assert [step["rollouts/kept"] for step in steps] == [4] * 14
     assert all(step["rollouts/enqueued"] - step["rollouts/failed"] == 4 for step in steps)
