@@ -129,10 +129,11 @@ def test_a_query_that_only_waits_keeps_its_priority_and_finds_a_process_that_has
 
 
 def test_more_queries_at_once_than_there_may_be_workers_wait_for_one(path: Path) -> None:
+    others = len(workers())  # of databases that other tests keep open
     with open_database(path, SCHEMA) as database, ThreadPoolExecutor(100) as threads:
         answers = list(threads.map(database.query, [FAST] * 200))
         assert {answer.records for answer in answers} == {(("Drug 3",),)}
-        assert until(lambda: len(workers()) <= 16), "those that were not needed ended"
+        assert until(lambda: len(workers()) <= others + 16, 30), "those that were not needed ended"
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
