@@ -77,19 +77,15 @@ def execute(url: str, sql: str) -> tuple[tuple[object, ...], ...]:
 @contextmanager
 def copied_to_server(path: Path) -> Iterator[str]:
     """Copy all tables and views of the SQLite file at `path`; yield the URL of a user with all rights on the copy."""
-    skip_without_server()
-    name = f"sql_agent_test_{uuid.uuid4().hex[:12]}"
-    user = f"w_{name[-12:]}"
-    with closing(administrator()) as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    with empty_database() as url, closing(administrator()) as connection, connection.cursor() as cursor:
+        server, _, name = url.rpartition("@")[2].rpartition("/")
+        user = f"w_{name[-12:]}"
         try:
             _copy(path, name)
             cursor.execute(f"CREATE USER '{user}'@'%%' IDENTIFIED BY %s", (PASSWORD,))
             cursor.execute(f"GRANT ALL ON *.* TO '{user}'@'%'")
-            server = SERVER.rpartition("@")[2]
             yield f"mysql+pymysql://{user}:{quote(PASSWORD, safe='')}@{server}/{name}"
         finally:
-            cursor.execute(f"DROP DATABASE {name}")
             cursor.execute(f"DROP USER IF EXISTS '{user}'@'%'")
 
 

@@ -75,10 +75,6 @@ class PreparedProcess:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def kill(self) -> None:
-        """Kill the script."""
-        self.send_signal(signal.SIGKILL)
-
 
 @functools.cache
 def _server() -> subprocess.Popen[str]:
