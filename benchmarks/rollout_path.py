@@ -5,7 +5,8 @@ runners, agent, tool and judge are the real ones; the policy is a script, in pro
 `--latency` seconds. The same two calls of each rollout are also made straight to these processes ("bare"). For each
 kind of store and number of runners it prints rollouts a second, their ratio to the bare ones, the processor time of a
 rollout by part in milliseconds, and the memory of the process that has the store after the first and the last step.
-A part's rollouts a second cannot exceed 1000 / its milliseconds times its processes.
+A part's rollouts a second cannot exceed 1000 / its milliseconds times its processes; the algorithm, the store and the
+trainer (the replacement for verl) are one process each. To use 16 of more cores: taskset -c 0-15 python benchmarks/…
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tests.support.tiny_model import make_tiny_model  # noqa: E402
 FIRST = 2  # steps before this one are not counted
 GROUP = 8
 STORES = ("own", "sql-agent", "agl")  # the run's own, or one that `sql-agent store` or `agl store` serves
-PARTS = ("algorithm", "store", "proxies", "runners", "policy")
+PARTS = ("algorithm", "store", "proxies", "runners", "policy", "trainer")
 
 
 @dataclass(frozen=True)
@@ -55,21 +56,21 @@ class Measured:
 
 def main() -> None:
     """Run every kind of store with every number of runners, and print the table."""
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stores", nargs="+", choices=STORES, default=STORES)
     parser.add_argument("--runners", type=int, nargs="+", default=[max(2, cores // 2)])
     parser.add_argument("--proxies", type=int, default=max(2, cores // 4))
     parser.add_argument("--policies", type=int, default=max(1, cores // 4), help="processes of the scripted policy")
-    parser.add_argument("--rollouts", type=int, default=32 * cores, help="a step, in groups of eight")
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rollouts", type=int, default=64 * cores, help="a step, in groups of eight")
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--latency", type=float, default=0.1, help="seconds until the policy answers")
     parser.add_argument("--model", help="a Hugging Face folder whose tokenizer is used; default: a byte-level one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         arguments.model = arguments.model or str(make_tiny_model(Path(folder) / "model"))
-        policies = [stack.enter_context(policy(arguments)) for _ in range(arguments.policies)]
-        arguments.addresses = [address for _, address in policies]
+        policies = stack.enter_context(served_policies(arguments))
+        arguments.addresses = [process.stdout.readline().strip() for process in policies if process.stdout]
         bare = asyncio.run(bare_rate(arguments))
         print(
             f"{cores} cores, {arguments.rollouts} rollouts a step, {arguments.policies} policy processes that answer "
@@ -80,7 +81,7 @@ def main() -> None:
         for store in arguments.stores:
             for runners in arguments.runners:
                 with tempfile.TemporaryDirectory() as run_folder:
-                    seen = measured(store, runners, Path(run_folder), [p for p, _ in policies], arguments)
+                    seen = measured(store, runners, Path(run_folder), policies, arguments)
                 costs = " | ".join(f"{1000 * seen.cost[part]:.1f}" for part in PARTS)
                 first, last = seen.memory_mb
                 print(
@@ -91,19 +92,23 @@ def main() -> None:
 
 
 @contextmanager
-def policy(arguments: argparse.Namespace) -> Iterator[tuple[psutil.Process, str]]:
-    """Serve the scripted policy in a process inside the context; yields the process and its address."""
+def served_policies(arguments: argparse.Namespace) -> Iterator[list[subprocess.Popen[str]]]:
+    """Serve the scripted policy in processes inside the context; each prints its address when it serves."""
     command = [sys.executable, "-m", "tests.support.fake_verl", "--serve", arguments.model]
     environment = os.environ | {"FAKE_LATENCY_S": str(arguments.latency)}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    processes = [
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        for _ in range(arguments.policies)
+    ]
     try:
-        assert process.stdout is not None
-        yield psutil.Process(process.pid), process.stdout.readline().strip()
+        yield processes
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
 
 
 async def bare_rate(arguments: argparse.Namespace) -> float:
@@ -129,7 +134,7 @@ async def bare_rate(arguments: argparse.Namespace) -> float:
 
 
 def measured(
-    store: str, runners: int, folder: Path, policies: list[psutil.Process], arguments: argparse.Namespace
+    store: str, runners: int, folder: Path, policies: list[subprocess.Popen[str]], arguments: argparse.Namespace
 ) -> Measured:
     """Train with a `store` of one kind and `runners` runners, and return what was seen after the first steps."""
     with ExitStack() as stack:
@@ -137,7 +142,7 @@ def measured(
         process = start(runners, folder, address, arguments)
         metrics = folder / "runs" / "bench" / "metrics.jsonl"
         holder = psutil.Process(server.pid if server else process.pid)
-        others = {"policy": policies, "store": [holder] if server else []}
+        others = {"policy": [psutil.Process(p.pid) for p in policies], "store": [holder] if server else []}
         try:
             wait_for_steps(metrics, FIRST, process)
             before, first_mb = processor_seconds(process.pid, others), holder.memory_info().rss / 1e6
@@ -204,7 +209,7 @@ def part_of(process: psutil.Process, root: psutil.Process) -> str:
     if process == root:
         return "algorithm"
     if any("fake_verl" in word and "train_with" not in word for word in process.cmdline()):
-        return "trainer"  # the replacement for verl, which a real run does not have
+        return "trainer"
     output = Path(f"/proc/{process.pid}/fd/1").readlink()
     return "proxies" if output.name.startswith("proxy-") else "runners"
 
