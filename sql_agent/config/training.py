@@ -84,8 +84,8 @@ class VerlSettings(Section):
     test_every: NotNegative = Field(0, description="steps between two validations; 0 validates before and after only")
     dynamic_sampling: NotNegative = Field(
         0,
-        description="train only on groups whose rewards differ (DAPO), running at most so many times a step's rollouts "
-        "to find them; 0 trains on all groups",
+        description="run up to so many times a step's rollouts until as many groups have rewards that differ as a step "
+        "has questions (DAPO); 0 trains on those that there are",
     )
     host: str = Field("127.0.0.1", description="address of this host that other hosts reach; needed for nnodes > 1")
     config: dict[str, Any] = Field(

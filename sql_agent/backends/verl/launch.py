@@ -17,13 +17,13 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
 from sql_agent.backends.verl.policy_endpoint import endpoint_actors
 from sql_agent.backends.verl.sft_result import wait_for_model
+from sql_agent.backends.verl.trainer import TaskRunner
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
@@ -68,7 +68,7 @@ def main(path: Path) -> int:
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         # On this host, because the task runner writes the metrics file that the main process reads.
-        runner = TaskRunnerV1.options(scheduling_strategy=here).remote()
+        runner = ray.remote(TaskRunner).options(scheduling_strategy=here).remote()
         if given["sft_result"] is not None:
             config.actor_rollout_ref.model.path = wait_for_model(Path(given["sft_result"]))
         with endpoint_actors(config.sql_agent.endpoints, here=here if config.trainer.nnodes == 1 else None):
