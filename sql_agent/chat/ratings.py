@@ -16,7 +16,7 @@ from sql_agent.chat.sources import sources_of
 from sql_agent.data.question_files import write_jsonl
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang, Question, Record
-from sql_agent.system.files import atomic_write, drop_cut_line
+from sql_agent.system.files import atomic_write, drop_cut_line, whole_lines
 
 Mark = Literal["up", "down", "corrected", "withdrawn"]
 _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
@@ -140,7 +140,7 @@ def _id(question: str) -> str:
 
 def _ratings(log: Path) -> list[Rating]:
     ratings = []
-    for number, line in enumerate(log.read_text(encoding="utf-8").split("\n")[:-1], 1):
+    for number, line in enumerate(whole_lines(log), 1):
         try:
             ratings.append(Rating.model_validate_json(line))
         except ValidationError as error:

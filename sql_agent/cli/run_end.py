@@ -8,6 +8,7 @@ from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError
+from sql_agent.system.files import whole_lines
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
 from sql_agent.tracking.resume import last_saved_step
@@ -74,4 +75,4 @@ def say_finished(log: RunLog, ui: Ui) -> None:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in whole_lines(path)]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record
-from sql_agent.system.files import drop_cut_line
+from sql_agent.system.files import drop_cut_line, whole_lines
 
 
 class Entry(Record):
@@ -63,7 +63,6 @@ class ProgressLog(Generic[AnyEntry]):
             file.write(entry.model_dump_json() + "\n")
 
     def _whole_lines(self) -> list[str]:
-        if not self.path.exists():
-            return []
-        drop_cut_line(self.path)
-        return self.path.read_bytes().decode("utf-8").split("\n")[:-1]
+        if self.path.exists():
+            drop_cut_line(self.path)
+        return whole_lines(self.path)

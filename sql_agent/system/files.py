@@ -65,6 +65,14 @@ def drop_cut_line(path: Path) -> None:
             file.truncate(content.rfind(b"\n") + 1)
 
 
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of `path` without their ends, none if it is missing.
+
+    A last line without an end is left out, because a process was killed while it wrote that line.
+    """
+    return path.read_bytes().decode("utf-8").split("\n")[:-1] if path.exists() else []
+
+
 def timestamped_folder(parent: Path, prefix: str = "") -> Path:
     """Create a new folder in `parent`, named `prefix` and the UTC time, and return it.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question
+from sql_agent.system.files import whole_lines
 
 
 @dataclass(frozen=True)
@@ -53,4 +54,4 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     """Read the objects of a JSONL file, without a last line that was cut off when the process was killed."""
     if not path.exists():
         raise DataError(f"{path} is missing", hint="name the folder of a run that validated, such as runs/quickstart")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    return [json.loads(line) for line in whole_lines(path)]

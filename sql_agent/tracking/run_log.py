@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.system.files import atomic_write, timestamped_folder
+from sql_agent.system.files import atomic_write, timestamped_folder, whole_lines
 from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
 from sql_agent.tracking.resume import last_saved_step
 
@@ -127,13 +127,13 @@ class RunLog:
         for name in ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl"):
             path = self.folder / name
             if path.exists():
-                kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
+                kept = [line for line in whole_lines(path) if json.loads(line)["step"] <= step]
                 _replace(path, "".join(f"{line}\n" for line in kept))
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl; 0 when it has none."""
         path = self.folder / "metrics.jsonl"
-        lines = _whole_lines(path) if path.exists() else []
+        lines = whole_lines(path)
         return int(json.loads(lines[-1])["step"]) if lines else 0
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -158,11 +158,6 @@ def last_checkpoint(run: Path) -> Path:
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """Return the lines that end in a newline, because a process killed in the middle of a write leaves one without."""
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def _write_json(path: Path, value: Any) -> None:

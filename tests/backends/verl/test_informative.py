@@ -59,7 +59,7 @@ class _Trainer:
         return batch
 
 
-class _Ours(UpdatesWhereRewardsDiffer, _Trainer):  # type: ignore[misc]
+class _Ours(UpdatesWhereRewardsDiffer, _Trainer):
     pass
 
 
@@ -76,7 +76,7 @@ def _step(
         return {"uid": uids, "rm_scores": scores}
 
     queue = ModuleType("transfer_queue")
-    queue.kv_batch_get = stored
+    monkeypatch.setattr(queue, "kv_batch_get", stored, raising=False)
     monkeypatch.setitem(sys.modules, "transfer_queue", queue)
     actor = SimpleNamespace(ppo_mini_batch_size=4, use_kl_loss=kl)
     config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=actor, rollout=SimpleNamespace(n=2)))
