@@ -176,6 +176,11 @@ async def lose_rollouts(store: agl.LightningStore, reason: str, *, is_lost: Call
     return lost
 
 
+async def started_ids(store: agl.LightningStore) -> list[str]:
+    """Return the ids of the rollouts that a runner has taken and that have not ended."""
+    return [rollout.rollout_id for rollout in await store.query_rollouts(status_in=list(_STARTED))]
+
+
 def reason_lost(rollout: agl.Rollout) -> str | None:
     """Return why `lose_rollouts` ended `rollout`; None when it did not."""
     return (rollout.metadata or {}).get(_LOST)

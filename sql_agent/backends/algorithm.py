@@ -175,7 +175,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     async def _stall(self) -> str | None:
         """Describe what is waited for; None while nothing is."""
-        waiting = self._scheduler.waiting if self._scheduler else []
+        waiting = self._scheduler.waiting if self._scheduler else {}
         with named_store_errors():
             return await describe_stalled(self.get_store(), waiting) if waiting else None
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import agentlightning as agl
 import aiohttp
 
-from sql_agent.agl.store import mark_consumed, reason_lost, subscribe_ended
+from sql_agent.agl.store import mark_consumed, reason_lost, started_ids, subscribe_ended
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
@@ -27,6 +27,7 @@ _IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
 _ENQUEUE_LIMIT = 256  # rollouts in one request
 _GROUPS_KEPT = 4096  # of which the route is known, more than are asked for at once
 _SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
+_LOOK_S = 5.0  # between two looks for rollouts that run for too long
 
 
 class StoreLostError(TrainingError):
@@ -47,8 +48,9 @@ class RolloutScheduler:
     """Runs rollouts through `store`; `watch` must run at the same time.
 
     `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
-    same one. When no rollout has ended for twice `timeout_s` seconds, all that are waited for are given up. The spans
-    of an ended rollout may take `span_deadline_s` seconds to arrive. `train_roles` matches the roles that are trained.
+    same one. A rollout is given up when it has run for `timeout_s` seconds, and all are when none has ended for twice
+    as long. The spans of an ended rollout may take `span_deadline_s` seconds to arrive. `train_roles` matches the roles
+    that are trained.
     """
 
     def __init__(
@@ -70,25 +72,27 @@ class RolloutScheduler:
         self._timeout_s = timeout_s
         self._span_deadline_s = span_deadline_s
         self._train_roles = train_roles
-        self._waiting: dict[str, asyncio.Future[agl.Rollout | None]] = {}
+        self._waiting: dict[str, asyncio.Future[agl.Rollout | str]] = {}  # how it ended, or why it was given up
+        self._running: dict[str, float] = {}  # since when a rollout is known to run
         self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
         self._sending: asyncio.Task[None] | None = None
-        self._last_end = time.monotonic()
+        self._last_end = self._last_look = time.monotonic()
         self._deaths: dict[str, tuple[float, str]] = {}  # when the process behind a resource last died, and how
 
     @property
-    def waiting(self) -> list[str]:
-        """Return the ids of the rollouts that have not ended yet."""
-        return list(self._waiting)
+    def waiting(self) -> dict[str, float]:
+        """Return the ids of the rollouts that have not ended yet, with the seconds for which each is known to run."""
+        now = time.monotonic()
+        return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
         """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         rollout = await self._ended_rollout(rollout_id)
-        if rollout is None:
-            detail = f"nothing ended for {2 * self._timeout_s:g} s"
-            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, detail)
+        if isinstance(rollout, str):
+            await mark_consumed(self._store, rollout_id)
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, rollout)
         if reason := reason_lost(rollout):
             await mark_consumed(self._store, rollout_id)
             return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
@@ -132,8 +136,7 @@ class RolloutScheduler:
                 # Polled here, because the store's client refuses a timeout above 0.1 s.
                 for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
                     self._end(rollout)
-                if time.monotonic() - self._last_end > 2 * self._timeout_s:
-                    self._give_up()
+                await self._give_up_slow()
             # A store that takes long to answer is asked less often, because it has one thread for all.
             await asyncio.sleep(max(poll_s, _IDLE_SHARE * (time.monotonic() - asked)))
 
@@ -144,7 +147,7 @@ class RolloutScheduler:
             input=request.question.model_dump(mode="json"),
             mode=request.mode,
             resources_id=resource,
-            config=agl.RolloutConfig(timeout_seconds=self._timeout_s, max_attempts=1),
+            config=agl.RolloutConfig(max_attempts=1),
             metadata={"group": request.group},
         )
         self._unsent.append((rollout, queued))
@@ -175,19 +178,19 @@ class RolloutScheduler:
         with suppress(StoreLostError), named_store_errors():  # which is reported elsewhere
             await self._store.update_rollout(rollout_id, status="cancelled")
 
-    async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | None:
-        """Wait for a rollout's end; None when it was given up.
+    async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | str:
+        """Wait for a rollout's end; returns why, when it was given up.
 
         A rollout that was given up, or whose caller was cancelled, is cancelled in the store.
         """
         if not self._waiting:
             self._last_end = time.monotonic()
         future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
-        rollout = None
+        rollout: agl.Rollout | str = ""
         try:
             rollout = await future
         finally:
-            if rollout is None:
+            if isinstance(rollout, str):
                 self._waiting.pop(rollout_id, None)
                 await self._cancel(rollout_id)
         return rollout
@@ -198,10 +201,28 @@ class RolloutScheduler:
             self._last_end = time.monotonic()
             future.set_result(rollout)
 
-    def _give_up(self) -> None:
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_result(None)
+    async def _give_up_slow(self) -> None:
+        """Give up the rollouts that have run for too long, and all when none has ended for too long.
+
+        This is not left to the store, because that goes by the time of day, and a clock that is set forward ended all
+        rollouts in hand.
+        """
+        now = time.monotonic()
+        if now - self._last_end > 2 * self._timeout_s:
+            self._give_up(list(self._waiting), f"nothing ended for {2 * self._timeout_s:g} s")
+        if now - self._last_look < _LOOK_S:
+            return
+        self._last_look = now
+        running = await started_ids(self._store)
+        self._running = {each: self._running.get(each, now) for each in running if each in self._waiting}
+        slow = [each for each, since in self._running.items() if now - since > self._timeout_s]
+        self._give_up(slow, f"it ran for more than {self._timeout_s:g} s")
+
+    def _give_up(self, rollout_ids: Sequence[str], reason: str) -> None:
+        for rollout_id in rollout_ids:
+            future = self._waiting.get(rollout_id)
+            if future is not None and not future.done():
+                future.set_result(reason)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None
     assert taken is not None
     await asyncio.sleep(0)
     ids = [r.rollout_id for r in await store.query_rollouts()]
-    text = await describe_stalled(store, ids)
+    text = await describe_stalled(store, dict.fromkeys(ids, 0.0) | {taken.rollout_id: 61.0})
     assert "waiting for 2 rollouts" in text and "1 queuing" in text
-    assert f"{taken.rollout_id} on Worker-7" in text
+    assert f"{taken.rollout_id} on Worker-7 for 61 s" in text
     assert queued.rollout_id in ids

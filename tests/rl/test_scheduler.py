@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import agentlightning as agl
 import pytest
 
+from sql_agent.rl import scheduler as rollout_scheduler
 from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
@@ -75,3 +79,46 @@ async def test_a_group_keeps_its_route_while_steps_overlap_and_groups_share_the_
     await asyncio.gather(*runs, return_exceptions=True)
     routes = [((rollout.metadata or {})["group"], rollout.resources_id) for rollout in rollouts]
     assert sorted(set(routes)) == [("a", "r"), ("b", "s"), ("c", "r"), ("d", "s")]
+
+
+@asynccontextmanager
+async def rollout_in_hand(
+    timeout_s: float,
+) -> AsyncIterator[tuple[agl.LightningStore, asyncio.Task[FinishedRollout]]]:
+    """Yield a store of which a runner has taken the only rollout, and the task that waits for its end."""
+    store = agl.InMemoryLightningStore()
+    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=timeout_s, span_deadline_s=0.1, train_roles="write")
+    run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
+    watch = asyncio.create_task(scheduler.watch())
+    taken = None
+    while taken is None:
+        await asyncio.sleep(0.01)
+        taken = await store.dequeue_rollout(worker_id="w")
+    try:
+        yield store, run
+    finally:
+        for task in (run, watch):
+            task.cancel()
+        await asyncio.gather(run, watch, return_exceptions=True)
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+async def test_a_rollout_in_hand_outlives_a_clock_that_is_set_an_hour_on_or_back(
+    jump_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout_scheduler, "_LOOK_S", 0.0)
+    async with rollout_in_hand(timeout_s=10.0) as (store, run):
+        before = time.time
+        monkeypatch.setattr(time, "time", lambda: before() + jump_s)
+        await asyncio.sleep(0.2)
+        (rollout,) = await store.query_rollouts()
+        assert rollout.status == "preparing" and not run.done()
+
+
+async def test_a_rollout_that_runs_for_too_long_is_lost_with_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_scheduler, "_LOOK_S", 0.0)
+    async with rollout_in_hand(timeout_s=0.2) as (store, run):
+        finished = await asyncio.wait_for(run, 10)
+        assert finished.dropped == Drop(cause=DropCause.ATTEMPT, detail="it ran for more than 0.2 s")
+        (rollout,) = await store.query_rollouts()
+        assert rollout.status == "cancelled"
