@@ -9,6 +9,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from sql_agent.backends.local.shared_prefix import Prefix
+
 _BLOCK = 128  # columns by which the buffers grow
 
 
@@ -17,33 +19,33 @@ class RowCache:
 
     `transformers`' DynamicCache concatenates all keys and values for each new token, and rows of different length
     have to be padded and copied whenever one joins or leaves. With 64 rows that copying took most of the time. Here a
-    token is written to its column, and a row that leaves is replaced by the last one.
+    token is written to its column, and a row that leaves is replaced by the last one. `prefix` holds the tokens before
+    column 0, which rows have in common; a row may do without them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: Prefix | None = None) -> None:
+        self.prefix = prefix
         self.lengths: list[int] = []
+        self._has_prefix: list[bool] = []
         self._cache: Any = None
 
-    def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]]) -> None:
-        """Append the rows of the DynamicCache `prefilled`; row i is made of its columns `spans[i]` (start, end)."""
+    def add(self, prefilled: Any, lengths: Sequence[int], *, has_prefix: bool) -> None:
+        """Append the rows of the DynamicCache `prefilled`, of which the first `lengths[i]` columns count in row i."""
         first = len(self.lengths)
-        self.lengths += [sum(end - start for start, end in row) for row in spans]
-        self._reserve(prefilled)
+        self.lengths += lengths
+        self._has_prefix += [has_prefix] * len(lengths)
+        self._reserve(prefilled, max(lengths))
         for layer, source in zip(self._cache.layers, prefilled.layers, strict=True):
-            for index, row in enumerate(spans):
-                column = 0
-                for start, end in row:
-                    place = slice(column, column + end - start)
-                    layer.keys[first + index, :, place] = source.keys[index, :, start:end]
-                    layer.values[first + index, :, place] = source.values[index, :, start:end]
-                    column = place.stop
+            layer.keys[first : len(self.lengths), :, : max(lengths)] = source.keys
+            layer.values[first : len(self.lengths), :, : max(lengths)] = source.values
 
     def remove(self, row: int) -> None:
         """Remove `row`; the last row takes its index."""
         last = len(self.lengths) - 1
-        length = self.lengths[last]
-        self.lengths[row] = length
+        length = self.lengths[row] = self.lengths[last]
+        self._has_prefix[row] = self._has_prefix[last]
         self.lengths.pop()
+        self._has_prefix.pop()
         if row != last:
             for layer in self._cache.layers:
                 layer.keys[row, :, :length] = layer.keys[last, :, :length]
@@ -53,28 +55,38 @@ class RowCache:
         """Make room for one more token in each row; returns the model's arguments for a pass over these tokens."""
         columns = torch.tensor(self.lengths)
         self.lengths = [length + 1 for length in self.lengths]
-        self._reserve(self._cache)
+        self._reserve(self._cache, max(self.lengths))
         width = max(self.lengths)
         for layer in self._cache.layers:
             layer.columns, layer.width = columns, width
-        hidden = torch.arange(width)[None] > columns[:, None]
-        mask = torch.zeros(hidden.shape, dtype=self._cache.layers[0].keys.dtype)
-        mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)
-        return {
-            "attention_mask": mask[:, None, None],
-            "position_ids": columns[:, None],
-            "past_key_values": self._cache,
-            "use_cache": True,
-        }
+        return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], width)
 
-    def _reserve(self, like: Any) -> None:
+    def _reserve(self, like: Any, columns: int) -> None:
         """Make the buffers large enough for all rows; the first time with the heads and the type of `like`."""
-        rows, columns = len(self.lengths), -(-max(self.lengths) // _BLOCK) * _BLOCK
+        rows, columns = len(self.lengths), -(-columns // _BLOCK) * _BLOCK
         if self._cache is None:
             self._cache = DynamicCache()
             self._cache.layers = [_RowLayer() for _ in like.layers]
         for layer, source in zip(self._cache.layers, like.layers, strict=True):
             layer.reserve(rows, columns, source.keys)
+
+
+def pass_arguments(
+    cache: Any, prefix: Prefix | None, has_prefix: torch.Tensor, columns: torch.Tensor, width: int
+) -> dict[str, Any]:
+    """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of rows of `width` columns.
+
+    `has_prefix` (rows) says which rows begin with `prefix`; `cache` holds what follows it.
+    """
+    common = prefix[0][0].shape[1] if prefix else 0
+    of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
+    of_row = torch.arange(width) <= columns[:, :, None]
+    return {
+        "attention_mask": torch.cat([of_prefix, of_row], dim=-1)[:, None],
+        "position_ids": columns + common * has_prefix[:, None],
+        "past_key_values": cache,
+        "use_cache": True,
+    } | ({"prefix": prefix} if prefix else {})
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[misc]

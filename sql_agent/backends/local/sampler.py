@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+from transformers import DynamicCache
 
-from sql_agent.backends.local.kv_cache import RowCache
-from sql_agent.backends.policy.forward import common_prefix, expand, prefix_cache
+from sql_agent.backends.local.kv_cache import RowCache, pass_arguments
+from sql_agent.backends.local.shared_prefix import ATTENTION, SHARING, Prefix
+from sql_agent.backends.policy.forward import common_prefix, prefix_cache
 from sql_agent.backends.policy.model import Policy
 from sql_agent.backends.serving.engine import Generation
 
@@ -31,10 +33,9 @@ class Request:
 
 @dataclass
 class _Row:
-    """Holds one row being sampled: its request, the tokens so far, and the logits (vocabulary) of the next one."""
+    """Holds one row being sampled: its request, and the tokens so far."""
 
     request: Request
-    logits: torch.Tensor
     sampled: list[int] = field(default_factory=list)
 
 
@@ -43,11 +44,13 @@ class Sampler:
 
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._policy = policy
+        if policy.model.config.model_type in SHARING:
+            policy.model.set_attn_implementation(ATTENTION)
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
-        self._prefix_cache: Any = None
         self._rows: list[_Row] = []  # in the order of the rows of `_cache`
         self._cache = RowCache()
+        self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
 
     @property
     def active(self) -> int:
@@ -56,11 +59,11 @@ class Sampler:
 
     def weights_changed(self) -> None:
         """Drop the cached prefix of the old weights; no row may be active."""
-        self._prefix, self._prefix_cache = (), None
+        self._cache = RowCache()
 
     def abandon(self) -> None:
         """Drop all rows, after an error."""
-        self._rows, self._cache = [], RowCache()
+        self._rows, self._cache = [], RowCache(self._cache.prefix)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def admit(self, requests: Sequence[Request]) -> None:
@@ -68,28 +71,26 @@ class Sampler:
         prompts = [r.prompt_ids for r in requests]
         shared = self._shared(prompts)
         tails = [p[shared:] for p in prompts]
-        width = max(map(len, tails))
-        ids = torch.tensor([[self._policy.end_id] * (width - len(t)) + list(t) for t in tails])
-        real = torch.tensor([[0] * (width - len(t)) + [1] * len(t) for t in tails])
-        attention = torch.cat([real.new_ones(len(tails), shared), real], dim=1)
-        positions = (attention.cumsum(-1) - 1).clamp(min=0)
-        out = self._policy.model(
+        lengths = torch.tensor([len(t) for t in tails])
+        width = int(lengths.max())
+        # Padded on the right, where by causal attention no real token attends to it.
+        ids = torch.tensor([list(t) + [self._policy.end_id] * (width - len(t)) for t in tails])
+        columns = torch.arange(width)[None].expand(ids.shape)
+        out = self._policy.model.model(
             input_ids=ids,
-            attention_mask=attention,
-            position_ids=positions[:, shared:],
-            past_key_values=expand(self._prefix_cache, len(tails)) if shared else None,
-            use_cache=True,
-            logits_to_keep=1,
+            **pass_arguments(DynamicCache(), self._cache.prefix, torch.full(lengths.shape, shared > 0), columns, width),
         )
-        self._cache.add(out.past_key_values, [[(0, shared), (shared + width - len(t), shared + width)] for t in tails])
-        self._rows += [_Row(r, logits) for r, logits in zip(requests, out.logits[:, -1].float(), strict=True)]
+        self._cache.add(out.past_key_values, lengths.tolist(), has_prefix=shared > 0)
+        logits = self._next_logits(out.last_hidden_state[torch.arange(len(tails)), lengths - 1])
+        self._logits = torch.cat([self._logits, logits]) if self._rows else logits
+        self._rows += map(_Row, requests)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
         """Sample one token in each row, and remove and return the rows that ended with it."""
         if not self._rows:
             return []
-        chosen = self._choose(torch.stack([r.logits for r in self._rows]), [r.request for r in self._rows])
+        chosen = self._choose(self._logits, [r.request for r in self._rows])
         for row, token in zip(self._rows, chosen.tolist(), strict=True):
             row.sampled.append(token)
         ended = []
@@ -105,7 +106,7 @@ class Sampler:
         if self._rows:
             self._advance()
         else:
-            self._cache = RowCache()
+            self._cache = RowCache(self._cache.prefix)
         return ended
 
     def sample(self, batch: Sequence[Request]) -> list[Generation]:
@@ -118,23 +119,41 @@ class Sampler:
 
     def _advance(self) -> None:
         """Run the last token of each row, for the logits of the next one."""
-        out = self._policy.model(
-            input_ids=torch.tensor([[row.sampled[-1]] for row in self._rows]), **self._cache.extend()
+        last = torch.tensor([[row.sampled[-1]] for row in self._rows])
+        self._logits = self._next_logits(
+            self._policy.model.model(input_ids=last, **self._cache.extend()).last_hidden_state[:, 0]
         )
-        for row, logits in zip(self._rows, out.logits[:, -1].float(), strict=True):
-            row.logits = logits
+
+    def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits (rows, vocabulary) of the token after `hidden` (rows, width).
+
+        Of hidden states (rows, 1, width) that are a slice of more, torch would multiply each row by a copy of the
+        output layer of its own, which took 7 of 11 s of the prompts of 64 rows.
+        """
+        logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
+        return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """Return how many leading tokens the prefix cache holds; fill it when the prompts share a new prefix."""
+        """Return how many leading tokens of all `prompts` are the prefix of the cache.
+
+        While no row is sampled, a new prefix that the prompts have in common takes the place of the old one.
+        """
         known = len(self._prefix)
-        if self._prefix_cache is not None and all(len(p) > known and p[:known] == self._prefix for p in prompts):
-            return known
-        length = common_prefix(prompts)
-        if len(prompts) < 2 or length < _MIN_SHARED:
-            return 0
-        self._prefix = prompts[0][:length]
-        self._prefix_cache = prefix_cache(self._policy.model, self._prefix)
-        return length if self._prefix_cache is not None else 0
+        if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
+            length = common_prefix(prompts)
+            if self._rows or len(prompts) < 2 or length < _MIN_SHARED:
+                return 0
+            self._prefix, self._cache = prompts[0][:length], RowCache()
+        if self._cache.prefix is None and not self._rows:
+            self._cache = RowCache(self._prefix_cache())
+        return len(self._prefix) if self._cache.prefix is not None else 0
+
+    def _prefix_cache(self) -> Prefix | None:
+        """Compute the keys and values of the prefix; None for a model whose rows cannot share them."""
+        if self._policy.model.config.model_type not in SHARING:
+            return None
+        cache = prefix_cache(self._policy.model, self._prefix)
+        return None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
 
     def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
         """Sample the next token of each row from logits (rows, vocabulary); returns ids (rows,)."""
