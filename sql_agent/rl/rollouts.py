@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import agentlightning as agl
-from agentlightning.semconv import AGL_OBJECT
+from agentlightning.semconv import AGL_OBJECT, LightningSpanAttributes
 
 from sql_agent.agl.adapter import final_reward
 from sql_agent.agl.store import mark_consumed, read_spans
@@ -110,5 +110,5 @@ def _reason_to_drop(
 def _record(spans: Sequence[Any]) -> RolloutRecord | None:
     for span in reversed(spans):
         if span.name == AGL_OBJECT:
-            return RolloutRecord.model_validate(agl.get_object_value(span))
+            return RolloutRecord.model_validate_json(span.attributes[LightningSpanAttributes.OBJECT_JSON.value])
     return None

@@ -55,7 +55,7 @@ class Reader:
 
     def is_refusal(self, text: str) -> bool:
         """Return whether `text` is one of the refusal sentences and nothing else."""
-        return normalise(text) in map(normalise, self.words.refusals)
+        return normalise(text) in self._refusals
 
     def conclusion(self, text: str, question: str) -> str | None:
         """Return the number that `text` says, in digits, or its yes or no, as no cell needs to hold these; else None.
@@ -76,6 +76,10 @@ class Reader:
         except (ValueError, LookupError, ArithmeticError):  # each is how cn2an fails on some texts
             return None
         return None if asked and counted and not asked & counted else shown
+
+    @cached_property
+    def _refusals(self) -> frozenset[str]:
+        return frozenset(map(normalise, self.words.refusals))
 
     @cached_property
     def _same(self) -> dict[str, str]:
