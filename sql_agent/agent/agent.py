@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -79,13 +80,16 @@ async def run_agent(
     return AgentRun(answer, outcome, tuple(session.tool.calls), tuple(session.replies), seconds)
 
 
-def shared_client(*, direct: bool = False) -> DefaultAsyncHttpxClient:
-    """Open an HTTP client for many runs at once.
+def shared_client(
+    *, direct: bool = False, on_request: Callable[[httpx2.Request], Awaitable[None]] | None = None
+) -> DefaultAsyncHttpxClient:
+    """Open an HTTP client for many runs at once; `on_request` gets each request before it is sent.
 
     Servers of this machine are asked directly, and with `direct` all are; else http_proxy and its like hold.
     """
+    hooks = {"request": [on_request]} if on_request else {}
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
-    return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct)
+    return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct, event_hooks=hooks)
 
 
 async def _played(session: AgentSession) -> tuple[str, Outcome]:

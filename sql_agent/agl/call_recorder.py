@@ -13,12 +13,14 @@ from typing import Any
 
 from agentlightning.llm_proxy import get_active_llm_proxy
 from litellm.integrations.custom_logger import CustomLogger
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.agent.session import ROLE_HEADER
 from sql_agent.agl.adapter import ROLE_ATTRIBUTE
+from sql_agent.agl.call_numbers import SEQUENCE_HEADER
 from sql_agent.agl.policy_calls import PATHS, PolicyCalls
 from sql_agent.agl.span_exporter import SpanExporter, make_span
 
@@ -32,7 +34,7 @@ _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 
 
 class RolloutPath:
-    """Moves the rollout's ids from a call's path into headers and gives the call its sequence id.
+    """Moves the rollout's ids from a call's path into headers, and gives the call a sequence id if its maker did not.
 
     It replaces two middlewares of agent-lightning, the one that does the same and the one for streams, because they
     pass each request through queues and tasks, which took a third of a call's time. Where the proxy has `policy_calls`,
@@ -47,12 +49,13 @@ class RolloutPath:
         match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
         if match is not None:
             rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"
-            number = await _store().get_next_span_sequence_id(rollout_id, attempt_id)
+            given = Headers(scope=scope).get(SEQUENCE_HEADER)
+            number = int(given) if given else await _store().get_next_span_sequence_id(rollout_id, attempt_id)
             policy: PolicyCalls | None = get_active_llm_proxy().policy_calls
             if policy is not None and path in PATHS:
                 await self._forward(policy, scope, receive, send, _Call(rollout_id, attempt_id, number))
                 return
-            named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, "x-sequence-id": str(number)}
+            named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, SEQUENCE_HEADER: str(number)}
             headers = [*scope["headers"], *((key.encode(), value.encode()) for key, value in named.items())]
             scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
         await self._app(scope, receive, send)
@@ -125,7 +128,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
     def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
         if "x-rollout-id" not in headers:
             return  # a call that belongs to no rollout
-        call = _Call(headers["x-rollout-id"], headers["x-attempt-id"], int(headers["x-sequence-id"]))
+        call = _Call(headers["x-rollout-id"], headers["x-attempt-id"], int(headers[SEQUENCE_HEADER]))
         call.send(self._exporter, attributes, start, end)
 
 

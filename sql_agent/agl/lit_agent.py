@@ -16,6 +16,7 @@ from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import ModelEndpoint, shared_client
 from sql_agent.agent.rollout import run_rollout
+from sql_agent.agl.call_numbers import CallNumbers
 from sql_agent.agl.run_settings import RESOURCE, settings_here, text_of
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task, load_task
@@ -50,6 +51,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._own = own
         self._on_record = on_record
         self._kits: dict[str, _Kit] = {}  # by what the store handed over
+        self._numbers = CallNumbers()
         self._http: DefaultAsyncHttpxClient | None = None
         # For what takes seconds or waits for a lock, because the event loop runs other rollouts meanwhile. One thread,
         # so that each kit is made once.
@@ -71,7 +73,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)
         if self._http is None:
-            self._http = shared_client(direct=True)  # to the run's own proxy
+            self._http = shared_client(direct=True, on_request=self._numbers)  # to the run's own proxy
         try:
             async with self._opened(kit, question.database) as database:
                 record = await run_rollout(
@@ -80,12 +82,15 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         except MemoryError:
             # All that follow would fail too, and the supervisor starts another process in place of one that ends.
             os._exit(OUT_OF_MEMORY)
+        finally:
+            calls = self._numbers.pop(rollout.rollout_id)
         if self._on_record is not None:
             self._on_record(rollout.mode, record)
         spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
         if record.reward:
             spans.append(agl.emit_reward(record.reward.total, propagate=False))
-        return spans
+        owner = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
+        return [agl.Span.from_core_fields(s, sequence_id=calls + i, **owner) for i, s in enumerate(spans, start=1)]
 
     @asynccontextmanager
     async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:

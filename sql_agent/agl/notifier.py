@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
+from collections.abc import Callable
 
 
 class Notifier:
@@ -22,11 +23,16 @@ class Notifier:
         with contextlib.suppress(BlockingIOError):  # its buffer is full of notifications, so it will wake anyway
             next(self._turn)[0].send(b"!")
 
-    async def wait(self, receiver: int, timeout_s: float) -> None:
-        """Wait until `receiver` was notified since its last wait, or for `timeout_s` seconds."""
+    def listen(self, receiver: int, callback: Callable[[], object]) -> None:
+        """Call `callback` on this event loop when `receiver` was notified, once for many notifications."""
         end = self._pairs[receiver % len(self._pairs)][1]
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(end, 4096), timeout_s)
+
+        def read() -> None:
+            with contextlib.suppress(BlockingIOError):
+                end.recv(4096)
+            callback()
+
+        asyncio.get_running_loop().add_reader(end, read)
 
     def close(self) -> None:
         """Close this process's ends; those of the processes forked from it stay open."""

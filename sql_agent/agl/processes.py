@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import agentlightning as agl
 import aiohttp
 
 from sql_agent.agl.lit_agent import SqlLitAgent
 from sql_agent.agl.llm_proxy import HEALTH, serve_proxy
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.runner import ConcurrentRunner
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.schemas import RolloutRecord
@@ -131,7 +131,7 @@ async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob
         concurrency=limits.concurrency, poll_s=limits.poll_s, notifier=notifier, receiver=job.receiver
     )
     runner.init(agent=agent)
-    runner.init_worker(job.receiver, agl.LightningStoreClient(job.store_address))
+    runner.init_worker(job.receiver, StoreClient(job.store_address))
     await runner.iter()
 
 

@@ -7,23 +7,28 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import agentlightning as agl
 import aiohttp
 from agentlightning.tracer.dummy import DummyTracer
 
+from sql_agent.agl.exchange import EndedAttempt
 from sql_agent.agl.notifier import Notifier
-from sql_agent.agl.presence import Heartbeat
-from sql_agent.agl.span_exporter import SpanExporter, make_span
+from sql_agent.agl.presence import STORE_ERRORS, Heartbeat
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.errors import SqlAgentError
 
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
-_DEQUEUE_LIMIT = 4  # rollouts in one request
-_DEQUEUE_PAUSE_S = 0.005  # between two requests
+_DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
+_DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
+_GATHER_S = (0.005, 0.1)  # how long ends are gathered for one request, at least and at most
+_GATHER_SHARE = 3.0  # and in times of what the last request took, because a busy store answers late
 
+logger = logging.getLogger(__name__)
 
 # Of this process and of those forked from it. Containers can have one host's name and the same process ids.
 _FAMILY = secrets.token_hex(3)
@@ -53,8 +58,9 @@ class NoTracer(DummyTracer):  # type: ignore[misc]
 class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
     """Runs up to `concurrency` rollouts at once.
 
-    It asks the store for queued rollouts when `notifier` wakes its `receiver`, else every `poll_s` seconds. A rollout
-    waits for the model nearly all of its time, so a process for each would only take memory and start-up time.
+    In one request it reports the rollouts that ended and asks for others: soon after one ended or `notifier` woke its
+    `receiver`, else every `poll_s` seconds. A rollout waits for the model nearly all of its time, so a process for each
+    would only take memory and start-up time.
     """
 
     def __init__(self, *, concurrency: int, poll_s: float, notifier: Notifier, receiver: int) -> None:
@@ -63,9 +69,8 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         self._concurrency = concurrency
         self._poll_s = poll_s
         self._notifier = notifier
-        self._exporter = SpanExporter()
 
-    def init_worker(self, worker_id: int, store: agl.LightningStore, **kwargs: Any) -> None:
+    def init_worker(self, worker_id: int, store: StoreClient, **kwargs: Any) -> None:
         """Set this process's number and its store, before the first rollout."""
         super().init_worker(worker_id, _RunnerStore(store), **kwargs)
 
@@ -75,46 +80,41 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
 
     async def iter(self, *, event: Any = None) -> None:
         """Run queued rollouts of the store until `event` is set, then cancel those still running."""
-        store = self.get_store()
+        store: _RunnerStore = self.get_store()
         # Not the base class's, because that looks at memory and disks each time.
         heartbeat = Heartbeat(store.server_address_root, self.get_worker_id())
+        self._notifier.listen(self._receiver, store.changed.set)
         running: set[asyncio.Task[Any]] = set()
         try:
             while event is None or not event.is_set():
-                free = min(_DEQUEUE_LIMIT, self._concurrency - len(running))
-                dequeued = await store.dequeue_many_rollouts(limit=free, worker_id=self.get_worker_id()) if free else []
+                running = {task for task in running if not task.done()}
+                asked, limit = time.monotonic(), self._limit(len(store.ended), len(running))
+                dequeued = await store.exchange(self.get_worker_id(), limit)
                 running |= {asyncio.create_task(self._step_impl(rollout)) for rollout in dequeued}
-                running = await self._pause(running, poll=not dequeued)
+                if limit and len(dequeued) == limit and len(running) < self._concurrency:
+                    await asyncio.sleep(_DEQUEUE_PAUSE_S)
+                else:
+                    await self._next_change(store.changed, took_s=time.monotonic() - asked)
         finally:
             heartbeat.stop()
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
-        """Send the agent's spans in one request, because the base class makes two for each; the store numbers them."""
-        spans = [
-            make_span(
-                span.name,
-                span.attributes,
-                rollout_id=rollout.rollout_id,
-                attempt_id=rollout.attempt.attempt_id,
-                seconds=(span.start_time, span.end_time),
-            )
-            for span in raw_result
-        ]
-        await self._exporter.send(self.get_store().otlp_traces_endpoint(), spans)
-        return []
+    def _limit(self, ended: int, running: int) -> int:
+        return min(max(_DEQUEUE_LIMIT, ended), self._concurrency - running)
 
-    async def _pause(self, running: set[asyncio.Task[Any]], *, poll: bool) -> set[asyncio.Task[Any]]:
-        """Wait until the store has rollouts again or a running one ends, and return the tasks that still run."""
-        if len(running) < self._concurrency:
-            if poll:
-                await self._notifier.wait(self._receiver, self._poll_s)
-            await asyncio.sleep(_DEQUEUE_PAUSE_S)
-        else:
-            await asyncio.wait(running, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
-        return {task for task in running if not task.done()}
+    async def _next_change(self, changed: asyncio.Event, *, took_s: float) -> None:
+        """Wait until rollouts end or are queued, and then for more of them; the last request took `took_s` seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), self._poll_s)
+            await asyncio.sleep(min(max(_GATHER_S[0], _GATHER_SHARE * took_s), _GATHER_S[1]))
+        changed.clear()
+
+    async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
+        """Keep the agent's spans until the rollout's end is reported, because the base class sends each by itself."""
+        self.get_store().spans[rollout.rollout_id] = raw_result
+        return []
 
 
 class _LostStoreInALine(logging.Filter):
@@ -133,14 +133,38 @@ logging.getLogger("agentlightning.runner.agent").addFilter(_LostStoreInALine())
 
 
 class _RunnerStore:
-    """Caches the store's resources by their id, because the resources of an id do not change."""
+    """Keeps the ends of rollouts for the next exchange with `store`, and its resources, which do not change.
 
-    def __init__(self, store: agl.LightningStore) -> None:
+    `changed` is set when there is an end; `spans` holds those of rollouts that are about to end.
+    """
+
+    def __init__(self, store: StoreClient) -> None:
+        self.changed = asyncio.Event()
+        self.ended: list[EndedAttempt] = []
+        self.spans: dict[str, Sequence[agl.Span]] = {}
         self._store = store
         self._resources: dict[str, agl.ResourcesUpdate] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def exchange(self, worker: str, limit: int) -> Sequence[agl.AttemptedRollout]:
+        """Report what ended, and return up to `limit` rollouts; what a store did not take is kept for the next time."""
+        if not self.ended and not limit:
+            return []
+        ended, self.ended = self.ended, []
+        try:
+            return await self._store.exchange(ended, worker_id=worker, limit=limit)
+        except STORE_ERRORS as error:
+            logger.warning("the store did not take %d ended rollouts: %s: %s", len(ended), type(error).__name__, error)
+            self.ended = ended + self.ended
+            return []
+
+    async def update_attempt(self, rollout_id: str, attempt_id: str, status: Any) -> None:
+        """Keep the end of an attempt, with its spans."""
+        spans = self.spans.pop(rollout_id, ())
+        self.ended.append(EndedAttempt(rollout_id=rollout_id, attempt_id=attempt_id, status=status, spans=spans))
+        self.changed.set()
 
     async def get_resources_by_id(self, resources_id: str) -> agl.ResourcesUpdate | None:
         """Return the resources of an id, from the store only the first time; None when there are none."""

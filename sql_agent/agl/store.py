@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import agentlightning as agl
-import aiohttp
+from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
 
 from sql_agent.agl.notifier import Notifier
-from sql_agent.agl.presence import STORE_ERRORS
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
@@ -24,9 +25,7 @@ _QUEUED = ("queuing", "requeuing")
 _STARTED = ("preparing", "running")
 _LOST = "lost"  # in a rollout's metadata: why it was lost, as lose_rollouts says
 _ENDED = ("succeeded", "failed", "cancelled")
-CONSUMED = "/v1/agl/consumed"
-_CONSUMED_AT_ONCE = 32
-_UNKNOWN_PATH = (404, 405)
+_SPAN_BYTES = 1400  # of a span without attributes
 _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
 
 
@@ -37,10 +36,11 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     """
 
     def __init__(self, notifier: Notifier, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(span_size_estimator=_size_of, **options)
         self.on_end: Callable[[agl.Rollout], object] | None = None  # called from whichever thread ended the rollout
         self._notifier = notifier
         self._consumed: deque[str] = deque()
+        self._running: set[str] = set()  # rollouts that are known to have started
 
     async def mark_consumed(self, rollout_id: str) -> None:
         """Mark an ended rollout as no longer needed, and delete the one that was marked longest ago."""
@@ -49,14 +49,41 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
             await self._delete(self._consumed.popleft())
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
-        """Store `spans` without those of deleted rollouts, because one such span would make all the others fail."""
-        known = self._start_time_by_rollout
-        late = [span for span in spans if span.rollout_id not in known]
-        if late:
-            logger.info(
-                "ignored %d spans of rollouts that were deleted, the first of %s", len(late), late[0].rollout_id
-            )
-        stored: Sequence[agl.Span] = await super().add_many_spans([s for s in spans if s.rollout_id in known])
+        """Store those `spans` whose attempt is known and that are new, and return them.
+
+        The base class takes six locks for the spans of each attempt, and notes a sign of life that nothing asks for;
+        this was most of the store's time. One span of a deleted rollout would make all the others fail there.
+        """
+        attempts: defaultdict[tuple[str, str], list[agl.Span]] = defaultdict(list)
+        for span in spans:
+            attempts[span.rollout_id, span.attempt_id].append(span)
+        stored: list[agl.Span] = []
+        labels = ["attempts", "rollouts", "spans", "span_sequence_ids"]
+        async with self.collections.atomic(mode="rw", labels=labels) as collections:
+            for (rollout_id, attempt_id), group in attempts.items():
+                stored += await self._add_of_attempt(collections, rollout_id, attempt_id, group)
+            await self._maybe_evict_spans(collections)
+        started = {span.rollout_id: span.attempt_id for span in stored if span.rollout_id not in self._running}
+        for rollout_id, attempt_id in started.items():
+            self._running.add(rollout_id)
+            if (update := await self._on_attempt_heartbeat(rollout_id, attempt_id)) is not None:
+                await self._post_update_rollout([update])
+        return stored
+
+    async def _add_of_attempt(
+        self, collections: Any, rollout_id: str, attempt_id: str, spans: Sequence[agl.Span]
+    ) -> list[agl.Span]:
+        of_attempt = {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
+        if await collections.attempts.get(filter=of_attempt) is None:
+            logger.info("ignored %d spans of attempt %s of rollout %s", len(spans), attempt_id, rollout_id)
+            return []
+        await collections.span_sequence_ids.chmax(rollout_id, max(span.sequence_id for span in spans))
+        stored = []
+        for span in spans:
+            with suppress(DuplicatedPrimaryKeyError):  # it was sent again, because the answer was lost
+                await collections.spans.insert([span])
+                await self._account_span_size(span)
+                stored.append(span)
         return stored
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
@@ -86,6 +113,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
             self._evicted_rollout_span_sets.discard(rollout_id)
             self._start_time_by_rollout.pop(rollout_id, None)
             self._completion_events.pop(rollout_id, None)
+            self._running.discard(rollout_id)
 
     async def _post_update_rollout(
         self, rollouts: Sequence[tuple[agl.Rollout, Sequence[str]]], skip_enqueue: bool = False
@@ -98,32 +126,9 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 self.on_end(rollout)
 
 
-class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
-    """Asks a store that is served elsewhere, and says which rollouts were read to one that deletes them."""
-
-    def __init__(self, server_address: str, **options: Any) -> None:
-        super().__init__(server_address, **options)
-        self._consumed: list[str] = []
-        self._forgets = True
-
-    async def mark_consumed(self, rollout_id: str) -> None:
-        """Let a store of `sql-agent store` delete an ended rollout later; many are sent in one request.
-
-        A store that does not answer now is asked again with the next rollouts: it only keeps them for longer.
-        """
-        if not self._forgets:
-            return
-        self._consumed.append(rollout_id)
-        if len(self._consumed) % _CONSUMED_AT_ONCE:
-            return
-        consumed, self._consumed = self._consumed, []
-        try:
-            await self._request_json("post", CONSUMED.removeprefix("/v1/agl"), json=consumed)
-        except STORE_ERRORS as error:
-            if isinstance(error, aiohttp.ClientResponseError) and error.status in _UNKNOWN_PATH:
-                self._forgets = False  # it is one of `agl store`, which keeps all rollouts
-            else:
-                self._consumed = consumed + self._consumed
+def _size_of(span: agl.Span) -> int:
+    """Estimate the bytes of a span in memory: its attributes are nearly all of it."""
+    return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
 
 
 def is_own(store: Any) -> bool:
@@ -131,17 +136,25 @@ def is_own(store: Any) -> bool:
     return _own(store) is not None
 
 
-def subscribe_ended(store: Any, callback: OnEnd) -> bool:
-    """Call `callback` on this event loop with each rollout that ends.
+@asynccontextmanager
+async def subscribed_to_ends(store: Any, callback: OnEnd) -> AsyncIterator[Callable[[], bool]]:
+    """Call `callback` on this event loop with each rollout that ends inside the context.
 
-    Returns False, and never calls it, when the store is served elsewhere.
+    Yields a function that returns whether the store can tell, which one of `agl store` cannot.
     """
     own = _own(store)
-    if own is None:
-        return False
-    loop = asyncio.get_running_loop()
-    own.on_end = lambda rollout: loop.call_soon_threadsafe(partial(callback, rollout))
-    return True
+    if own is not None:
+        loop = asyncio.get_running_loop()
+        own.on_end = lambda rollout: loop.call_soon_threadsafe(partial(callback, rollout))
+        yield lambda: True
+    elif isinstance(store, StoreClient):
+        watch = asyncio.create_task(store.watch_ended(callback))
+        try:
+            yield lambda: not watch.done()
+        finally:
+            watch.cancel()
+    else:
+        yield lambda: False
 
 
 async def read_spans(store: Any, rollout_id: str) -> Sequence[agl.Span]:
@@ -149,8 +162,10 @@ async def read_spans(store: Any, rollout_id: str) -> Sequence[agl.Span]:
 
     Raises TrainingError when a run's own store evicted them to free memory.
     """
-    own = _own(store)
-    spans: Sequence[agl.Span] = await (own.spans_of(rollout_id) if own else store.query_spans(rollout_id, "latest"))
+    source = _own(store) or store
+    if isinstance(source, RunStore | StoreClient):
+        return await source.spans_of(rollout_id)
+    spans: Sequence[agl.Span] = await source.query_spans(rollout_id, "latest")
     return spans
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import agentlightning as agl
@@ -16,14 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sql_agent.agl.exchange import CONSUMED, ENDED, EXCHANGE, EndedAttempt, EndedRollout, ExchangeRequest
 from sql_agent.agl.notifier import Notifier
-from sql_agent.agl.store import CONSUMED, RunStore
+from sql_agent.agl.store import RunStore
 from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPT = re.compile(r"/v1/agl/rollouts/([^/]+)/attempts/(?!search$)([^/]+)")
 SPAN_BYTES = 256 << 20  # the default store keeps spans until they fill 70 % of the memory
+_WAIT_S = 1.0
+_TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
 
 
@@ -38,19 +40,21 @@ def speed_up(server: agl.LightningStoreServer) -> None:
 
 
 class FrequentRequests:
-    """Answers the requests of which each rollout makes several, and those that mark rollouts as consumed.
+    """Answers the requests that rollouts make: those of runners, of proxies, and of the algorithm that consumes them.
 
-    They come from our own clients, so nothing is validated twice. All others go to `app`.
+    All others go to `app`.
     """
 
     def __init__(self, app: ASGIApp, store: RunStore) -> None:
         self._app = app
         self._store = store
+        self._ended: list[agl.Rollout] = []
+        self._has_ended = asyncio.Event()
         self._answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
-            "/v1/agl/spans/next": self._number,
-            "/v1/agl/queues/rollouts/dequeue": self._dequeue,
-            "/v1/traces": self._add_spans,
+            EXCHANGE: self._exchange,
+            ENDED: self._tell_ended,
             CONSUMED: self._consume,
+            _TRACES: self._add_spans,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,31 +62,53 @@ class FrequentRequests:
             await self._app(scope, receive, send)
             return
         path = scope["path"]
-        answer, attempt = self._answers.get(path), _ATTEMPT.fullmatch(path)
-        if answer is None and attempt is None:
+        answer = self._answers.get(path)
+        if answer is None:
             await self._app(scope, receive, send)
             return
         body = await Request(scope, receive).body()
         try:
-            content = await answer(body) if answer else await self._update(attempt[1], attempt[2], body)  # type: ignore[index]
-            response = Response(content, media_type=_PROTOBUF if path == "/v1/traces" else "application/json")
+            response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
         except Exception as error:  # whichever error the store raises, the client gets it
             logger.exception("%s failed", path)
             response = Response(to_json({"detail": f"{type(error).__name__}: {error}"}), 500)
         await response(scope, receive, send)
 
-    async def _number(self, body: bytes) -> bytes:
-        given = from_json(body)
-        number = await self._store.get_next_span_sequence_id(given["rollout_id"], given["attempt_id"])
-        return to_json({"sequence_id": number})
+    async def _exchange(self, body: bytes) -> bytes:
+        given = ExchangeRequest.model_validate_json(body)
+        await self._store.add_many_spans([span for attempt in given.ended for span in attempt.spans])
+        for attempt in given.ended:
+            await self._end(attempt)
+        taken: Sequence[agl.AttemptedRollout] = []
+        if given.limit > 0:
+            taken = await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id)
+        return to_json(taken)
 
-    async def _dequeue(self, body: bytes) -> bytes:
-        given = from_json(body) if body else {}
-        limit, worker = given.get("limit", 1), given.get("worker_id")
-        return to_json(await self._store.dequeue_many_rollouts(limit=limit, worker_id=worker) if limit > 0 else [])
+    async def _end(self, attempt: EndedAttempt) -> None:
+        try:
+            await self._store.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
+        except ValueError:  # of a rollout that was deleted meanwhile, which must not lose the others
+            logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
 
-    async def _update(self, rollout_id: str, attempt_id: str, body: bytes) -> bytes:
-        return to_json(await self._store.update_attempt(rollout_id, attempt_id, **from_json(body)))
+    async def _tell_ended(self, _body: bytes) -> bytes:
+        """Answer when rollouts have ended since the last request, or after a second."""
+        self._store.on_end = self._note_end  # from the first request on, because a run's own store tells its algorithm
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)
+        self._has_ended.clear()
+        ended, self._ended = self._ended, []
+        return to_json([EndedRollout(rollout=rollout, spans=await self._spans_of(rollout)) for rollout in ended])
+
+    async def _spans_of(self, rollout: agl.Rollout) -> Sequence[agl.Span]:
+        try:
+            return await self._store.spans_of(rollout.rollout_id)
+        except TrainingError:  # they were evicted, which its reader hears when it asks for them
+            return []
+
+    def _note_end(self, rollout: agl.Rollout) -> None:
+        if rollout.status != "cancelled":  # by its algorithm
+            self._ended.append(rollout)
+            self._has_ended.set()
 
     async def _consume(self, body: bytes) -> bytes:
         for rollout_id in from_json(body):

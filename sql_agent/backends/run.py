@@ -16,7 +16,8 @@ import agentlightning as agl
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.processes import RunProcesses
 from sql_agent.agl.run_role import RunRole
-from sql_agent.agl.store import RunStore, StoreClient
+from sql_agent.agl.store import RunStore
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_server import SPAN_BYTES, served
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.local.algorithm import LocalGrpo

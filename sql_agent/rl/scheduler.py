@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import agentlightning as agl
 import aiohttp
 
-from sql_agent.agl.store import mark_consumed, reason_lost, started_ids, subscribe_ended
+from sql_agent.agl.store import mark_consumed, reason_lost, started_ids, subscribed_to_ends
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
@@ -121,15 +121,15 @@ class RolloutScheduler:
         """
         try:
             with named_store_errors():
-                await self._watch()
+                async with subscribed_to_ends(self._store, self._end) as is_told:
+                    await self._watch(is_told)
         except StoreLostError as error:
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(error)
             raise
 
-    async def _watch(self) -> None:
-        poll_s = _SUBSCRIBED_POLL_S if subscribe_ended(self._store, self._end) else _POLL_S
+    async def _watch(self, is_told: Callable[[], bool]) -> None:
         while True:
             asked = time.monotonic()
             if self._waiting:
@@ -138,6 +138,7 @@ class RolloutScheduler:
                     self._end(rollout)
                 await self._give_up_slow()
             # A store that takes long to answer is asked less often, because it has one thread for all.
+            poll_s = _SUBSCRIBED_POLL_S if is_told() else _POLL_S
             await asyncio.sleep(max(poll_s, _IDLE_SHARE * (time.monotonic() - asked)))
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:

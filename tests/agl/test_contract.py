@@ -44,6 +44,12 @@ CALLED = {
     (agl.LitAgentRunner, "_step_impl"): "next_rollout",
     (agl.LightningStoreClient, "_request_json"): "method, path",
     (agl.InMemoryLightningStore, "_evict_spans_for_rollout"): "collections, rollout_id",
+    (agl.InMemoryLightningStore, "_maybe_evict_spans"): "collections",
+    (agl.InMemoryLightningStore, "_account_span_size"): "span",
+    (
+        agl.InMemoryLightningStore,
+        "_on_attempt_heartbeat",
+    ): "collections, rollout_id, attempt_id",  # the first from its decorator
     (uvicorn.Server, "_serve"): "",
 }
 # The private attributes of the store that we read, with their types, and the one of its collections.

@@ -12,12 +12,14 @@ import agentlightning as agl
 import aiohttp
 import pytest
 
-from sql_agent.agl import presence, span_exporter
+from sql_agent.agl import presence, span_exporter, store_client
 from sql_agent.agl import store as run_store
+from sql_agent.agl.exchange import EndedAttempt
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.run_role import check_store
 from sql_agent.agl.span_exporter import SpanExporter, make_span
-from sql_agent.agl.store import RunStore, StoreClient, mark_consumed
+from sql_agent.agl.store import RunStore, mark_consumed, read_spans, subscribed_to_ends
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_server import served
 from sql_agent.errors import TrainingError
 from sql_agent.system.sockets import free_port
@@ -39,38 +41,106 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[StoreClient]:
     await server.stop()
 
 
+def span_of(taken: agl.AttemptedRollout, name: str, number: int) -> agl.Span:
+    return agl.Span.from_attributes(
+        name=name,
+        attributes={"a": 1},
+        rollout_id=taken.rollout_id,
+        attempt_id=taken.attempt.attempt_id,
+        sequence_id=number,
+    )
+
+
+def end_of(taken: agl.AttemptedRollout, number: int) -> EndedAttempt:
+    """The end of an attempt whose runner sends one span, with this number."""
+    attempt = taken.attempt.attempt_id
+    spans = [span_of(taken, "end", number)]
+    return EndedAttempt(rollout_id=taken.rollout_id, attempt_id=attempt, status="succeeded", spans=spans)
+
+
 async def run_one(client: StoreClient, number: int) -> dict[str, Any]:
     """Send one rollout on its way and return what was heard of it, without ids and times."""
     await client.enqueue_rollout(input={"question": number}, metadata={"group": "g"}, resources_id="r")
-    (taken,) = await client.dequeue_many_rollouts(limit=4, worker_id="w")
+    (taken,) = await client.exchange([], worker_id="w", limit=4)
     rollout_id, attempt_id = taken.rollout_id, taken.attempt.attempt_id
-    numbers = [await client.get_next_span_sequence_id(rollout_id, attempt_id) for _ in range(2)]
+    issued = await client.get_next_span_sequence_id(rollout_id, attempt_id)
     exporter = SpanExporter()
     owner = {"rollout_id": rollout_id, "attempt_id": attempt_id, "seconds": (1.0, 2.0)}
-    spans = [make_span("call", {"ids": "[1, 2]"}, sequence_id=numbers[0], **owner), make_span("end", {"a": 1}, **owner)]
-    await exporter.send(client.otlp_traces_endpoint(), spans)
+    await exporter.send(
+        client.otlp_traces_endpoint(), [make_span("call", {"ids": "[1, 2]"}, sequence_id=issued, **owner)]
+    )
     await exporter.close()
-    ended = await client.update_attempt(rollout_id, attempt_id, status="succeeded")
+    (running,) = await client.query_rollouts(rollout_id_in=[rollout_id])
+    assert await client.exchange([end_of(taken, 2)], worker_id="w", limit=0) == []
     (rollout,) = await client.wait_for_rollouts(rollout_ids=[rollout_id], timeout=0.0)
     found = await client.query_spans(rollout_id, "latest")
     return {
         "taken": (taken.status, taken.input, taken.metadata, taken.resources_id, taken.attempt.worker_id),
-        "ended": (ended.status, rollout.status, numbers),
+        "statuses": (running.status, rollout.status),
         "spans": [(span.name, span.sequence_id, span.attributes) for span in found],
     }
 
 
 async def test_both_ways_give_the_same_answers(client: StoreClient) -> None:
-    assert await client.dequeue_many_rollouts(limit=4, worker_id="w") == []
+    assert await client.exchange([], worker_id="w", limit=4) == []
     assert await run_one(client, 7) == {
         "taken": ("preparing", {"question": 7}, {"group": "g"}, "r", "w"),
-        "ended": ("succeeded", "succeeded", [1, 2]),
-        "spans": [("call", 1, {"ids": "[1, 2]"}), ("end", 3, {"a": 1})],
+        "statuses": ("running", "succeeded"),
+        "spans": [("call", 1, {"ids": "[1, 2]"}), ("end", 2, {"a": 1})],
     }
-    impatient = StoreClient(client.server_address_root, retry_delays=())
-    with pytest.raises(aiohttp.ClientResponseError):
-        await impatient.update_attempt("none", "none", status="failed")
-    await impatient.close()
+
+
+async def test_the_end_of_a_rollout_that_the_store_does_not_have_loses_no_other(client: StoreClient) -> None:
+    for _ in range(2):
+        await client.enqueue_rollout(input={})
+    kept, gone = await client.exchange([], worker_id="w", limit=2)
+    gone = gone.model_copy(
+        update={"rollout_id": "gone", "attempt": gone.attempt.model_copy(update={"rollout_id": "gone"})}
+    )
+    await client.exchange([end_of(gone, 1), end_of(kept, 1)], worker_id="w", limit=0)
+    (ended,) = await client.wait_for_rollouts(rollout_ids=[kept.rollout_id], timeout=0.0)
+    assert ended.status == "succeeded"
+    assert [span.name for span in await client.query_spans(kept.rollout_id)] == ["end"]
+
+
+async def test_an_end_that_is_reported_twice_because_the_answer_was_lost_counts_once(client: StoreClient) -> None:
+    await client.enqueue_rollout(input={})
+    (taken,) = await client.exchange([], worker_id="w", limit=1)
+    end = end_of(taken, 1)
+    for _ in range(2):
+        await client.exchange([end], worker_id="w", limit=0)
+    assert [span.name for span in await client.query_spans(taken.rollout_id)] == ["end"]
+
+
+async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_has_to_poll(
+    client: StoreClient, request: pytest.FixtureRequest
+) -> None:
+    ended: list[agl.Rollout] = []
+    async with subscribed_to_ends(client, ended.append) as is_told:
+        if "short" not in request.node.name:
+            async with asyncio.timeout(10):
+                while is_told():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            return
+        await asyncio.sleep(0.2)  # until it has asked
+        await run_one(client, 1)
+        async with asyncio.timeout(10):
+            while not ended:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert is_told()
+    (rollout,) = ended
+    asked = Mock(wraps=client.query_spans)
+    client.query_spans = asked
+    assert {span.name for span in await read_spans(client, rollout.rollout_id)} == {"call", "end"}
+    asked.assert_not_called()
+    await client.add_span(span_of(await attempted(client, rollout), "late", 3))
+    assert {span.name for span in await read_spans(client, rollout.rollout_id)} == {"call", "end", "late"}
+
+
+async def attempted(client: StoreClient, rollout: agl.Rollout) -> agl.AttemptedRollout:
+    found = await client.get_rollout_by_id(rollout.rollout_id)
+    assert isinstance(found, agl.AttemptedRollout)
+    return found
 
 
 async def test_a_store_is_asked_directly_whatever_proxy_the_environment_names(
@@ -105,7 +175,7 @@ async def test_a_store_in_another_process_forgets_what_was_consumed_even_if_it_d
     client: StoreClient, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_store, "_KEPT", 3)
-    monkeypatch.setattr(run_store, "_CONSUMED_AT_ONCE", 2)
+    monkeypatch.setattr(store_client, "_CONSUMED_AT_ONCE", 2)
     answers, asked = client._request_json, 0
     trouble = [aiohttp.ServerDisconnectedError(), aiohttp.ClientResponseError(Mock(), (), status=503)]
 
@@ -125,4 +195,4 @@ async def test_a_store_in_another_process_forgets_what_was_consumed_even_if_it_d
         ]
         await mark_consumed(client, newest.rollout_id)
     left = len(await client.query_rollouts())
-    assert (left, asked) == ((3, 5) if "short" in request.node.name else (10, 3)), "agl store keeps all"
+    assert (left, asked) == ((3, 5) if "short" in request.node.name else (10, 0)), "agl store keeps all"

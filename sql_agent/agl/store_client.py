@@ -1,0 +1,99 @@
+"""Ask a store that another process serves, by fewer requests where it is one of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import agentlightning as agl
+import aiohttp
+from pydantic import TypeAdapter
+
+from sql_agent.agl.exchange import CONSUMED, ENDED, EXCHANGE, EndedAttempt, EndedRollout, ExchangeRequest
+from sql_agent.agl.presence import STORE_ERRORS
+
+logger = logging.getLogger(__name__)
+
+_CONSUMED_AT_ONCE = 32
+_UNKNOWN_PATH = (404, 405)
+_ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
+_ENDED = TypeAdapter(list[EndedRollout])
+
+
+class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
+    """Uses the requests that only a RunStore answers, and agent-lightning's own where `agl store` serves the store."""
+
+    def __init__(self, server_address: str, **options: Any) -> None:
+        super().__init__(server_address, **options)
+        self._consumed: list[str] = []
+        self._is_ours = True  # until it does not know a request of ours
+        self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
+
+    async def exchange(
+        self, ended: Sequence[EndedAttempt], *, worker_id: str, limit: int
+    ) -> Sequence[agl.AttemptedRollout]:
+        """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
+
+        Raises one of STORE_ERRORS when the store does not answer; it may then have the spans or not, so the same
+        attempts must be reported again.
+        """
+        request = ExchangeRequest(worker_id=worker_id, ended=ended, limit=limit)
+        if self._is_ours:
+            answer = await self._post(EXCHANGE, request.model_dump(mode="json"))
+            if answer is not None:
+                return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
+        for attempt in ended:
+            try:
+                await self.add_many_spans(attempt.spans)
+                await self.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
+            except aiohttp.ClientResponseError as error:  # as of a rollout that it does not have any more
+                logger.warning("the store refused the end of rollout %s: %s", attempt.rollout_id, error)
+        taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
+        return taken
+
+    async def watch_ended(self, callback: Callable[[agl.Rollout], object]) -> None:
+        """Call `callback` with each rollout that ends, until cancelled; returns when the store cannot tell."""
+        while self._is_ours:
+            try:
+                answer = await self._post(ENDED, None)
+            except STORE_ERRORS as error:  # rollouts that are missed now are found by whoever waits for them
+                logger.info("the store did not tell which rollouts ended: %r", error)
+                answer = None
+            for ended in _ENDED.validate_python(answer or []):
+                self._spans[ended.rollout.rollout_id] = ended.spans
+                callback(ended.rollout)
+            await asyncio.sleep(_ENDED_PAUSE_S)
+
+    async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
+        """Return the spans of a rollout's latest attempt, in any order; the first time those that came with its end."""
+        spans = self._spans.pop(rollout_id, None)
+        return spans if spans is not None else await self.query_spans(rollout_id, "latest")
+
+    async def mark_consumed(self, rollout_id: str) -> None:
+        """Let a RunStore delete an ended rollout later; many are sent in one request.
+
+        A store that does not answer now is asked again with the next rollouts: it only keeps them for longer.
+        """
+        self._spans.pop(rollout_id, None)
+        if not self._is_ours:
+            return
+        self._consumed.append(rollout_id)
+        if len(self._consumed) % _CONSUMED_AT_ONCE:
+            return
+        consumed, self._consumed = self._consumed, []
+        try:
+            await self._post(CONSUMED, consumed)
+        except STORE_ERRORS:
+            self._consumed = consumed + self._consumed
+
+    async def _post(self, path: str, body: Any) -> Any:
+        """Return the answer to one of our own requests; None, now and later, when the store does not know it."""
+        try:
+            return await self._request_json("post", path.removeprefix("/v1/agl"), json=body)
+        except aiohttp.ClientResponseError as error:
+            if error.status not in _UNKNOWN_PATH:
+                raise
+            self._is_ours = False
+            return None

@@ -1,0 +1,95 @@
+"""A runner takes rollouts, runs them at once, and reports their ends, whatever becomes of the store meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import agentlightning as agl
+import aiohttp
+
+from sql_agent.agl.exchange import EndedAttempt
+from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.runner import ConcurrentRunner
+from sql_agent.agl.store import RunStore
+from sql_agent.agl.store_client import StoreClient
+from sql_agent.agl.store_server import served
+from sql_agent.system.sockets import free_port
+
+
+class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
+    """Ends each rollout with one span; one whose task is "fail" raises."""
+
+    async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[agl.Span]:
+        if task["question"] == "fail":
+            raise ValueError("the agent failed")
+        owner = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
+        return [agl.Span.from_attributes(name=task["question"], attributes={}, sequence_id=1, **owner)]
+
+
+class Unsteady(StoreClient):
+    """Loses the connection whenever it is to report an end, so many times."""
+
+    losses = 2
+
+    async def exchange(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
+        if ended and self.losses:
+            self.losses -= 1
+            raise aiohttp.ServerDisconnectedError
+        return await super().exchange(ended, **options)
+
+
+@asynccontextmanager
+async def running(store: RunStore, notifier: Notifier, *, poll_s: float) -> AsyncIterator[Unsteady]:
+    """Run rollouts of `store` in a runner of this process; yields the runner's client."""
+    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
+    async with served(server):
+        client = Unsteady(server.endpoint)
+        runner = ConcurrentRunner(concurrency=8, poll_s=poll_s, notifier=notifier, receiver=0)
+        runner.init(agent=Echo())
+        runner.init_worker(0, client)
+        task = asyncio.create_task(runner.iter())
+        try:
+            yield client
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await client.close()
+
+
+async def ended(store: RunStore, count: int) -> dict[str, str]:
+    """Wait until `count` rollouts have ended, and return their status by question."""
+    async with asyncio.timeout(20):
+        while len(rollouts := await store.query_rollouts(status_in=["succeeded", "failed"])) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return {rollout.input["question"]: rollout.status for rollout in rollouts}
+
+
+async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_spans() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier, thread_safe=True)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        for question in ("one", "fail", "two"):
+            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
+        assert await ended(store, 3) == {"one": "succeeded", "fail": "failed", "two": "succeeded"}
+        assert client.losses == 0
+    spans = [await store.query_spans(rollout.rollout_id) for rollout in await store.query_rollouts()]
+    assert [[span.name for span in of_rollout] for of_rollout in spans] == [["one"], [], ["two"]]
+    notifier.close()
+
+
+async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_polls() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier, thread_safe=True)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=60.0) as client:
+        client.losses = 0
+        await asyncio.sleep(0.2)
+        for number in range(20):
+            await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
+        assert set((await ended(store, 20)).values()) == {"succeeded"}
+    notifier.close()
