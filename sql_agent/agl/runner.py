@@ -25,7 +25,7 @@ from sql_agent.errors import SqlAgentError
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
 _DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
-_GATHER_S = (0.005, 0.1)  # how long ends are gathered for one request, at least and at most
+_GATHER_S = (0.01, 0.1)  # how long ends are gathered for one request, at least and at most
 _GATHER_SHARE = 3.0  # and in times of what the last request took, because a busy store answers late
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,8 @@ class _RunnerStore:
         try:
             return await self._store.exchange(ended, worker_id=worker, limit=limit)
         except STORE_ERRORS as error:
-            logger.warning("the store did not take %d ended rollouts: %s: %s", len(ended), type(error).__name__, error)
+            # Not a warning, because they are reported again, and the store may end first when a run is stopped.
+            logger.info("the store did not take %d ended rollouts: %r", len(ended), error)
             self.ended = ended + self.ended
             return []
 

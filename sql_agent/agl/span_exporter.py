@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
-_WAIT_S = 0.005  # how long a batch waits for more spans
+_GATHER_S = (0.01, 0.1)  # how long a batch waits for more spans, at least and at most
+_GATHER_SHARE = 3.0  # and in times of what the last request took, because a busy store answers late
 _RETRIES = 3
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
@@ -62,6 +64,7 @@ class SpanExporter:
         self._queue: list[tuple[Sequence[ReadableSpan], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._took_s = 0.0
 
     def send(self, endpoint: str, spans: Sequence[ReadableSpan]) -> asyncio.Future[None]:
         """Queue `spans` and return a future that ends when the store has them.
@@ -80,10 +83,12 @@ class SpanExporter:
             await self._session.close()
 
     async def _send_queued(self, endpoint: str) -> None:
-        await asyncio.sleep(_WAIT_S)
         while self._queue:
+            await asyncio.sleep(min(max(_GATHER_S[0], _GATHER_SHARE * self._took_s), _GATHER_S[1]))
             batch, self._queue = self._queue, []
+            started = time.monotonic()
             error = await self._post(endpoint, [span for spans, _ in batch for span in spans])
+            self._took_s = time.monotonic() - started
             for _, stored in batch:
                 if error is None and not stored.done():
                     stored.set_result(None)

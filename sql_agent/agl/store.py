@@ -19,7 +19,7 @@ from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
-OnEnd = Callable[[agl.Rollout], None]
+OnEnd = Callable[[agl.Rollout], bool]  # returns whether anybody waits for the rollout
 
 _QUEUED = ("queuing", "requeuing")
 _STARTED = ("preparing", "running")

@@ -53,8 +53,11 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
 
-    async def watch_ended(self, callback: Callable[[agl.Rollout], object]) -> None:
-        """Call `callback` with each rollout that ends, until cancelled; returns when the store cannot tell."""
+    async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
+        """Call `callback` with each rollout that ends, until cancelled; returns when the store cannot tell.
+
+        Where it returns true, the rollout's spans are kept until they are read or the rollout is consumed.
+        """
         while self._is_ours:
             try:
                 answer = await self._post(ENDED, None)
@@ -62,8 +65,8 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
                 logger.info("the store did not tell which rollouts ended: %r", error)
                 answer = None
             for ended in _ENDED.validate_python(answer or []):
-                self._spans[ended.rollout.rollout_id] = ended.spans
-                callback(ended.rollout)
+                if callback(ended.rollout):
+                    self._spans[ended.rollout.rollout_id] = ended.spans
             await asyncio.sleep(_ENDED_PAUSE_S)
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:

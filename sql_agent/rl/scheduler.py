@@ -196,11 +196,14 @@ class RolloutScheduler:
                 await self._cancel(rollout_id)
         return rollout
 
-    def _end(self, rollout: agl.Rollout) -> None:
+    def _end(self, rollout: agl.Rollout) -> bool:
+        """Hand a rollout that ended to whoever waits for it, and return whether anybody does."""
         future = self._waiting.pop(rollout.rollout_id, None)
-        if future is not None and not future.done():
-            self._last_end = time.monotonic()
-            future.set_result(rollout)
+        if future is None or future.done():
+            return False
+        self._last_end = time.monotonic()
+        future.set_result(rollout)
+        return True
 
     async def _give_up_slow(self) -> None:
         """Give up the rollouts that have run for too long, and all when none has ended for too long.

@@ -116,7 +116,12 @@ async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_ha
     client: StoreClient, request: pytest.FixtureRequest
 ) -> None:
     ended: list[agl.Rollout] = []
-    async with subscribed_to_ends(client, ended.append) as is_told:
+
+    def end(rollout: agl.Rollout) -> bool:
+        ended.append(rollout)
+        return True
+
+    async with subscribed_to_ends(client, end) as is_told:
         if "short" not in request.node.name:
             async with asyncio.timeout(10):
                 while is_told():  # noqa: ASYNC110
