@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import agentlightning as agl
+import uvicorn
 from agentlightning.utils.otlp import spans_from_proto
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic_core import from_json, to_json
@@ -20,23 +21,17 @@ from sql_agent.agl.exchange import CONSUMED, ENDED, EXCHANGE, EndedAttempt, Ende
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.store import RunStore
 from sql_agent.errors import TrainingError
+from sql_agent.system.sockets import bind
 
 logger = logging.getLogger(__name__)
 
 SPAN_BYTES = 256 << 20  # the default store keeps spans until they fill 70 % of the memory
 _WAIT_S = 1.0
+_KEEP_ALIVE_S = 30  # longer than clients keep an idle connection
+_GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
+_STOP_S = 5.0
 _TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
-
-
-def speed_up(server: agl.LightningStoreServer) -> None:
-    """Let a started `server` of a RunStore answer the frequent requests by `FrequentRequests`, the others as before.
-
-    Its middlewares, which time and log each request, are removed: they took half of its processor time.
-    """
-    app: Any = server.app
-    app.user_middleware.clear()
-    app.middleware_stack = FrequentRequests(app.build_middleware_stack(), server.store)
 
 
 class FrequentRequests:
@@ -135,13 +130,32 @@ async def serve_store(host: str, port: int, started: Callable[[str], None], unti
 
 @asynccontextmanager
 async def served(server: agl.LightningStoreServer) -> AsyncIterator[None]:
-    """Start `server`, whose store is a RunStore, for the context. Raises TrainingError when it cannot be served."""
-    try:
-        await server.start()
-    except RuntimeError as error:
-        raise TrainingError(f"the store cannot be served at {server.endpoint}: {error}") from error
-    speed_up(server)
+    """Serve the RunStore of `server` on this event loop for the context. Raises TrainingError when it cannot be served.
+
+    Not by its own `start`, which serves in a thread: two threads of one process wait for each other at each request.
+    """
+    app: Any = server.app
+    app.user_middleware.clear()  # they time and log each request, which took half of the time
+    http = uvicorn.Server(
+        uvicorn.Config(
+            FrequentRequests(app, server.store),
+            interface="asgi3",
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+    )
+    sock = bind(server.launcher_args.host, server.launcher_args.port)
+    # Not serve(), because that installs signal handlers.
+    serving = asyncio.create_task(http._serve(sockets=[sock]))
+    while not http.started:
+        if serving.done():
+            raise TrainingError(f"the store cannot be served at {server.endpoint}: {serving.exception()!r}")
+        await asyncio.sleep(0.01)
     try:
         yield
     finally:
-        await server.stop()
+        http.should_exit = True
+        await asyncio.wait([serving], timeout=_STOP_S)
