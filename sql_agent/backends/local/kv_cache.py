@@ -9,6 +9,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from sql_agent.backends.local.kept_turns import Layers
 from sql_agent.backends.local.shared_prefix import Prefix
 
 _BLOCK = 128  # columns by which the buffers grow
@@ -29,15 +30,29 @@ class RowCache:
         self._has_prefix: list[bool] = []
         self._cache: Any = None
 
-    def add(self, prefilled: Any, lengths: Sequence[int], *, has_prefix: bool) -> None:
-        """Append the rows of the DynamicCache `prefilled`, of which the first `lengths[i]` columns count in row i."""
+    def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]], *, has_prefix: bool) -> None:
+        """Append the rows of the DynamicCache `prefilled`; row i is made of its columns `spans[i]` (start, end)."""
         first = len(self.lengths)
-        self.lengths += lengths
-        self._has_prefix += [has_prefix] * len(lengths)
-        self._reserve(prefilled, max(lengths))
+        self.lengths += [sum(end - start for start, end in row) for row in spans]
+        self._has_prefix += [has_prefix] * len(spans)
+        self._reserve(prefilled, max(self.lengths[first:]))
         for layer, source in zip(self._cache.layers, prefilled.layers, strict=True):
-            layer.keys[first : len(self.lengths), :, : max(lengths)] = source.keys
-            layer.values[first : len(self.lengths), :, : max(lengths)] = source.values
+            for index, row in enumerate(spans):
+                column = 0
+                for start, end in row:
+                    place = slice(column, column + end - start)
+                    layer.keys[first + index, :, place] = source.keys[index, :, start:end]
+                    layer.values[first + index, :, place] = source.values[index, :, start:end]
+                    column = place.stop
+
+    def copy_of(self, row: int) -> Layers | None:
+        """Return the keys and values of `row` after the prefix; None for one that does without the prefix."""
+        if self._has_prefix[row] != (self.prefix is not None):
+            return None
+        length = self.lengths[row]
+        return [
+            (layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone()) for layer in self._cache.layers
+        ]
 
     def remove(self, row: int) -> None:
         """Remove `row`; the last row takes its index."""
@@ -59,7 +74,8 @@ class RowCache:
         width = max(self.lengths)
         for layer in self._cache.layers:
             layer.columns, layer.width = columns, width
-        return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], width)
+        visible = torch.arange(width) <= columns[:, None, None]
+        return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], visible)
 
     def _reserve(self, like: Any, columns: int) -> None:
         """Make the buffers large enough for all rows; the first time with the heads and the type of `like`."""
@@ -71,18 +87,33 @@ class RowCache:
             layer.reserve(rows, columns, source.keys)
 
 
-def pass_arguments(
-    cache: Any, prefix: Prefix | None, has_prefix: torch.Tensor, columns: torch.Tensor, width: int
-) -> dict[str, Any]:
-    """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of rows of `width` columns.
+def started(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
+    """Return a DynamicCache with a row for each of `starts`, padded on the right, and how many tokens each has."""
+    lengths = torch.tensor([0 if start is None else start[0][0].shape[1] for start in starts])
+    cache = DynamicCache()
+    known = next((start for start in starts if start is not None), None)
+    for number, (like, _) in enumerate(known or ()):
+        shape = (len(starts), like.shape[0], int(lengths.max()), like.shape[2])
+        keys, values = like.new_zeros(shape), like.new_zeros(shape)
+        for row, start in enumerate(starts):
+            if start is not None:
+                keys[row, :, : lengths[row]], values[row, :, : lengths[row]] = start[number]
+        cache.update(keys, values, number)
+    return cache, lengths
 
-    `has_prefix` (rows) says which rows begin with `prefix`; `cache` holds what follows it.
+
+def pass_arguments(
+    cache: Any, prefix: Prefix | None, has_prefix: torch.Tensor, columns: torch.Tensor, visible: torch.Tensor
+) -> dict[str, Any]:
+    """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of their rows.
+
+    `has_prefix` (rows) says which rows begin with `prefix`; `cache` holds what follows it, of which each token looks at
+    what is `visible` (rows, tokens, columns of the cache with these tokens).
     """
     common = prefix[0][0].shape[1] if prefix else 0
     of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
-    of_row = torch.arange(width) <= columns[:, :, None]
     return {
-        "attention_mask": torch.cat([of_prefix, of_row], dim=-1)[:, None],
+        "attention_mask": torch.cat([of_prefix, visible], dim=-1)[:, None],
         "position_ids": columns + common * has_prefix[:, None],
         "past_key_values": cache,
         "use_cache": True,

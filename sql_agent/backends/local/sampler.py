@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from transformers import DynamicCache
 
-from sql_agent.backends.local.kv_cache import RowCache, pass_arguments
+from sql_agent.backends.local.kept_turns import KeptTurns
+from sql_agent.backends.local.kv_cache import RowCache, pass_arguments, started
 from sql_agent.backends.local.shared_prefix import ATTENTION, SHARING, Prefix
 from sql_agent.backends.policy.forward import common_prefix, prefix_cache
 from sql_agent.backends.policy.model import Policy
@@ -50,6 +50,7 @@ class Sampler:
         self._prefix: tuple[int, ...] = ()
         self._rows: list[_Row] = []  # in the order of the rows of `_cache`
         self._cache = RowCache()
+        self._kept = KeptTurns()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
 
     @property
@@ -60,6 +61,7 @@ class Sampler:
     def weights_changed(self) -> None:
         """Drop the cached prefix of the old weights; no row may be active."""
         self._cache = RowCache()
+        self._kept.clear()
 
     def abandon(self) -> None:
         """Drop all rows, after an error."""
@@ -70,17 +72,26 @@ class Sampler:
         """Run the prompts of `requests` and add them as rows."""
         prompts = [r.prompt_ids for r in requests]
         shared = self._shared(prompts)
-        tails = [p[shared:] for p in prompts]
+        has_prefix = self._cache.prefix is not None
+        starts = [self._kept.start_of(p) if has_prefix == (shared > 0) else None for p in prompts]
+        cache, known = started(starts)
+        tails = [p[shared + n :] for p, n in zip(prompts, known.tolist(), strict=True)]
         lengths = torch.tensor([len(t) for t in tails])
-        width = int(lengths.max())
+        width, before = int(lengths.max()), int(known.max())
         # Padded on the right, where by causal attention no real token attends to it.
         ids = torch.tensor([list(t) + [self._policy.end_id] * (width - len(t)) for t in tails])
-        columns = torch.arange(width)[None].expand(ids.shape)
+        columns = known[:, None] + torch.arange(width)
+        of_start = (torch.arange(before) < known[:, None])[:, None].expand(-1, width, -1)
+        of_tail = torch.ones(width, width, dtype=torch.bool).tril().expand(len(tails), -1, -1)
+        visible = torch.cat([of_start, of_tail], dim=-1)
         out = self._policy.model.model(
             input_ids=ids,
-            **pass_arguments(DynamicCache(), self._cache.prefix, torch.full(lengths.shape, shared > 0), columns, width),
+            **pass_arguments(cache, self._cache.prefix, torch.full(lengths.shape, shared > 0), columns, visible),
         )
-        self._cache.add(out.past_key_values, lengths.tolist(), has_prefix=shared > 0)
+        ends = zip(known.tolist(), lengths.tolist(), strict=True)
+        self._cache.add(
+            out.past_key_values, [[(0, n), (before, before + length)] for n, length in ends], has_prefix=shared > 0
+        )
         logits = self._next_logits(out.last_hidden_state[torch.arange(len(tails)), lengths - 1])
         self._logits = torch.cat([self._logits, logits]) if self._rows else logits
         self._rows += map(_Row, requests)
@@ -100,6 +111,8 @@ class Sampler:
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row.request, Generation(tuple(row.sampled), reason)))
+                if (layers := self._cache.copy_of(index)) is not None:  # of all but the last token, which was not run
+                    self._kept.keep((*row.request.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]
                 self._rows.pop()
@@ -144,6 +157,7 @@ class Sampler:
             if self._rows or len(prompts) < 2 or length < _MIN_SHARED:
                 return 0
             self._prefix, self._cache = prompts[0][:length], RowCache()
+            self._kept.clear()
         if self._cache.prefix is None and not self._rows:
             self._cache = RowCache(self._prefix_cache())
         return len(self._prefix) if self._cache.prefix is not None else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,10 +9,12 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from sql_agent.backends.local.kept_turns import Layers
+
 ATTENTION = "shared_prefix"
 SHARING = {"llama", "qwen2", "qwen3"}  # models whose attention has no more to it than `attend` computes
 
-Prefix = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer, (key heads, tokens, dimension)
+Prefix = Layers
 
 
 def attend(

@@ -124,6 +124,19 @@ def test_rows_that_join_and_leave_at_any_time_do_not_disturb_each_other(
         assert token_ids == greedy(policy, request.prompt_ids, request.max_tokens)
 
 
+def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -> None:
+    sampler = Sampler(policy, seed=0)
+    first = [Request((*PREFIX, i), max_tokens=4 + i % 3, temperature=0.0, top_p=1.0) for i in range(5, 11)]
+    turns = sampler.sample(first)
+    more = [
+        (*r.prompt_ids, *turn.token_ids, *range(30, 31 + i))
+        for i, (r, turn) in enumerate(zip(first, turns, strict=True))
+    ]
+    prompts = [*more, (*PREFIX, 120, 121)]  # and one that has no first turn
+    sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0, top_p=1.0) for p in prompts])
+    assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
+
+
 def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_folder: Path) -> None:
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     sampler = Sampler(policy, seed=0)
