@@ -1,8 +1,9 @@
 """Show that GRPO learns on two cores: python benchmarks/laptop_learning.py --seeds 0 1 2 [section.key=value ...]
 
 It does `train_sql_agent.py --ci --backend local` for each seed and compares the validations before and after: the same
-questions, greedy, which training never sees. It prints how many are accurate, how many became right and wrong, the
-chance of so uneven a split if training changed nothing (McNemar's exact test), and the seconds.
+questions, greedy, of the splits `val` and `test`, which training never sees. It prints how many are accurate, how many
+became right and wrong, the chance of so uneven a split if training changed nothing (McNemar's exact test), and the
+seconds.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sql_agent.data.medical.prepare import questions_folder, sample_path
+from sql_agent.config.settings import load_settings
+from sql_agent.data.medical.prepare import ensure_sample, questions_folder, sample_path
+from sql_agent.data.question_files import load_questions, write_jsonl
 from sql_agent.evaluation.statistics import mcnemar
 from sql_agent.rl.metrics import is_accurate
 from sql_agent.schemas import RolloutRecord
 
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
-QUESTIONS = 500  # more than the file has: all of them
-TEST = questions_folder(sample_path("en"), "template") / "test.parquet"
+QUESTIONS = 500  # more than the files have: all of them
+HELD_OUT = ("val", "test")  # splits of which no question is trained on
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def limit_to(cores: int) -> None:
 def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
     """Train with `seed` as run `seed-SEED` under `out`, and compare its validations."""
     fixed = ["--ci", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
-    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0", f"data.val_file={TEST}"]
+    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0", f"data.val_file={held_out(out)}"]
     started = time.monotonic()
     subprocess.run([sys.executable, str(TRAIN), *fixed, *asked, *overrides], check=True)
     total_s = time.monotonic() - started
@@ -92,6 +95,16 @@ def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
         training_s=sum(step["timing/rollout_s"] + step["timing/update_s"] for step in steps),
         total_s=total_s,
     )
+
+
+def held_out(folder: Path) -> Path:
+    """Write the questions of the sample's splits for validation and test to one file in `folder`, and return it."""
+    ensure_sample(load_settings(["data.style=template"]), print)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = questions_folder(sample_path("en"), "template")
+    questions = [q for split in HELD_OUT for q in load_questions(made / f"{split}.parquet")]
+    write_jsonl(folder / "held-out.jsonl", ((question, {}) for question in questions))
+    return folder / "held-out.jsonl"
 
 
 def accurate_by_question(run: Path) -> tuple[dict[str, bool], dict[str, bool]]:

@@ -57,6 +57,19 @@ class LocalSettings(Section):
     batch_window_s: PositiveNumber = Field(
         0.15, description="seconds without a new request after which an idle sampler starts a batch"
     )
+    trained_per_group: NotNegative = Field(
+        0,
+        description="rollouts of each group that are trained, those with the highest and with the lowest rewards; "
+        "0 trains all",
+    )
+    warmup_steps: NotNegative = Field(
+        0, description="GRPO steps with a lower learning rate, which rises to train.lr in equal parts"
+    )
+    frozen_share: Share = Field(
+        0.0,
+        description="share of the layers, the lowest, that GRPO leaves as they are, and the embedding with them; "
+        "saves their backward pass",
+    )
     max_context: Positive = Field(
         2048, description="tokens of prompt and reply together; a request for more ends its rollout"
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.rl.advantages import group_advantages
+from sql_agent.rl.advantages import extreme_advantages, group_advantages
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.schemas import Drop, DropCause
 
@@ -43,3 +43,12 @@ def test_advantages_compare_within_a_group_and_leave_out_what_was_dropped() -> N
     assert result["b"] == -result["a"]
     assert result["d"] == 0.0
     assert "c" not in result
+
+
+def test_of_a_large_group_the_best_and_the_worst_are_trained_by_how_far_apart_they_are() -> None:
+    right = [rollout(str(i), "q", reward) for i, reward in enumerate([0.1, 1.1, 0.0, 0.1, 1.1, 0.1])]
+    queried = [rollout(f"{i}-other", "r", reward) for i, reward in enumerate([0.0, 0.1, 0.1])]
+    result = extreme_advantages([*right, *queried], 2)
+    trained = {name: advantage for name, advantage in result.items() if advantage}
+    assert len(result) == 9
+    assert trained == pytest.approx({"2": -0.5, "4": 0.5, "0-other": -0.05 / 1.1, "2-other": 0.05 / 1.1})

@@ -12,7 +12,7 @@ import agentlightning as agl
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.errors import SqlAgentError
-from sql_agent.rl.advantages import group_advantages
+from sql_agent.rl.advantages import extreme_advantages, group_advantages
 from sql_agent.rl.batching import batch_for_step
 from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
 from sql_agent.rl.rollouts import FinishedRollout
@@ -115,7 +115,9 @@ class LocalGrpo(TrainingAlgorithm):
             return False
         started = time.monotonic()
         with self._ui.status(f"{title}: update"):
-            update = await asyncio.to_thread(trainer.update, kept, group_advantages(kept))
+            count = self._settings.local.trained_per_group
+            advantages = extreme_advantages(kept, count) if count else group_advantages(kept)
+            update = await asyncio.to_thread(trainer.update, kept, advantages)
         timing = {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
         self._monitor.close_step(step, update | timing)
         return True

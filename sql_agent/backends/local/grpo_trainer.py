@@ -13,7 +13,7 @@ from sql_agent.backends.local.grpo_loss import clipped_loss, kl_penalty
 from sql_agent.backends.policy.forward import token_logprobs
 from sql_agent.backends.policy.gradients import clip_gradient
 from sql_agent.backends.policy.model import Policy
-from sql_agent.config.settings import TrainSettings
+from sql_agent.config.settings import LocalSettings, TrainSettings
 from sql_agent.rl.trajectory import TokenSequence
 
 if TYPE_CHECKING:
@@ -33,19 +33,29 @@ class _Item:
 class GrpoTrainer:
     """Updates the weights of a policy; `update` takes the kept rollouts of one step.
 
-    `optimizer` is AdamW over all weights. With `settings.kl_coef` above 0 a frozen copy of the policy as it is now is
-    the reference of the KL penalty. `temperature` is that of the rollouts: the policy that is improved is the one that
-    sampled them. At 0 nothing differs within a group and nothing is learned, so any value will do. `half_updated` is
-    true after an error between two minibatches, when the weights are those of no step.
+    `optimizer` is AdamW over all weights but those of the lowest `local.frozen_share` of the layers and, with these,
+    the embedding, which is the output layer too where the model ties them. With `settings.kl_coef` above 0 a frozen
+    copy of the policy as it is now is the reference of the KL penalty. `temperature` is that of the rollouts: the
+    policy that is improved is the one that sampled them. At 0 nothing differs within a group and nothing is learned, so
+    any value will do. `half_updated` is true after an error between two minibatches, when the weights are those of no
+    step.
     """
 
-    def __init__(self, policy: Policy, settings: TrainSettings, *, bf16: bool, temperature: float) -> None:
+    def __init__(
+        self, policy: Policy, settings: TrainSettings, local: LocalSettings, *, bf16: bool, temperature: float
+    ) -> None:
         self._policy = policy
         self._settings = settings
         self._bf16 = bf16
         self._temperature = temperature or 1.0
+        self._warmup_steps = local.warmup_steps
         self.half_updated = False
-        self.optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.lr, weight_decay=0.0)
+        if local.frozen_share:
+            layers = policy.model.model.layers
+            policy.model.get_input_embeddings().requires_grad_(False)
+            layers[: round(local.frozen_share * len(layers))].requires_grad_(False)
+        trained = [weights for weights in policy.model.parameters() if weights.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=0.0)
         self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.kl_coef > 0 else None
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float], *, step: int) -> dict[str, float]:
@@ -62,6 +72,8 @@ class GrpoTrainer:
         }
         if not useful:
             return metrics | {"update/loss": 0.0, "update/grad_norm": 0.0, "update/clip_fraction": 0.0}
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._settings.lr * min(1.0, step / (self._warmup_steps + 1))
         self._policy.model.train()
         try:
             return metrics | self._minibatches(useful, kept, advantages, step)

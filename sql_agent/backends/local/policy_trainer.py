@@ -43,7 +43,13 @@ class PolicyTrainer:
         self._policy = policy
         self.step = 0
         self.saved = 0
-        self.trainer = GrpoTrainer(policy, settings.train, bf16=bf16, temperature=settings.agent.temperature)
+        self.trainer = GrpoTrainer(
+            policy,
+            settings.train,
+            settings.local,
+            bf16=bf16,
+            temperature=settings.agent.temperature,
+        )
         self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock)
 
     @classmethod
