@@ -36,17 +36,20 @@ async def check_rewrite(session: AgentSession) -> str:
     """Write a statement, run it, check it, and write it again until the check approves it; returns the answer.
 
     At most `agent.max_turns` statements are written. A statement that fails needs no check, because its error says what
-    is wrong, and neither does the last one, because nothing would come of it. A rewriting continues the conversation in
-    which the statement was written, so that both are one training sequence. The answer is the statement, or what a last
-    role makes of its result where the task wants no statement.
+    is wrong, and neither does the last one, because nothing would come of it. A rewriting that repeats the statement
+    ends it, because the model stands by what it wrote and would only go round in a circle. A rewriting continues the
+    conversation in which the statement was written, so that both are one training sequence. The answer is the
+    statement, or what a last role makes of its result where the task wants no statement.
     """
     question, lang = session.question.question, session.question.lang
     system = session.task.describe(lang, session.database, session.settings)
     messages = [user(prompt(WRITE, lang, question=question, dialect=session.database.dialect.title))]
-    role, statements = WRITE, session.settings.agent.max_turns
+    role, statements, sql = WRITE, session.settings.agent.max_turns, ""
     for left in range(statements - 1, -1, -1):
         reply = await session.ask(messages, system=system, role=role)
-        sql = statement_in(reply)
+        before, sql = sql, statement_in(reply)
+        if role == REWRITE and sql == before:
+            break
         result = await session.tool(sql)
         if not left:
             break

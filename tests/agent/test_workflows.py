@@ -89,6 +89,13 @@ async def test_what_fails_or_is_not_approved_is_written_again_in_the_same_conver
     assert len(model.requests) == 4, "nobody checks the last statement, because it cannot be written again"
 
 
+async def test_a_rewriting_that_changes_nothing_ends_the_rollout(model: Server, task: Task, settings: Settings) -> None:
+    record = await play(model, task, settings, asked(task, settings, "List the names"), ALL, WRONG, ALL)
+    assert [reply.role for reply in record.replies] == ["write", "check", "rewrite"]
+    assert record.answer == "SELECT name FROM ferry"
+    assert [call.sql for call in record.calls] == [record.answer]
+
+
 async def test_a_wrong_result_is_worth_nothing(model: Server, task: Task, settings: Settings) -> None:
     record = await play(model, task, settings, asked(task, settings, "List the names"), ALL, RIGHT)
     assert record.reward is not None and record.reward.total == 0.0
