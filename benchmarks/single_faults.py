@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import signal
 import sqlite3
@@ -20,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from faults import arguments_in
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.processes import family_and_ports, lines, runners_and_proxies, start_new  # noqa: E402
+from tests.support.processes import lines, runners_and_proxies, start_new  # noqa: E402
 
 _PER_STEP = 8
 _SAID_S = 5.0
@@ -54,10 +54,16 @@ class Run:
     process: subprocess.Popen[str]
     printed: list[tuple[float, str]] = field(default_factory=list)
     done_at: float = 0.0
+    family: list[psutil.Process] = field(default_factory=list)  # its processes before the fault
 
     @property
     def log(self) -> Path:
         return self.folder / "runs" / "r"
+
+    def read(self) -> None:
+        """Collect the lines that the run prints, until it ends."""
+        for line in self.process.stdout or ():
+            self.printed.append((time.monotonic(), line))
 
     def wait_for_steps(self, count: int) -> None:
         """Wait until `count` steps are trained and rollouts of the next have begun."""
@@ -135,14 +141,6 @@ def policy_of(run: Run) -> psutil.Process:
     )
 
 
-def short_of_memory(run: Run) -> None:
-    """Let a runner have less memory than it has, as where the machine has no more."""
-    victim = runner_of(run)
-    limit = victim.memory_info().vms // 2  # every further request for memory fails
-    run.done_at = time.monotonic()
-    resource.prlimit(victim.pid, resource.RLIMIT_AS, (limit, limit))
-
-
 def lock_database(run: Run) -> None:
     connection = sqlite3.connect(run.folder / "medical.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
@@ -190,7 +188,6 @@ SURVIVED = [
     Fault("runner stopped for good", stop_and_continue(runner_of, 25), "Runner 0"),
     Fault("LLM proxy stopped for 8 s", stop_and_continue(proxy_of, 8), "LLM proxy 0"),
     Fault("policy endpoint stopped for 8 s", stop_and_continue(policy_of, 8), "verl"),
-    Fault("runner out of memory", short_of_memory, "Runner 0"),
     Fault("database locked for 8 s", lock_database, "locked"),
     Fault("clock an hour forward", jump(3600.0), ""),
     Fault("clock back again", jump(0.0), ""),
@@ -215,7 +212,7 @@ def try_survived(faults: Sequence[Fault], model: Path, folder: Path) -> bool:
         lost = run.lost() - lost
         show(fault, said, f"2 steps later {time.monotonic() - run.done_at:.1f} s; {lost} rollouts run again")
         ended = run.process.poll() is not None
-        good = not ended and (said[0][0] < _SAID_S if said else not fault.words and not lost)
+        good = not ended and is_said_in_time(fault, said) and (bool(fault.words) or not lost)
         fine &= good
         if not good:
             run.show_output()
@@ -242,42 +239,44 @@ def started(model: Path, folder: Path, steps: int) -> Run:
     arguments = [*arguments_in(folder, model, steps, _PER_STEP, 2), "runner.n_proxies=1"]
     process = start_new(arguments, script=ROOT / "tests" / "support" / "train_with_fake_verl.py", **environment)
     run = Run(folder, process)
-    threading.Thread(target=_read, args=(run,), daemon=True).start()
+    threading.Thread(target=run.read, daemon=True).start()
     return run
 
 
 def end(run: Run, fault: Fault) -> bool:
     """Wait for the end of the run, print what was seen, and return whether it is as it should be."""
-    family, _ = family_and_ports(run.process) if run.process.poll() is None else ([], set())
+    with suppress(psutil.NoSuchProcess):
+        run.family += psutil.Process(run.process.pid).children(recursive=True)
     try:
         run.process.wait(_END_S)
     except subprocess.TimeoutExpired:
         run.printed.append((time.monotonic(), f"HANGS after {_END_S:.0f} s"))
         run.process.kill()
     seconds = time.monotonic() - run.done_at
-    _, alive = psutil.wait_procs(family, timeout=5)
-    said = run.said(fault.words)
+    _, alive = psutil.wait_procs(set(run.family), timeout=5)
+    said = run.said(fault.words) if fault.words else []
     show(
         fault, said, f"ended after {seconds:.1f} s with exit code {run.process.returncode}; {len(alive)} processes left"
     )
     print(f"   last: {[line for _, line in run.printed if line.strip()][-1].strip()}")
-    fine = run.process.returncode == fault.code and not alive and bool(said) and said[0][0] < _SAID_S
+    fine = run.process.returncode == fault.code and not alive and is_said_in_time(fault, said)
     if not fine:
         run.show_output()
     for left in alive:
+        print(f"   left: {left}")
         left.kill()
     return fine
+
+
+def is_said_in_time(fault: Fault, said: Sequence[tuple[float, str]]) -> bool:
+    """Return whether the first line about it came in time, or none has to come."""
+    return said[0][0] < _SAID_S if said else not fault.words
 
 
 def show(fault: Fault, said: Sequence[tuple[float, str]], outcome: str) -> None:
     print(f"== {fault.name}\n   {outcome}")
     for seconds, line in said[:4]:
         print(f"   {seconds:5.1f} s  {line.strip()}", flush=True)
-
-
-def _read(run: Run) -> None:
-    for line in run.process.stdout or ():
-        run.printed.append((time.monotonic(), line))
 
 
 def main() -> int:

@@ -23,6 +23,7 @@ from sql_agent.agl.adapter import ROLE_ATTRIBUTE
 from sql_agent.agl.call_numbers import SEQUENCE_HEADER
 from sql_agent.agl.policy_calls import PATHS, PolicyCalls
 from sql_agent.agl.span_exporter import SpanExporter, make_span
+from sql_agent.system.memory import ends_without_memory
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,10 @@ class RolloutPath:
         self._exporter = SpanExporter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ends_without_memory():  # then another proxy takes its place
+            await self._call(scope, receive, send)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
         if match is not None:
             rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ from sql_agent.data.task import Task, load_task
 from sql_agent.database import Database, DatabasePool
 from sql_agent.reward import Judge
 from sql_agent.schemas import Question, RolloutRecord
-from sql_agent.system.processes import OUT_OF_MEMORY
+from sql_agent.system.memory import ends_without_memory
 
 _T = TypeVar("_T")
 
@@ -75,13 +74,12 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         if self._http is None:
             self._http = shared_client(direct=True, on_request=self._numbers)  # to the run's own proxy
         try:
-            async with self._opened(kit, question.database) as database:
-                record = await run_rollout(
-                    question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
-                )
-        except MemoryError:
             # All that follow would fail too, and the supervisor starts another process in place of one that ends.
-            os._exit(OUT_OF_MEMORY)
+            with ends_without_memory():
+                async with self._opened(kit, question.database) as database:
+                    record = await run_rollout(
+                        question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
+                    )
         finally:
             calls = self._numbers.pop(rollout.rollout_id)
         if self._on_record is not None:
@@ -109,7 +107,8 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         """
         text = text_of(resources)
         if text not in self._kits:
-            await self._in_thread(partial(self._make_kit, text))
+            with ends_without_memory():
+                await self._in_thread(partial(self._make_kit, text))
         return self._kits[text]
 
     def _make_kit(self, text: str) -> None:

@@ -48,11 +48,18 @@ class RunProcesses:
     Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the
     sockets of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the
     runners when rollouts are queued in a store of this process. `host` is the address of this host at which the
-    proxies listen. With `show_rollouts` each rollout that ends is printed as one line.
+    proxies listen. With `show_rollouts` each rollout that ends is printed as one line. `if_killed` is called by the
+    supervisor when this process dies without `stop`, with how it ended.
     """
 
     def __init__(
-        self, settings: Settings, *, n_proxies: int, host: str = "127.0.0.1", show_rollouts: bool = False
+        self,
+        settings: Settings,
+        *,
+        n_proxies: int,
+        host: str = "127.0.0.1",
+        show_rollouts: bool = False,
+        if_killed: Callable[[str], object] = lambda _how: None,
     ) -> None:
         self._n_runners = settings.runner.n_runners
         self.notifier = Notifier(self._n_runners)
@@ -62,7 +69,7 @@ class RunProcesses:
         self._addresses = [f"http://{host}:{sock.getsockname()[1]}" for sock in sockets]
         run_runner = partial(_run_runner, settings, self.notifier, show_rollouts=show_rollouts)
         jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets)}
-        self._supervisor = Supervisor(jobs)
+        self._supervisor = Supervisor(jobs, if_killed=if_killed)
         for sock in sockets:
             sock.close()  # the supervisor has its own
 

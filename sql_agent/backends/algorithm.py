@@ -29,6 +29,7 @@ from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.rl.scheduler import RolloutScheduler, named_store_errors
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors
+from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -74,7 +75,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._processes.watch(self._recovery.handle)
         with handled_signals(self._interrupt):
             try:
-                with named_disk_errors():
+                with named_disk_errors(), named_memory_errors():
                     await self._refuse_shared_store()
                     await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
@@ -26,6 +26,7 @@ from sql_agent.backends.verl.algorithm import VerlGrpo
 from sql_agent.config.settings import Settings
 from sql_agent.schemas import Question
 from sql_agent.system.event_loop import install_event_loop
+from sql_agent.system.memory import MORE_MEMORY, end_when_ignored
 from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -42,17 +43,21 @@ def run_algorithm(
     train: Sequence[Question],
     val: Mapping[str, Sequence[Question]],
     resume: bool,
+    if_killed: Callable[[str], object],
 ) -> TrainingAlgorithm:
     """Train on `train`, validate on each set of `val`, and return the algorithm after its end.
 
     The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
-    `interrupted` of the returned algorithm say how the run ended.
+    `interrupted` of the returned algorithm say how the run ended. When this process is killed, another one calls
+    `if_killed` with how it ended.
     """
+    end_when_ignored(2, f"error: the process that trains got no more memory\n  next: {MORE_MEMORY}\n")
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
     # Runners of other hosts must reach the proxies, wherever the store is that they share.
     host = address_towards(run_role.store_address) if run_role.store_address else "127.0.0.1"
-    processes = RunProcesses(settings, n_proxies=settings.runner.n_proxies if verl else 1, host=host)
+    n_proxies = settings.runner.n_proxies if verl else 1
+    processes = RunProcesses(settings, n_proxies=n_proxies, host=host, if_killed=if_killed)
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
         adapter = TokenIdAdapter()

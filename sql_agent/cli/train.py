@@ -57,7 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with recorded_session(log.folder, task.database_shown(settings)) as ending:
             log.trackers = Trackers(settings, log.folder, ui.say)
-            algorithm = run.run_algorithm(settings, run_role, log, ui, train=train, val=val, resume=arguments.resume)
+            algorithm = run.run_algorithm(
+                settings,
+                run_role,
+                log,
+                ui,
+                train=train,
+                val=val,
+                resume=arguments.resume,
+                if_killed=lambda how: say_unfinished(log, settings, ui, how=how),
+            )
             if algorithm.error is not None:
                 raise algorithm.error
             ending.interrupted = algorithm.interrupted

@@ -1,17 +1,14 @@
-"""End child processes with their parent, see which are stopped, and tell what they used or were killed for."""
+"""End child processes with their parent, see which are stopped, and tell how much time they used."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-OUT_OF_MEMORY = errno.ENOMEM  # the exit code of a process that gets no more memory
 
 
 def die_with_parent() -> None:
@@ -48,12 +45,3 @@ def stopped_or_continued(pid: int) -> signal.Signals | None:
     if seen is None:
         return None
     return signal.SIGCONT if seen.si_code == os.CLD_CONTINUED else signal.Signals(seen.si_status)
-
-
-def memory_kills() -> int:
-    """Return how many processes of this host the kernel has killed for want of memory; 0 where it does not say."""
-    try:
-        counters = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)

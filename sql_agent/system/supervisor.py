@@ -7,12 +7,14 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from sql_agent.system.processes import OUT_OF_MEMORY, die_with_parent, memory_kills, stopped_or_continued
+from sql_agent.system.memory import OUT_OF_MEMORY, end_when_ignored, ends_without_memory, memory_kills
+from sql_agent.system.processes import die_with_parent, stopped_or_continued
 
 Job = Callable[[Any], object]
 
@@ -71,13 +73,15 @@ class Supervisor:
     threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
     child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
     often right after its start; one that stays stopped (SIGSTOP) is killed and replaced. SIGINT is ignored in all of
-    them, because an interrupt is for the process that started them; they end when that one does.
+    them, and SIGTERM in the one, because both are for the process that started them; they end when that one does. When
+    it dies without `stop`, `if_killed` is called with how it ended (a participle), because nobody else can tell.
     """
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_supervise, args=(theirs, self._pipe, jobs), name="supervisor")
+        arguments = (theirs, self._pipe, jobs, if_killed)
+        self._process = context.Process(target=_supervise, args=arguments, name="supervisor")
         self._process.start()
         theirs.close()
 
@@ -107,6 +111,8 @@ class Supervisor:
 
     def stop(self) -> None:
         """End all children: ask them with SIGTERM, and kill them 3 s later."""
+        with suppress(OSError, ValueError):  # it has died, or was stopped before
+            self._pipe.send(None)
         self._pipe.close()
         self._process.join(2 * _GRACE_S)
         if self._process.is_alive():
@@ -114,13 +120,29 @@ class Supervisor:
             self._process.join()
 
 
-def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job]) -> None:
-    """Carry out the orders that come through `pipe` and replace children that die, until the pipe closes."""
+def _supervise(
+    pipe: Connection, other_end: Connection, jobs: Mapping[str, Job], if_killed: Callable[[str], object]
+) -> None:
+    """Run jobs until the process that started this one asks for the end, or dies."""
     other_end.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    killed_for_memory = memory_kills()
     children: dict[int, _Child] = {}  # by what `wait` returns when they end
+    try:
+        _replace_those_that_die(pipe, jobs, children)
+    except (EOFError, OSError):  # the process that started this one has died
+        for_memory = ", because memory ran out" if memory_kills() > killed_for_memory else ""
+        if_killed(f"was killed{for_memory}")
+    finally:
+        _end([child.process for child in children.values()])
+
+
+def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children: dict[int, _Child]) -> None:
+    """Carry out the orders that come through `pipe` and replace children that die, until None comes.
+
+    Raises EOFError or OSError when the pipe closes before.
+    """
     killed_for_memory = memory_kills()
 
     def launch(order: _Order, early: int) -> None:
@@ -134,31 +156,32 @@ def _supervise(pipe: Connection, other_end: Connection, jobs: Mapping[str, Job])
             return
         children[process.sentinel] = _Child(order, process, time.monotonic(), early)
 
-    try:
-        while True:
-            for ready in wait([pipe, *children], timeout=_LOOK_S):
-                if ready is pipe:
-                    launch(pipe.recv(), 0)
-                elif isinstance(ready, int):
-                    child = children.pop(ready)
-                    how, early = _how_it_ended(child, killed_for_memory), _early_deaths(child)
-                    killed_for_memory = memory_kills()
-                    replaced = how != "ended" and early < _MAX_EARLY
-                    pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
-                    if replaced:
-                        launch(child.order, early)
-            for sentinel, child in children.items():
-                children[sentinel] = _look(child, pipe)
-    except (EOFError, OSError):  # the process that started this one has closed the pipe, or ended
-        pass
-    finally:
-        _end([child.process for child in children.values()])
+    while True:
+        for ready in wait([pipe, *children], timeout=_LOOK_S):
+            if ready is pipe:
+                order = pipe.recv()
+                if order is None:
+                    return
+                launch(order, 0)
+            elif isinstance(ready, int):
+                child = children.pop(ready)
+                how, early = _how_it_ended(child, killed_for_memory), _early_deaths(child)
+                killed_for_memory = memory_kills()
+                replaced = how != "ended" and early < _MAX_EARLY
+                pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
+                if replaced:
+                    launch(child.order, early)
+        for sentinel, child in children.items():
+            children[sentinel] = _look(child, pipe)
 
 
 def _do(pipe: Connection, job: Job, argument: Any) -> None:
     pipe.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent()
-    job(argument)
+    end_when_ignored()
+    with ends_without_memory():
+        job(argument)
 
 
 def _look(child: _Child, pipe: Connection) -> _Child:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sql_agent.system.processes import OUT_OF_MEMORY
 from sql_agent.system.supervisor import Ended, Paused, Supervisor
 
 
@@ -28,9 +29,24 @@ def leave(code: int) -> None:
     sys.exit(code)
 
 
+def use_memory_up(part: str) -> None:
+    if part == "thread":
+        threading.Thread(target=use_memory_up, args=("job",)).start()
+        time.sleep(60)
+    if part == "torch":
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 20 bytes.")
+    raise MemoryError
+
+
+def start_and_sleep(note: Path, said: Path) -> None:
+    supervisor = Supervisor({"sleep": sleep}, if_killed=said.write_text)  # which ends when this name goes
+    supervisor.start("Sleeper", "sleep", note)
+    time.sleep(60)
+
+
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor({"sleep": sleep, "leave": leave})
+    supervisor = Supervisor({"sleep": sleep, "leave": leave, "use memory up": use_memory_up})
     yield supervisor
     supervisor.stop()
 
@@ -47,11 +63,13 @@ async def ends(supervisor: Supervisor, count: int) -> list[Ended | Paused]:
 
 async def started(note: Path, count: int) -> list[int]:
     """Return the ids of the first `count` processes that wrote into `note`."""
-    while True:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
         pids = note.read_text().split() if note.exists() else []  # noqa: ASYNC240  a few bytes
         if len(pids) >= count:
             return [int(pid) for pid in pids]
         await asyncio.sleep(0.01)
+    pytest.fail(f"{count} processes were to start, and only {len(pids)} did")
 
 
 async def test_a_killed_child_is_reported_and_replaced_and_all_end_together(
@@ -79,9 +97,37 @@ async def test_a_child_that_can_never_run_is_given_up_and_one_that_has_finished_
     supervisor.start("Done", "leave", 0)
     (ended,) = await ends(supervisor, 1)
     assert isinstance(ended, Ended) and ended.finished and not ended.replaced
-    supervisor.start("Starved", "leave", OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize("part", ["job", "thread", "torch"])
+async def test_a_child_that_gets_no_more_memory_ends_and_is_replaced(supervisor: Supervisor, part: str) -> None:
+    supervisor.start("Starved", "use memory up", part)
     (ended,) = await ends(supervisor, 1)
     assert isinstance(ended, Ended) and ended.how == "got no more memory and ended" and ended.replaced
+
+
+async def test_what_was_started_ends_with_a_parent_that_is_killed_and_says_so(tmp_path: Path) -> None:
+    note, said = tmp_path / "pids", tmp_path / "said"
+    parent = multiprocessing.get_context("fork").Process(target=start_and_sleep, args=(note, said))
+    parent.start()
+    (child,) = await started(note, 1)
+    parent.kill()
+    parent.join()
+    for _ in range(500):
+        if said.exists() and not psutil.pid_exists(child):
+            break
+        await asyncio.sleep(0.01)
+    assert said.read_text() == "was killed"
+    assert not psutil.pid_exists(child)
+
+
+async def test_a_parent_that_stops_what_it_started_was_not_killed(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    supervisor = Supervisor({"sleep": sleep}, if_killed=said.write_text)
+    supervisor.start("Sleeper", "sleep", tmp_path / "pids")
+    await started(tmp_path / "pids", 1)
+    supervisor.stop()
+    assert not said.exists()
 
 
 async def test_a_child_that_cannot_be_forked_is_reported_and_the_others_go_on(

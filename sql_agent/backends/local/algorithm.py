@@ -19,6 +19,7 @@ from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest
 from sql_agent.schemas import Question
 from sql_agent.system.imports import without_gc
+from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.sockets import bind_local
 
 if TYPE_CHECKING:
@@ -83,11 +84,13 @@ class LocalGrpo(TrainingAlgorithm):
         steps = self._settings.train.steps
         while trainer.step < steps and not self._stop.is_set():
             try:
-                if not await self._step(trainer, scheduler, train):
-                    break
+                with named_memory_errors():
+                    trained = await self._step(trainer, scheduler, train)
             except SqlAgentError:
                 await self._save(trainer)  # the steps before this one are finished
                 raise
+            if not trained:
+                break
             if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
                 await self._save(trainer)
         await self._save(trainer)

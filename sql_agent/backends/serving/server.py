@@ -22,6 +22,7 @@ from starlette.responses import Response
 from sql_agent.backends.serving.chat import ChatEncoder, DecodedTurn, Message, opening
 from sql_agent.backends.serving.engine import Engine, Generation, Sampling
 from sql_agent.errors import TrainingError
+from sql_agent.system.memory import is_memory_error
 
 MODEL_NAME = "policy"
 _CLIENT_CHECK_S = 0.25
@@ -59,8 +60,8 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
         generating = engine.generate(prompt_ids, sampling, conversation=opening(asked.messages, asked.tools))
         try:
             turn = await _unless_disconnected(generating, http)
-        except asyncio.CancelledError:  # by `ServerThread.stop`; uvicorn would print its traceback
-            return _error(503, "this server stops", "ServiceUnavailableError")
+        except (asyncio.CancelledError, MemoryError, RuntimeError, OSError) as error:
+            return _unavailable(error)
         if turn is None:
             return Response(status_code=499)
         reply = encoder.reply(turn.token_ids)
@@ -145,6 +146,15 @@ async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _unavailable(error: BaseException) -> Response:
+    """Return the reply when sampling ended by `error`; raises it again when it is none that is foreseen."""
+    if isinstance(error, asyncio.CancelledError):  # by `ServerThread.stop`; uvicorn would print its traceback
+        return _error(503, "this server stops", "ServiceUnavailableError")
+    if is_memory_error(error):
+        return _error(503, f"the policy endpoint got no more memory: {error}", "ServiceUnavailableError")
+    raise error
 
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from sql_agent.backends.local.policy_service import PolicyService
+from sql_agent.backends.local.sampler import Sampler
 from sql_agent.backends.policy.model import load_policy
 from sql_agent.config.settings import LocalSettings
 
@@ -41,6 +42,19 @@ async def test_clients_that_go_away_fail_neither_their_neighbours_nor_those_who_
         for reply in (first, second):
             assert isinstance(reply, httpx.Response) and reply.status_code == 200
     assert lost >= 3
+    assert (await ask(service)).status_code == 200
+
+
+async def test_a_request_for_which_there_is_no_memory_is_told_so_and_the_next_one_is_answered(
+    service: PolicyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admit(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 20 bytes.")
+
+    with monkeypatch.context() as starved:
+        starved.setattr(Sampler, "admit", admit)
+        refused = await ask(service)
+    assert refused.status_code == 503 and "the policy endpoint got no more memory" in refused.text
     assert (await ask(service)).status_code == 200
 
 

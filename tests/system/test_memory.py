@@ -1,0 +1,28 @@
+"""Memory that ran out is named, whichever part asked for it, and no other error is taken for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.system.memory import named_memory_errors
+
+
+@pytest.mark.parametrize("ask", [lambda: bytearray(1 << 62), lambda: torch.empty(1 << 50, dtype=torch.uint8)])
+def test_more_memory_than_there_is_ends_a_run_with_a_line_and_advice(ask: Callable[[], object]) -> None:
+    with (
+        pytest.raises(TrainingError, match="the process that trains got no more memory") as caught,
+        named_memory_errors(),
+    ):
+        ask()
+    assert caught.value.hint and "train.questions_per_step" in caught.value.hint
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), FileNotFoundError("x"), ConfigError("wrong")])
+def test_other_errors_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, named_memory_errors():
+        raise error
+    assert caught.value is error
