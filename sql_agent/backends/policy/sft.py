@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ from sql_agent.schemas import Question
 
 logger = logging.getLogger(__name__)
 _MICRO_TOKENS = 8192  # in one pass: 20,000 took over 100 GB with a model of 1.5 B, and pushed others off the GPU
+_THREADS = 16  # that run the statements of demonstrations at once
 _FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
 
 
@@ -91,12 +94,16 @@ def _examples(
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    examples = []
-    for number, question in enumerate(_choose(with_sql, settings.sft, settings.seed)):
+
+    def show(number: int, question: Question) -> tuple[Demonstration, dict[str, Any]]:
         with databases.of(question.database) as database:
-            shown = demonstrate(number, question, task, database, settings)
-            examples.append(example(shown, tool_schema(task, database), encoder, policy))
-    return examples
+            return demonstrate(number, question, task, database, settings), tool_schema(task, database)
+
+    # In threads, because most of it is waiting for the processes in which statements run.
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
+        chosen = _choose(with_sql, settings.sft, settings.seed)
+        shown = threads.map(show, range(len(chosen)), chosen)
+        return [example(demonstration, tool, encoder, policy) for demonstration, tool in shown]
 
 
 def _within(examples: list[TokenSequence], max_context: int | None, say: Callable[[str], None]) -> list[TokenSequence]:
