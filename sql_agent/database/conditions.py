@@ -46,6 +46,19 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
     )
 
 
+def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
+    """Return the texts of all lists such as `name IN ('a', 'b')`, as they are written; not those after NOT."""
+    found = []
+    for listing in tree.find_all(exp.In):
+        where, column = listing.find_ancestor(exp.Where), listing.this
+        if where is None or not isinstance(column, exp.Column) or isinstance(listing.parent, exp.Not):
+            continue
+        table = _owner(column, _sources(where, schema), schema)
+        texts = [text.name for text in listing.expressions if isinstance(text, exp.Literal) and text.is_string]
+        found += [SearchedText(text, table, fold(column.name)) for text in texts if table is not None]
+    return tuple(dict.fromkeys(found))
+
+
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
     """Return the table of the schema that a statement reads when it is one SELECT over one table; else None."""
     tables = list(tree.find_all(exp.Table))

@@ -1,15 +1,16 @@
-"""Write the hint to an answer that found nothing: which condition failed, the nearest names, where else a text stands.
+"""Write the hint to an answer that lacks something: which condition failed, near names, where else a text stands.
 
 A hint holds names of rows, tables and columns and what the statement itself says, never the content of another cell.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from sql_agent.database.conditions import Condition, SearchedText, conditions, only_table, where_of
+from sql_agent.database.conditions import Condition, SearchedText, conditions, listed_texts, only_table, where_of
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
 from sql_agent.database.name_index import Found, Name, NameIndex, comparable
@@ -28,6 +29,7 @@ _COLUMNS_SHOWN = 3
 _FILLED_SHOWN = 10
 _FEW_ROWS = 3
 _CONDITION_CHARS = 50
+_LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
 
 Row = tuple[object, ...]
 
@@ -54,6 +56,8 @@ class Hints:
         tree = parse(sql, self._dialect)
         if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
             return _fitted(self._after_nothing(tree))
+        if missing := _fitted(self._about_missing_names(tree)):
+            return missing
         return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
@@ -90,6 +94,25 @@ class Hints:
             yield f"'{searched.text}' is in {'; '.join(columns)}"
         elif not named and len(searched.text) <= _CONDITION_CHARS:
             yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
+
+    def _about_missing_names(self, tree: exp.Query) -> Iterable[str]:
+        """Yield what there is for the names of a list such as `name IN ('a', 'b')` that no row has."""
+        texts = [text for text in listed_texts(tree, self._schema) if self._may_be_missing(text)]
+        missing = [text for text in texts[:MAX_CONDITIONS] if self._count(_equals(text, self._dialect)) == 0]
+        for text in missing[:MAX_TEXTS]:
+            for number, part in enumerate(self._about(text)):
+                is_named = number > 0 or f"'{text.text}'" in part
+                yield part if is_named else f"'{text.text}' finds nothing: {part}"
+
+    def _may_be_missing(self, searched: SearchedText) -> bool:
+        """Return whether a text is looked for where names stand, and the index has none that is written so.
+
+        The engine may have one: it knows names beyond the index, and MySQL takes capital letters for small ones.
+        """
+        text, table, column = searched.text, searched.table or "", searched.column or ""
+        naming = self._namings.get(table)
+        is_name = naming is not None and fold(naming.column) == column and bool(text.strip())
+        return is_name and not self._names.has(text, table, column)
 
     def _about_names(self, searched: SearchedText, found: Found) -> list[str]:
         here = (searched.table, searched.column)
@@ -159,9 +182,10 @@ class Hints:
         yield f"filled: {', '.join(full[:_FILLED_SHOWN])}" if full else "so are the other columns"
 
 
-def is_wanted(answer: QueryAnswer) -> bool:
-    """Return whether an answer may need a hint: it has no rows, or few of them with nothing in a column."""
-    return not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
+def is_wanted(sql: str, answer: QueryAnswer) -> bool:
+    """Return whether an answer may need a hint: no rows, few of them with nothing in a column, or a list of names."""
+    lacks = not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
+    return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
 
 def _may_count_nothing(answer: QueryAnswer) -> bool:
@@ -191,6 +215,12 @@ def _count_shown(part: Condition, count: int) -> str:
     shown = part.sql if len(part.sql) <= _CONDITION_CHARS else part.sql[: _CONDITION_CHARS - 1] + "…"
     rows = "nothing" if not count else "1 row" if count == 1 else f"{count}{'+' if count == MAX_COUNT else ''} rows"
     return f"{shown} alone finds {rows}"
+
+
+def _equals(searched: SearchedText, dialect: Dialect) -> Condition:
+    """Return the condition that the searched column is the text."""
+    sql = f"{quoted(searched.column or '')} = {dialect.text_literal(searched.text)}"
+    return Condition(searched.table, sql, (searched,))
 
 
 def _place(name: Name) -> tuple[str, str]:

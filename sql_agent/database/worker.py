@@ -56,7 +56,7 @@ def answer_requests(channel: Channel, session: Session) -> None:
             return
         _limit_cpu(session.deadline_s)
         answer, checked = session.answer(request["sql"], [CellRef(*cell) for cell in request["emptied"]])
-        more = session.hinted and checked is not None and not request["emptied"] and is_wanted(answer)
+        more = session.hinted and checked is not None and not request["emptied"] and is_wanted(checked.sql, answer)
         last = _peak_kib() > least + _SWOLLEN_KIB
         channel.send({"answer": answer.model_dump(), "last": last, "more": more})
         if more and checked is not None:

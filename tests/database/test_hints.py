@@ -171,6 +171,32 @@ def test_counts_subqueries_and_joins_get_a_hint_too(database: Database, sql: str
     assert hint(database, sql) == expected
 
 
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ("med_name IN ('Aspirin', 'Ibuprofin')", "'Ibuprofin' finds nothing: nearest med_name 'Ibuprofen'"),
+        (
+            "med_name IN ('布洛芬', 'Aspirin')",
+            "'布洛芬' finds nothing: med_name LIKE '%布洛芬%' finds 1: '布洛芬缓释胶囊'",
+        ),
+        ("med_name IN ('Aspirin', 'Brufen')", "'Brufen' is another name of med_name 'Ibuprofen'"),
+        ("(med_name IN ('感冒', 'Aspirin') OR id = 1)", "'感冒' is a disease.disease_name"),
+        ("med_name IN ('Aspirin', '胃')", "nothing is like '胃'; LIKE '%part%' finds parts"),
+        ("med_name IN ('aspirin', 'Ibuprofen')", "'aspirin' finds nothing: it is written med_name = 'Aspirin'"),
+        ("med_name IN ('Aspirin', 'Ibuprofen')", None),
+        ("med_name IN ('Aspirin', 'Ibuprofen') AND indication LIKE '%sprains%' OR id = 1", None),
+        ("med_name NOT IN ('Aspirin', 'Ibuprofin')", None),
+        ("indication NOT IN ('Aspirin', 'Ibuprofin') AND id IN (1, 2)", None),
+    ],
+)
+def test_a_name_of_a_list_that_finds_nothing_is_told_although_another_finds_a_row(
+    database: Database, listed: str, expected: str | None
+) -> None:
+    sql = f"SELECT indication FROM drugs_info WHERE {listed}"
+    assert database.query(sql).records
+    assert hint(database, sql) == expected
+
+
 def test_the_condition_that_failed_is_told_apart_from_the_one_that_holds(database: Database) -> None:
     sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen' AND indication LIKE '%migraine%'"
     assert hint(database, sql) == (
