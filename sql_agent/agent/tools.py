@@ -71,9 +71,9 @@ class QueryTool:
     def _record(self, number: int, sql: str, answer: QueryAnswer, seconds: float) -> str:
         kept = _kept(sql)
         if any(call.sql == kept for call in self.calls):
-            answer = _with_hint(answer, REPEATED)
+            answer = _with_hint(answer, behind=REPEATED)  # behind what leads on
         if self._max_calls is not None and len(self.calls) + 1 >= self._max_calls:
-            answer = _with_hint(answer, LAST)
+            answer = _with_hint(answer, before=LAST)
         self.calls.append(QueryCall(sql=kept, answer=answer, seconds=seconds))
         if self._observer is not None:
             self._observer.answered(number, self.calls[-1])
@@ -85,16 +85,13 @@ def _kept(sql: str) -> str:
     return sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
-def _with_hint(answer: QueryAnswer, hint: str) -> QueryAnswer:
-    """Return `answer` with `hint` before its own hint."""
+def _with_hint(answer: QueryAnswer, *, before: str = "", behind: str = "") -> QueryAnswer:
+    """Return `answer` with `before` and `behind` around its own hint."""
+    own = answer.error.hint if answer.error is not None else answer.hint
+    hint = "; ".join(part for part in (before, own, behind) if part)
     if answer.error is not None:
-        error = answer.error.model_copy(update={"hint": _joined(hint, answer.error.hint)})
-        return answer.model_copy(update={"error": error})
-    return answer.model_copy(update={"hint": _joined(hint, answer.hint)})
-
-
-def _joined(first: str, second: str | None) -> str:
-    return f"{first}; {second}" if second else first
+        return answer.model_copy(update={"error": answer.error.model_copy(update={"hint": hint})})
+    return answer.model_copy(update={"hint": hint})
 
 
 def answer_json(answer: QueryAnswer) -> str:
