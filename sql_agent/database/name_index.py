@@ -153,17 +153,19 @@ class NameIndex:
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
-        """Return names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins."""
+        """Return names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins.
+
+        What begins like a name and is as long as that is another one: 格列美脲 is not short for 格列齐特.
+        """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
             return found
         for size in range(len(key) - 1, 1, -1):
-            for part in (key[-size:], key[:size]):
+            for part, longer_than in ((key[-size:], 0), (key[:size], len(key))):
                 begun = [name for name in self._with(part) if name.startswith(part)]
-                if 0 < len(begun) <= _FEW:
-                    return begun
-                if short := self._abbreviated(part):
-                    return short
+                short = begun if 0 < len(begun) <= _FEW else self._abbreviated(part)
+                if longer := [name for name in short if len(name) > longer_than]:
+                    return longer
         return []
 
     def _abbreviated(self, key: str) -> list[str]:

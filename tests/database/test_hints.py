@@ -36,6 +36,7 @@ DRUGS = [
     ("注射用头孢曲松钠", f"{SECRET} 肺炎", None, None),
     ("炉甘石", f"{SECRET} 瘙痒", f"{SECRET} 密封", None),
     ("甘精胰岛素", f"{SECRET} 血糖", None, None),
+    ("格列齐特", f"{SECRET} 血糖", None, None),
 ]
 DISEASES = [
     # name, overview, treatment, cause
@@ -116,6 +117,7 @@ def test_the_nearest_name_is_told_for_a_name_that_is_not_there(database: Databas
     [
         ("急心肌", "disease.disease_name '急性心肌梗死'"),
         ("第一针甘精", "med_name '甘精胰岛素'"),
+        ("格列药", "med_name '格列齐特'"),
         ("CIAD", "disease.disease_name 'Chronic inflammatory airway disease'"),
     ],
 )
@@ -123,7 +125,7 @@ def test_the_name_behind_an_abbreviation_is_told(database: Database, name: str, 
     assert by_name(database, name) == f"perhaps short for {expected}"
 
 
-@pytest.mark.parametrize("name", ["zebra stripes", "Warfarin", "完全不相干", "药", "q", "Ibex"])
+@pytest.mark.parametrize("name", ["zebra stripes", "Warfarin", "完全不相干", "药", "q", "Ibex", "格列美脲"])
 def test_no_name_is_invented_where_none_is_near(database: Database, name: str) -> None:
     assert by_name(database, name) == f"nothing is like '{name}'; LIKE '%part%' finds parts"
 
