@@ -15,6 +15,7 @@ from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
 from sql_agent.database.name_index import Found, Name, NameIndex, comparable
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
+from sql_agent.database.text_parts import longest_part
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer
 
@@ -23,6 +24,7 @@ MAX_CONDITIONS = 4
 MAX_TEXTS = 2
 MAX_COUNT = 100  # rows that a condition is counted to
 MAX_ROWS_SEARCHED = 3_000  # of each table, for the columns in which a text stands
+MAX_CELL_CHARS = 300  # of a cell, for the parts of a text in it
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which stands in no cell
 _NAMES_SHOWN = 3
 _COLUMNS_SHOWN = 3
@@ -87,13 +89,39 @@ class Hints:
         """Yield what there is for a text that was not found where it was looked for."""
         found = self._names.find(searched.text)
         named = self._about_names(searched, found)
-        yield from named
         # A text that has a near name was meant as a name; one that is only a part of names may be anything.
         columns = [] if found.exact or found.aliases or found.near else self._columns_with(searched)
+        # A name says more than a part that is less than half of the text; two characters of a sentence say nothing.
+        least = len(searched.text) / (2 if named else 4)
+        part = None if columns or found.exact or found.aliases else self._part_in_column(searched, least)
+        if part is not None:
+            yield part
+        yield from named
         if columns:
             yield f"'{searched.text}' is in {'; '.join(columns)}"
-        elif not named and len(searched.text) <= _CONDITION_CHARS:
+        elif not named and part is None and len(searched.text) <= _CONDITION_CHARS:
             yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
+
+    def _part_in_column(self, searched: SearchedText, least: float) -> str | None:
+        """Return which part of a text, of `least` characters, stands in its column; of names the index knows better."""
+        if searched.table is None or searched.column is None or self._is_name_column(searched):
+            return None
+        column = quoted(searched.column)
+        cells = f"SELECT substr({column}, 1, {MAX_CELL_CHARS}) FROM {quoted(searched.table)} WHERE {column} <> ''"
+        try:
+            rows = self._read(f"{cells} LIMIT {MAX_ROWS_SEARCHED}")
+        except QueryError:  # too slow
+            return None
+        part = longest_part(searched.text, [cell for (cell,) in rows if isinstance(cell, str)])
+        if part is None or len(part) < least:
+            return None
+        like = f"LIKE {self._dialect.text_literal(f'%{part}%')}"
+        count = self._count(Condition(searched.table, f"{column} {like}", ()))
+        return f"{searched.column} {like} finds {_rows_shown(count)}" if count else None
+
+    def _is_name_column(self, searched: SearchedText) -> bool:
+        naming = self._namings.get(searched.table or "")
+        return naming is not None and fold(naming.column) == searched.column
 
     def _about_missing_names(self, tree: exp.Query) -> Iterable[str]:
         """Yield what there is for the names of a list such as `name IN ('a', 'b')` that no row has."""
@@ -110,9 +138,7 @@ class Hints:
         The engine may have one: it knows names beyond the index, and MySQL takes capital letters for small ones.
         """
         text, table, column = searched.text, searched.table or "", searched.column or ""
-        naming = self._namings.get(table)
-        is_name = naming is not None and fold(naming.column) == column and bool(text.strip())
-        return is_name and not self._names.has(text, table, column)
+        return self._is_name_column(searched) and bool(text.strip()) and not self._names.has(text, table, column)
 
     def _about_names(self, searched: SearchedText, found: Found) -> list[str]:
         here = (searched.table, searched.column)
@@ -213,8 +239,11 @@ def _is_empty(cell: Cell) -> bool:
 
 def _count_shown(part: Condition, count: int) -> str:
     shown = part.sql if len(part.sql) <= _CONDITION_CHARS else part.sql[: _CONDITION_CHARS - 1] + "…"
-    rows = "nothing" if not count else "1 row" if count == 1 else f"{count}{'+' if count == MAX_COUNT else ''} rows"
-    return f"{shown} alone finds {rows}"
+    return f"{shown} alone finds {_rows_shown(count)}"
+
+
+def _rows_shown(count: int) -> str:
+    return "nothing" if not count else "1 row" if count == 1 else f"{count}{'+' if count == MAX_COUNT else ''} rows"
 
 
 def _equals(searched: SearchedText, dialect: Dialect) -> Condition:

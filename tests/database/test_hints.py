@@ -220,6 +220,15 @@ def test_a_text_of_another_column_or_table_is_told_by_the_name_of_its_columns(da
     assert equals == "'fever' is in drugs_info: indication", "it is a part of the cells that were searched"
 
 
+def test_a_part_is_told_beside_a_near_name_but_not_in_place_of_a_name(database: Database) -> None:
+    def in_cause(text: str) -> str | None:
+        return hint(database, f"SELECT disease_name FROM disease WHERE cause LIKE '%{text}%'")
+
+    assert in_cause("感冒病毒") == "cause LIKE '%病毒%' finds 1 row; nearest disease.disease_name '感冒'"
+    assert in_cause("病毒性慢性支气管炎") == "nearest disease.disease_name '慢性支气管炎'"
+    assert in_cause("芬必得") == "'芬必得' is another name of drugs_info.med_name '布洛芬缓释胶囊'"
+
+
 def test_an_empty_cell_is_told_from_a_row_that_is_not_there(database: Database) -> None:
     storage = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen gel'"
     assert hint(database, storage) == "empty here: storage; filled: indication"

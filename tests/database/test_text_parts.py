@@ -1,0 +1,46 @@
+"""Which part of a text that no cell of a column has is offered after a query that found nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sql_agent.database import Database, RequiredSchema, open_database
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    path: Path = tmp_path_factory.mktemp("forms") / "t.db"
+    cells = ["糖浆剂：10%", "口服片剂", "口服胶囊；软膏", "口服颗粒", "Film-coated tablets", "软膏；口服", None]
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (form TEXT, pack TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, '瓶')", [(cell,) for cell in cells])
+    connection.close()
+    with open_database(path, RequiredSchema({"t": ("form",)}, hint="-")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("糖浆剂型", "form LIKE '%糖浆剂%' finds 1 row"),
+        ("外用的软膏", "form LIKE '%软膏%' finds 2 rows"),
+        ("糖浆或软膏", "form LIKE '%软膏%' finds 2 rows"),
+        ("口服糖浆", "form LIKE '%糖浆%' finds 1 row"),  # most rows have 口服
+        ("口服溶液", None),
+        ("TABLETS form", "form LIKE '%TABLETS%' finds 1 row"),
+        ("film-coated pills", "form LIKE '%film-coated%' finds 1 row"),
+        ("the film", "form LIKE '%film%' finds 1 row"),
+        ("table d'hote", "form LIKE '%table%' finds 1 row"),
+        ("a red pill", None),
+        ("瓶装", None),
+        ("我家孩子想喝甜的糖浆", None),  # two characters of a sentence
+    ],
+)
+def test_the_longest_part_that_stands_in_the_column_is_told(forms: Database, text: str, expected: str | None) -> None:
+    literal = text.replace("'", "''")
+    told = forms.query(f"SELECT pack FROM t WHERE form LIKE '%{literal}%'").hint
+    assert told == (expected or f"nothing is like '{text}'; LIKE '%part%' finds parts")
