@@ -51,7 +51,7 @@ def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
     found = []
     for listing in tree.find_all(exp.In):
         where, column = listing.find_ancestor(exp.Where), listing.this
-        if where is None or not isinstance(column, exp.Column) or isinstance(listing.parent, exp.Not):
+        if where is None or not isinstance(column, exp.Column) or _is_negated(listing):
             continue
         table = _owner(column, _sources(where, schema), schema)
         texts = [text.name for text in listing.expressions if isinstance(text, exp.Literal) and text.is_string]
@@ -128,7 +128,7 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
     call = literal.find_ancestor(exp.Anonymous)
     if call is not None and fold(call.name) == "instr":
         comparison = call
-    elif comparison is None or not isinstance(comparison, _LOOKS_FOR) or isinstance(comparison.parent, exp.Not):
+    elif comparison is None or not isinstance(comparison, _LOOKS_FOR) or _is_negated(comparison):
         return None
     pieces = [piece.strip() for piece in _WILDCARDS.split(literal.name) if piece.strip()]
     if not pieces:
@@ -136,3 +136,7 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
     column = comparison.find(exp.Column)
     table = _owner(column, sources, schema) if column is not None else None
     return SearchedText(max(pieces, key=len), table, fold(column.name) if column is not None and table else None)
+
+
+def _is_negated(comparison: exp.Expr) -> bool:
+    return isinstance(comparison.parent, exp.Not) or bool(comparison.args.get("negate"))

@@ -211,6 +211,15 @@ def test_the_condition_that_failed_is_told_apart_from_the_one_that_holds(databas
     )
 
 
+def test_what_a_statement_excludes_is_not_looked_for(database: Database) -> None:
+    sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofin' AND indication NOT LIKE '%fever%'"
+    assert hint(database, sql) == (
+        "med_name = 'Ibuprofin' alone finds nothing; nearest med_name 'Ibuprofen'; "
+        "indication NOT LIKE '%fever%' alone finds 6 rows"
+    )
+    assert hint(database, f"SELECT med_name FROM drugs_info WHERE indication NOT LIKE '%{SECRET}%'") is None
+
+
 def test_a_text_of_another_column_or_table_is_told_by_the_name_of_its_columns(database: Database) -> None:
     assert by_name(database, "发热") == "'发热' is in drugs_info: indication"
     assert (

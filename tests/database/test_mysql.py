@@ -344,7 +344,7 @@ def test_values_come_as_on_sqlite(server_database: Database) -> None:
         "id = 3",
         "med_name = 'Drug 7 (100 %)'",
         "med_name IN ('Drug 12', 'Drg 123')",
-        "form LIKE '%a cream of it%'",
+        "form LIKE '%a syrup of it%'",
     ],
 )
 def test_the_hints_are_those_of_sqlite(server_database: Database, file_database: Database, condition: str) -> None:
