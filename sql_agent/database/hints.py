@@ -5,19 +5,19 @@ A hint holds names of rows, tables and columns and what the statement itself say
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
 from sql_agent.database.conditions import Condition, SearchedText, conditions, listed_texts, only_table, where_of
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
+from sql_agent.database.lacking import FEW_ROWS, empty_places, has_empty_places, may_count_nothing
 from sql_agent.database.name_index import Found, Name, NameIndex, comparable
-from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted
+from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted, shortened
 from sql_agent.database.text_parts import longest_part
 from sql_agent.errors import QueryError
-from sql_agent.schemas import Cell, QueryAnswer
+from sql_agent.schemas import QueryAnswer
 
 # These bound the work, by counts and not by time, so that a statement gets the same hint on a busy machine.
 MAX_CONDITIONS = 4
@@ -29,9 +29,8 @@ MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which stands in no
 _NAMES_SHOWN = 3
 _COLUMNS_SHOWN = 3
 _FILLED_SHOWN = 10
-_FEW_ROWS = 3
 _CONDITION_CHARS = 50
-_LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
+_NAME_CHARS = 60  # of a hint that says of which table a name is
 
 Row = tuple[object, ...]
 
@@ -56,11 +55,11 @@ class Hints:
     def hint(self, sql: str, answer: QueryAnswer) -> str | None:
         """Return what helps after the checked statement `sql` gave `answer`, in at most `MAX_HINT_CHARS`; else None."""
         tree = parse(sql, self._dialect)
-        if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
+        if not answer.records or (may_count_nothing(answer) and not _shows_a_column(tree)):
             return _fitted(self._after_nothing(tree))
         if missing := _fitted(self._about_missing_names(tree)):
             return missing
-        return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
+        return _fitted(self._after_empty_cells(tree, answer)) if has_empty_places(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
         """Yield parts of a hint, the most helpful first."""
@@ -72,6 +71,7 @@ class Hints:
         texts = dict.fromkeys(text for part, count in counts.items() if not count for text in part.texts)
         for text in list(texts)[:MAX_TEXTS]:
             yield from self._about(text)
+            yield from self._about_asked(tree, text)
         yield from (_count_shown(part, count) for part, count in counts.items() if count)
 
     def _count(self, part: Condition) -> int | None:
@@ -123,6 +123,20 @@ class Hints:
         naming = self._namings.get(searched.table or "")
         return naming is not None and fold(naming.column) == searched.column
 
+    def _about_asked(self, tree: exp.Query, searched: SearchedText) -> Iterable[str]:
+        """Yield the columns that the row of a name of another table has, when it has not those that are asked for."""
+        name = next(iter(self._names.exact(searched.text)), None)
+        if name is None or not self._is_name_column(searched) or only_table(tree, self._schema) in {None, name.table}:
+            return
+        asked = [output.unalias().name for output in tree.selects if isinstance(output.unalias(), exp.Column)]
+        known = {fold(column) for column in self._schema.columns[name.table]} | {searched.column}
+        lacking = [column for column in asked if fold(column) not in known]
+        is_it = f"WHERE {quoted(name.column)} = {self._dialect.text_literal(name.text)}"
+        filled = self._filled_columns(name.table, is_it, {"id", fold(name.column)}) if lacking else None
+        if filled:
+            others = f"{name.table} has no {', '.join(lacking)}, but {', '.join(filled[:_FILLED_SHOWN])}"
+            yield shortened(others, MAX_HINT_CHARS - _NAME_CHARS)
+
     def _about_missing_names(self, tree: exp.Query) -> Iterable[str]:
         """Yield what there is for the names of a list such as `name IN ('a', 'b')` that no row has."""
         texts = [text for text in listed_texts(tree, self._schema) if self._may_be_missing(text)]
@@ -137,8 +151,10 @@ class Hints:
 
         The engine may have one: it knows names beyond the index, and MySQL takes capital letters for small ones.
         """
-        text, table, column = searched.text, searched.table or "", searched.column or ""
-        return self._is_name_column(searched) and bool(text.strip()) and not self._names.has(text, table, column)
+        if not self._is_name_column(searched) or not searched.text.strip():
+            return False
+        here = (searched.table, searched.column)
+        return all(_place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
 
     def _about_names(self, searched: SearchedText, found: Found) -> list[str]:
         here = (searched.table, searched.column)
@@ -191,50 +207,32 @@ class Hints:
         if table is None or any(output.is_star for output in selected):
             return
         columns = [output.unalias() for output in selected]
-        empty = [columns[place].name for place in _empty_places(answer) if isinstance(columns[place], exp.Column)]
+        empty = [columns[place].name for place in empty_places(answer) if isinstance(columns[place], exp.Column)]
         if not empty:
             return
         naming = self._namings.get(table)
         known = {fold(column.name) for column in columns} | ({fold(naming.column)} if naming else set()) | {"id"}
-        others = [column for column in self._schema.columns[table] if fold(column) not in known]
-        filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
-        rows = f"SELECT * FROM {quoted(table)} {where_of(tree, self._dialect)} LIMIT {_FEW_ROWS}"
-        try:
-            flags = self._read(f"SELECT {filled} FROM ({rows}) AS found")[0] if others else ()
-        except QueryError:  # too slow, or a condition that this engine's form of it does not have
+        full = self._filled_columns(table, where_of(tree, self._dialect), known)
+        if full is None:
             return
-        full = [column for column, is_full in zip(others, flags, strict=True) if is_full]
         yield f"empty here: {', '.join(empty)}"
         yield f"filled: {', '.join(full[:_FILLED_SHOWN])}" if full else "so are the other columns"
 
-
-def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Return whether an answer may need a hint: no rows, few of them with nothing in a column, or a list of names."""
-    lacks = not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
-    return lacks or _LIST_OF_TEXTS.search(sql) is not None
-
-
-def _may_count_nothing(answer: QueryAnswer) -> bool:
-    """Return whether an answer looks like an aggregate over no rows: one record of nothing but NULL and 0."""
-    return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
+    def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
+        """Return the columns, but for those `known`, that hold something in the first rows; None if this is unknown."""
+        others = [column for column in self._schema.columns[table] if fold(column) not in known]
+        filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
+        rows = f"SELECT * FROM {quoted(table)} {where} LIMIT {FEW_ROWS}"
+        try:
+            flags = self._read(f"SELECT {filled} FROM ({rows}) AS found")[0] if others else ()
+        except QueryError:  # too slow, or a condition that this engine's form of it does not have
+            return None
+        return [column for column, is_full in zip(others, flags, strict=True) if is_full]
 
 
 def _shows_a_column(tree: exp.Query) -> bool:
     """Return whether a SELECT returns columns as they are, so that its one record is a row."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
-
-
-def _has_empty_places(answer: QueryAnswer) -> bool:
-    return 0 < len(answer.records) <= _FEW_ROWS and bool(_empty_places(answer))
-
-
-def _empty_places(answer: QueryAnswer) -> list[int]:
-    """Return the output columns that hold nothing in any row."""
-    return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
-
-
-def _is_empty(cell: Cell) -> bool:
-    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _count_shown(part: Condition, count: int) -> str:

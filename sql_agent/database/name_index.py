@@ -93,10 +93,10 @@ class NameIndex:
         short = () if own or aliases or near else self._named(self._abbreviated(key) if rows else self._short_for(key))
         return Found(own, aliases, rows, tuple(name for name in near if name not in rows), short)
 
-    def has(self, text: str, table: str, column: str) -> bool:
-        """Return whether `text` is written just so as a row's name in a column; `column` is in lower case."""
-        same = self._names.get(comparable(text), {})
-        return any((name.text, name.table, fold(name.column)) == (text, table, column) for name in same)
+    def exact(self, text: str) -> tuple[Name, ...]:
+        """Return the names that are `text` but for case and blanks."""
+        key = comparable(text)
+        return tuple(name for name in self._names.get(key, {}) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
         """Return the rows' names behind how they are written; a row that has it as its name comes before others."""

@@ -83,15 +83,15 @@ class Schema:
     @property
     def only_these(self) -> str:
         """Return a hint for a table that may not be read."""
-        return _shortened(f"only {_listed(self.columns)} may be read")
+        return shortened(f"only {_listed(self.columns)} may be read")
 
     @property
     def listing(self) -> str:
         """Return a hint for who asks which tables and columns there are; of many tables their names only."""
         if len(self.tables) > _TABLES_DESCRIBED:
-            return _shortened(f"the tables are {_listed(self.columns)}")
+            return shortened(f"the tables are {_listed(self.columns)}")
         room = MAX_HINT_CHARS // len(self.tables) - 2
-        return "; ".join(_shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
+        return "; ".join(shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
 
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
         """Return a hint for a column that is not there: where it is, the nearest names, or all of them.
@@ -108,15 +108,15 @@ class Schema:
             near, read = anywhere, self.tables
         if near:
             return "did you mean " + " or ".join(f"{_owner(column, read)}.{column}" for column in near) + "?"
-        return _shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
+        return shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
 
     def nearest_table(self, name: str) -> str:
         """Return a hint for a table that is not there."""
         near = _nearest(fold(name), list(self.columns))
-        return f"did you mean {near[0]}?" if near else _shortened(f"the database has {_listed(self.columns)}")
+        return f"did you mean {near[0]}?" if near else shortened(f"the database has {_listed(self.columns)}")
 
 
-def _shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:
+def shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:
     """Cut a listing that is longer than `room` after one of its commas."""
     if len(listing) <= room:
         return listing

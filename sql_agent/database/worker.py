@@ -17,7 +17,8 @@ from dataclasses import replace
 from sql_agent.database.channel import Channel
 from sql_agent.database.engine import Connection, Opened
 from sql_agent.database.guard import CheckedQuery, check
-from sql_agent.database.hints import Hints, is_wanted
+from sql_agent.database.hints import Hints
+from sql_agent.database.lacking import is_wanted
 from sql_agent.database.name_index import NameIndex
 from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import fold

@@ -95,8 +95,11 @@ def by_name(database: Database, name: str) -> str | None:
         ("芬必得", "'芬必得' is another name of med_name '布洛芬缓释胶囊'"),
         ("ibuprofen sr", "'ibuprofen sr' is another name of med_name '布洛芬缓释胶囊'"),
         ("巴米耳", "nearest med_name '布洛芬缓释胶囊'"),
-        ("Hypertension", "'Hypertension' is a disease.disease_name"),
-        ("癣", "'癣' is a disease.disease_name"),
+        (
+            "Hypertension",
+            "'Hypertension' is a disease.disease_name; disease has no indication, but overview, treatment",
+        ),
+        ("癣", "'癣' is a disease.disease_name; disease has no indication, but overview, treatment"),
         ("慢支", "'慢支' is another name of disease.disease_name '慢性支气管炎'"),
         ("Hypertensoin", "nearest disease.disease_name 'Hypertension'"),
         ("甲亢", "'甲亢' is another name of disease.disease_name '甲状腺功能亢进症'"),
@@ -238,6 +241,22 @@ def test_a_part_is_told_beside_a_near_name_but_not_in_place_of_a_name(database: 
     assert in_cause("芬必得") == "'芬必得' is another name of drugs_info.med_name '布洛芬缓释胶囊'"
 
 
+def test_a_column_that_the_table_of_the_name_does_not_have_is_said_with_those_that_it_has(database: Database) -> None:
+    wrong_column = hint(database, "SELECT examination FROM drugs_info WHERE med_name = 'Ibuprofen'")
+    assert wrong_column == "examination is a column of disease"
+    examination = "SELECT examination FROM disease WHERE disease_name = 'Ibuprofen'"
+    assert hint(database, examination) == (
+        "'Ibuprofen' is a drugs_info.med_name; drugs_info has no examination, but indication, description, storage"
+    )
+    assert hint(database, examination.replace("examination", "disease_name, cause")) == (
+        "'Ibuprofen' is a drugs_info.med_name; drugs_info has no cause, but indication, description, storage"
+    )
+    of_all = hint(database, examination.replace("examination", "*"))
+    assert of_all == "'Ibuprofen' is a drugs_info.med_name", "no column was asked for"
+    mentioned = hint(database, "SELECT storage FROM drugs_info WHERE indication LIKE '%感冒%'")
+    assert mentioned == "'感冒' is a disease.disease_name", "the drug was asked for"
+
+
 def test_an_empty_cell_is_told_from_a_row_that_is_not_there(database: Database) -> None:
     storage = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofen gel'"
     assert hint(database, storage) == "empty here: storage; filled: indication"
@@ -293,7 +312,9 @@ def test_a_task_without_medicine_gets_hints_by_the_names_that_its_schema_declare
         assert hint(library, "SELECT shelf FROM Books WHERE title = 'Jane Austen'") == (
             "'Jane Austen' is in books: author"
         )
-        assert hint(library, "SELECT reader FROM loans WHERE title = 'Ulysses'") == "'Ulysses' is a books.title"
+        assert hint(library, "SELECT reader FROM loans WHERE title = 'Ulysses'") == (
+            "'Ulysses' is a books.title; books has no reader, but author, shelf"
+        )
 
 
 def test_a_task_that_declares_no_names_still_learns_which_columns_hold_a_text(tmp_path: Path) -> None:
