@@ -28,7 +28,8 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     def __init__(self, server_address: str, **options: Any) -> None:
         super().__init__(server_address, **options)
         self._consumed: list[str] = []
-        self._is_ours = True  # until it does not know a request of ours
+        self._is_ours = True  # until it does not know the first request of ours
+        self._has_answered = False
         self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
 
     async def exchange(
@@ -44,14 +45,17 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
             answer = await self._post(EXCHANGE, request.model_dump(mode="json"))
             if answer is not None:
                 return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
-        for attempt in ended:
-            try:
-                await self.add_many_spans(attempt.spans)
-                await self.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
-            except aiohttp.ClientResponseError as error:  # as of a rollout that it does not have any more
-                logger.warning("the store refused the end of rollout %s: %s", attempt.rollout_id, error)
+        # At once, because `agl store` is asked for seconds about a rollout that it does not have any more.
+        await asyncio.gather(*map(self._report, ended))
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
+
+    async def _report(self, attempt: EndedAttempt) -> None:
+        try:
+            await self.add_many_spans(attempt.spans)
+            await self.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
+        except aiohttp.ClientResponseError as error:  # as of a rollout that it does not have any more
+            logger.warning("the store refused the end of rollout %s: %s", attempt.rollout_id, error)
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
         """Call `callback` with each rollout that ends, until cancelled; returns when the store cannot tell.
@@ -92,11 +96,13 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
             self._consumed = consumed + self._consumed
 
     async def _post(self, path: str, body: Any) -> Any:
-        """Return the answer to one of our own requests; None, now and later, when the store does not know it."""
+        """Return the answer to one of our own requests; None, now and later, when the store does not know the first."""
         try:
-            return await self._request_json("post", path.removeprefix("/v1/agl"), json=body)
+            answer = await self._request_json("post", path.removeprefix("/v1/agl"), json=body)
         except aiohttp.ClientResponseError as error:
-            if error.status not in _UNKNOWN_PATH:
+            if error.status not in _UNKNOWN_PATH or self._has_answered:  # as a gateway says while a store restarts
                 raise
             self._is_ours = False
             return None
+        self._has_answered = True
+        return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -30,6 +31,7 @@ _WAIT_S = 1.0
 _KEEP_ALIVE_S = 30  # longer than clients keep an idle connection
 _GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
 _STOP_S = 5.0
+_MOST_ENDED = 4096  # until they are asked for; who waits for a rollout that fell out finds it by asking for it
 _TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
 
@@ -43,7 +45,7 @@ class FrequentRequests:
     def __init__(self, app: ASGIApp, store: RunStore) -> None:
         self._app = app
         self._store = store
-        self._ended: list[agl.Rollout] = []
+        self._ended: deque[agl.Rollout] = deque(maxlen=_MOST_ENDED)
         self._has_ended = asyncio.Event()
         self._answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
             EXCHANGE: self._exchange,
@@ -91,7 +93,8 @@ class FrequentRequests:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)
         self._has_ended.clear()
-        ended, self._ended = self._ended, []
+        ended = list(self._ended)
+        self._ended.clear()
         return to_json([EndedRollout(rollout=rollout, spans=await self._spans_of(rollout)) for rollout in ended])
 
     async def _spans_of(self, rollout: agl.Rollout) -> Sequence[agl.Span]:

@@ -99,6 +99,7 @@ class RolloutScheduler:
         try:
             spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
         except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
+            await mark_consumed(self._store, rollout_id)
             detail = f"{type(error).__name__}: {error}"
             return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
         roles = self._train_roles

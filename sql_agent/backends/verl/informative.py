@@ -28,7 +28,7 @@ class UpdatesWhereRewardsDiffer:
         minibatches = len(batch) // (questions * group_size)
         multiple = minibatches * math.lcm(group_size, self.actor_rollout_wg.world_size)
         places = places_to_train(*_groups_and_rewards(batch), multiple)
-        if actor.use_kl_loss or len(places) == len(batch):  # the divergence from the reference has a gradient, too
+        if len(places) == len(batch) or not _needs_different_rewards(self.config):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         if not places:
             metrics["actor/grad_norm"] = 0.0
@@ -40,6 +40,20 @@ class UpdatesWhereRewardsDiffer:
         finally:
             actor.ppo_mini_batch_size = questions
         return batch
+
+
+def _needs_different_rewards(config: Any) -> bool:
+    """Return whether equal rewards are advantages of 0, and nothing else than the advantage says what to learn.
+
+    The entropy bonus does not count: it keeps those answers open that are compared, and the others need no update.
+    """
+    algorithm = config.algorithm
+    return (
+        algorithm.adv_estimator == "grpo"
+        and not algorithm.use_kl_in_reward
+        and not config.actor_rollout_ref.actor.use_kl_loss
+        and not config.get("distillation", {}).get("enabled", False)
+    )
 
 
 def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: int) -> list[int]:

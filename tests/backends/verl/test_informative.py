@@ -59,6 +59,11 @@ class _Trainer:
         return batch
 
 
+class _Config(SimpleNamespace):
+    def get(self, name: str, default: Any) -> Any:
+        return getattr(self, name, default)
+
+
 class _Ours(UpdatesWhereRewardsDiffer, _Trainer):
     pass
 
@@ -79,7 +84,10 @@ def _step(
     monkeypatch.setattr(queue, "kv_batch_get", stored, raising=False)
     monkeypatch.setitem(sys.modules, "transfer_queue", queue)
     actor = SimpleNamespace(ppo_mini_batch_size=4, use_kl_loss=kl)
-    config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(actor=actor, rollout=SimpleNamespace(n=2)))
+    config = _Config(
+        actor_rollout_ref=SimpleNamespace(actor=actor, rollout=SimpleNamespace(n=2)),
+        algorithm=SimpleNamespace(adv_estimator="grpo", use_kl_in_reward=False),
+    )
     trainer = _Ours(config, SimpleNamespace(world_size=2))
     metrics: dict[str, Any] = {}
     assert trainer._update_actor(batch, metrics) is batch
