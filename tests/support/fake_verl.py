@@ -33,7 +33,8 @@ CALL = (
 )
 
 
-WRITTEN, REWRITTEN, CHECKED = "```sql\nSELECT 1\n```", "```sql\nSELECT 2\n```", "Not so. VERDICT: WRONG"
+WRITTEN, REWRITTEN, AGAIN = (f"```sql\nSELECT {number}\n```" for number in (1, 2, 3))
+CHECKED = "Not so. VERDICT: WRONG"
 
 
 def scripted(prompt: str) -> str:
@@ -42,7 +43,9 @@ def scripted(prompt: str) -> str:
     if "VERDICT: RIGHT or" in last:
         return CHECKED
     if "```sql block" in last:
-        return WRITTEN if "Question:" in last else REWRITTEN
+        if "Question:" in last:
+            return WRITTEN
+        return AGAIN if REWRITTEN in prompt else REWRITTEN
     return "capsule" if "<tool_response>" in prompt else CALL
 
 

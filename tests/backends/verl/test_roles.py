@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.backends.serving.tokenizer import load_tokenizer
-from tests.support.fake_verl import CHECKED, REWRITTEN, WRITTEN, assert_sampled_ids_have_their_log_probabilities
+from tests.support.fake_verl import AGAIN, CHECKED, REWRITTEN, WRITTEN, assert_sampled_ids_have_their_log_probabilities
 from tests.support.orchard import write_spider_folder
 from tests.support.processes import finish, lines, start
 
@@ -30,8 +30,8 @@ def sampled_texts(run: Path, model: Path) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("flags", "sequences"),
     [
-        ([], [[WRITTEN, REWRITTEN, REWRITTEN]]),
-        (["--train-roles=.*", "--transition-level"], [[WRITTEN], [CHECKED], [REWRITTEN], [CHECKED], [REWRITTEN]]),
+        ([], [[WRITTEN, REWRITTEN, AGAIN]]),
+        (["--train-roles=.*", "--transition-level"], [[WRITTEN], [CHECKED], [REWRITTEN], [CHECKED], [AGAIN]]),
     ],
 )
 def test_the_trained_roles_are_what_the_trainer_gets(
@@ -62,5 +62,5 @@ def test_the_trained_roles_are_what_the_trainer_gets(
     assert step["agent/turns"] == 5 and step["agent/tool_calls"] == 3
     record = lines(run / "rollouts.jsonl")[0]["record"]
     assert [reply["role"] for reply in record["replies"]] == ["write", "check", "rewrite", "check", "rewrite"]
-    assert record["answer"] == "SELECT 2"
+    assert record["answer"] == "SELECT 3"
     assert "Held out of training" in output
