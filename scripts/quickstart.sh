@@ -21,6 +21,6 @@ echo "5/5  Done in $((SECONDS - started)) s. Where to look next:"
 cat <<EOT
      . .venv/bin/activate
      sql-agent ask --model runs/$name/checkpoints/step-000001/model "What treats hypothyroidism?"
-     sql-agent train --ci                  # 12 steps, see docs/results.md, "On two cores"
+     sql-agent train --ci                  # 8 steps, see docs/results.md, "On two cores"
      runs/$name/report.html                # what happened
 EOT
