@@ -17,6 +17,7 @@ import aiohttp
 from agentlightning.tracer.dummy import DummyTracer
 
 from sql_agent.agl.exchange import EndedAttempt
+from sql_agent.agl.gathering import gathering_s
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.presence import STORE_ERRORS, Heartbeat
 from sql_agent.agl.store_client import StoreClient
@@ -25,8 +26,6 @@ from sql_agent.errors import SqlAgentError
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
 _DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
-_GATHER_S = (0.01, 0.1)  # how long ends are gathered for one request, at least and at most
-_GATHER_SHARE = 3.0  # and in times of what the last request took, because a busy store answers late
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         """Wait until rollouts end or are queued, and then for more of them; the last request took `took_s` seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), self._poll_s)
-            await asyncio.sleep(min(max(_GATHER_S[0], _GATHER_SHARE * took_s), _GATHER_S[1]))
+            await asyncio.sleep(gathering_s(took_s))
         changed.clear()
 
     async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:

@@ -16,12 +16,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
+from sql_agent.agl.gathering import gathering_s
 from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
 
-_GATHER_S = (0.01, 0.1)  # how long a batch waits for more spans, at least and at most
-_GATHER_SHARE = 3.0  # and in times of what the last request took, because a busy store answers late
 _RETRIES = 3
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
@@ -84,7 +83,7 @@ class SpanExporter:
 
     async def _send_queued(self, endpoint: str) -> None:
         while self._queue:
-            await asyncio.sleep(min(max(_GATHER_S[0], _GATHER_SHARE * self._took_s), _GATHER_S[1]))
+            await asyncio.sleep(gathering_s(self._took_s))
             batch, self._queue = self._queue, []
             started = time.monotonic()
             error = await self._post(endpoint, [span for spans, _ in batch for span in spans])
