@@ -23,12 +23,14 @@ class UpdatesWhereRewardsDiffer:
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Update the policy on the part of `batch` that has a gradient, add to `metrics`, and return `batch`."""
+        if not _needs_different_rewards(self.config):
+            return super()._update_actor(batch, metrics)  # type: ignore[misc]
         actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
         questions = actor.ppo_mini_batch_size
         minibatches = len(batch) // (questions * group_size)
         multiple = minibatches * math.lcm(group_size, self.actor_rollout_wg.world_size)
         places = places_to_train(*_groups_and_rewards(batch), multiple)
-        if len(places) == len(batch) or not _needs_different_rewards(self.config):
+        if len(places) == len(batch):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         if not places:
             metrics["actor/grad_norm"] = 0.0
