@@ -23,8 +23,14 @@ class EndedAttempt(BaseModel):
 
 
 class ExchangeRequest(BaseModel):
-    """Reports the attempts that the runner `worker_id` has ended, and asks for up to `limit` queued rollouts."""
+    """Reports the attempts that the runner `worker_id` has ended, and asks for up to `limit` queued rollouts.
 
+    `number` counts the requests of `client` for rollouts that were answered, this one included. When the same number
+    comes again, the last answer was lost on its way, and the store repeats what that held instead of taking others.
+    """
+
+    client: str
+    number: int
     worker_id: str
     ended: Sequence[EndedAttempt]
     limit: int

@@ -86,6 +86,11 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 stored.append(span)
         return stored
 
+    async def is_started(self, rollout_id: str) -> bool:
+        """Return whether a rollout was taken and has not ended."""
+        rollout = await self.get_rollout_by_id(rollout_id)
+        return rollout is not None and rollout.status in _STARTED
+
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
         """Return the spans of a rollout's only attempt, in any order. Raises TrainingError when they were evicted.
 

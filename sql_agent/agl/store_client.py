@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         self._consumed: list[str] = []
         self._is_ours = True  # until it does not know the first request of ours
         self._has_answered = False
+        self._name = secrets.token_hex(8)
+        self._answers = 0  # to our requests for rollouts
         self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
 
     async def exchange(
@@ -38,12 +41,16 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
 
         Raises one of STORE_ERRORS when the store does not answer; it may then have the spans or not, so the same
-        attempts must be reported again.
+        attempts must be reported again. Rollouts that it had taken meanwhile come with its next answer. Two calls of
+        one client must not overlap.
         """
-        request = ExchangeRequest(worker_id=worker_id, ended=ended, limit=limit)
         if self._is_ours:
+            request = ExchangeRequest(
+                client=self._name, number=self._answers + 1, worker_id=worker_id, ended=ended, limit=limit
+            )
             answer = await self._post(EXCHANGE, request.model_dump(mode="json"))
             if answer is not None:
+                self._answers += limit > 0
                 return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
         # At once, because `agl store` is asked for seconds about a rollout that it does not have any more.
         await asyncio.gather(*map(self._report, ended))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import agentlightning as agl
@@ -36,6 +37,15 @@ _TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
 
 
+@dataclass
+class _Answered:
+    """Holds the rollouts of the last answer to one client, which may not have arrived, and that answer's number."""
+
+    number: int = 0
+    taken: Sequence[agl.AttemptedRollout] = ()
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class FrequentRequests:
     """Answers the requests that rollouts make: those of runners, of proxies, and of the algorithm that consumes them.
 
@@ -47,6 +57,7 @@ class FrequentRequests:
         self._store = store
         self._ended: deque[agl.Rollout] = deque(maxlen=_MOST_ENDED)
         self._has_ended = asyncio.Event()
+        self._answered: defaultdict[str, _Answered] = defaultdict(_Answered)  # by client
         self._answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
             EXCHANGE: self._exchange,
             ENDED: self._tell_ended,
@@ -76,10 +87,19 @@ class FrequentRequests:
         await self._store.add_many_spans([span for attempt in given.ended for span in attempt.spans])
         for attempt in given.ended:
             await self._end(attempt)
-        taken: Sequence[agl.AttemptedRollout] = []
-        if given.limit > 0:
-            taken = await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id)
-        return to_json(taken)
+        return to_json(await self._take(given) if given.limit > 0 else [])
+
+    async def _take(self, given: ExchangeRequest) -> Sequence[agl.AttemptedRollout]:
+        """Return queued rollouts, or again those of an answer that was lost, because nobody else would run them."""
+        answered = self._answered[given.client]
+        async with answered.lock:  # a client that gave up may ask again before it was answered
+            if given.number > answered.number:
+                answered.taken = await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id)
+                answered.number = given.number
+                return answered.taken
+            if given.number < answered.number:  # it came late, and its client has another answer
+                return []
+            return [taken for taken in answered.taken if await self._store.is_started(taken.rollout_id)]
 
     async def _end(self, attempt: EndedAttempt) -> None:
         try:

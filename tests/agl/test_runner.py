@@ -30,15 +30,23 @@ class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
 
 class Unsteady(StoreClient):
-    """Loses the connection whenever it is to report an end, so many times."""
+    """Loses the connection whenever it is to report an end, and then the answers that bring rollouts, so many times."""
 
     losses = 2
+    lost_answers = 0
 
     async def exchange(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
         if ended and self.losses:
             self.losses -= 1
             raise aiohttp.ServerDisconnectedError
         return await super().exchange(ended, **options)
+
+    async def _post(self, path: str, body: Any) -> Any:
+        answer = await super()._post(path, body)
+        if answer and self.lost_answers:
+            self.lost_answers -= 1
+            raise aiohttp.ServerDisconnectedError
+        return answer
 
 
 @asynccontextmanager
@@ -92,4 +100,17 @@ async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_poll
         for number in range(20):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
         assert set((await ended(store, 20)).values()) == {"succeeded"}
+    notifier.close()
+
+
+async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_for_them() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier, thread_safe=True)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        client.lost_answers = 3
+        for number in range(10):
+            await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
+        assert set((await ended(store, 10)).values()) == {"succeeded"}
+        assert client.lost_answers == 0
     notifier.close()

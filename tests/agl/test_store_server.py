@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,7 +14,7 @@ import pytest
 
 from sql_agent.agl import presence, span_exporter, store_client
 from sql_agent.agl import store as run_store
-from sql_agent.agl.exchange import EndedAttempt
+from sql_agent.agl.exchange import EXCHANGE, EndedAttempt, ExchangeRequest
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.run_role import check_store
 from sql_agent.agl.span_exporter import SpanExporter, make_span
@@ -110,6 +110,53 @@ async def test_an_end_that_is_reported_twice_because_the_answer_was_lost_counts_
     for _ in range(2):
         await client.exchange([end], worker_id="w", limit=0)
     assert [span.name for span in await client.query_spans(taken.rollout_id)] == ["end"]
+
+
+async def test_rollouts_of_an_answer_that_did_not_arrive_come_again_unless_they_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = RunStore(Notifier(1), thread_safe=True)
+    take, may_answer = store.dequeue_many_rollouts, asyncio.Event()
+
+    async def take_and_wait(**options: Any) -> Sequence[agl.AttemptedRollout]:
+        taken: Sequence[agl.AttemptedRollout] = await take(**options)
+        await may_answer.wait()
+        return taken
+
+    monkeypatch.setattr(store, "dequeue_many_rollouts", take_and_wait)
+    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
+    async with served(server):
+        client = StoreClient(server.endpoint, retry_delays=(), request_timeout=0.5)
+        for number in range(5):
+            await store.enqueue_rollout(input={"question": number})
+        for _ in range(2):  # the second time while the store is still about the first
+            with pytest.raises(TimeoutError):
+                await client.exchange([], worker_id="w", limit=2)
+        await client.close()
+        client._request_timeout = 30.0
+        may_answer.set()
+        first, second = await store.query_rollouts(status_in=["preparing"])
+        await store.update_rollout(first.rollout_id, status="failed")
+        again = await client.exchange([], worker_id="w", limit=4)
+        others = await client.exchange([], worker_id="w", limit=4)
+        await client.close()
+    assert [taken.rollout_id for taken in again] == [second.rollout_id]
+    assert len(others) == 3, "those that nobody had"
+
+
+async def test_a_request_that_arrives_after_a_later_one_was_answered_takes_no_rollouts() -> None:
+    store = RunStore(Notifier(1), thread_safe=True)
+    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
+    async with served(server), aiohttp.ClientSession() as session:
+        for _ in range(2):
+            await store.enqueue_rollout(input={})
+        taken = []
+        for number in (1, 3, 2):
+            request = ExchangeRequest(client="c", number=number, worker_id="w", ended=[], limit=1)
+            async with session.post(f"{server.endpoint}{EXCHANGE}", json=request.model_dump()) as response:
+                taken.append(len(await response.json()))
+            await store.enqueue_rollout(input={})
+    assert taken == [1, 1, 0]
 
 
 async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_has_to_poll(
