@@ -111,6 +111,41 @@ class Lacking(Halves[Asks]):
     word: str
 
 
+class Stem(Bank):
+    """Words that stand glued to an item of a column: `before` and `after` it, and `joined` between two of them."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+
+    def without_one(self, item: str) -> str | None:
+        """Return `item` without the longest word that it ends with, else begins with; None when nothing is left."""
+        for word in sorted(self.after, key=len, reverse=True):
+            if item.endswith(word) and len(item) > len(word) + 1:
+                return item[: -len(word)].strip()
+        for word in sorted(self.before, key=len, reverse=True):
+            if item.startswith(word) and len(item) > len(word) + 1:
+                return item[len(word) :].strip()
+        return None
+
+
+class Searches(Bank):
+    """`searches.toml`: how people search for rows by what these hold.
+
+    `rows` are words for the rows of a table ({rows}); `either` joins two keywords; `lead_ins` say by table why somebody
+    asks, and name nothing to search for; `stems` are what stands glued to the items of a column.
+    """
+
+    rows: dict[str, tuple[str, ...]]
+    either: Wordings
+    lead_ins: dict[str, Wordings]
+    stems: dict[str, dict[str, Stem]] = {}
+
+    def stem(self, table: str, column: str) -> Stem | None:
+        """Return what stands glued to the items of a column, or None when nothing does."""
+        return self.stems.get(table, {}).get(column)
+
+
 class Names(Bank):
     """`names.toml`: how names are written otherwise.
 
@@ -149,6 +184,7 @@ class Banks(Bank):
     situations: Situations
     topics: Topics
     patterns: Patterns
+    searches: Searches
     names: Names
 
 
@@ -159,7 +195,10 @@ def banks(lang: Lang) -> Banks:
     return Banks.model_validate(
         {
             "asks": {table: _read(folder / f"asks_{table}.toml") for table in ("drugs_info", "disease")},
-            **{name: _read(folder / f"{name}.toml") for name in ("situations", "topics", "patterns", "names")},
+            **{
+                name: _read(folder / f"{name}.toml")
+                for name in ("situations", "topics", "patterns", "searches", "names")
+            },
         }
     )
 
@@ -169,5 +208,6 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def spoken(banks_of: Banks, item: str) -> tuple[str, ...]:
-    """Return the ways in which a question may write `item`: as it stands, and in everyday words."""
-    return item, *banks_of.patterns.said.get(item, ())
+    """Return the ways in which a question may write `item`: as it stands, in everyday words, by an everyday name."""
+    others = (*banks_of.patterns.said.get(item, ()), *banks_of.names.called.get(item, ()))
+    return tuple(dict.fromkeys((item, *others)))

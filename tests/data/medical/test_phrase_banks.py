@@ -15,7 +15,7 @@ import pytest
 from sql_agent.data.medical.phrasing import PHRASINGS_DIR, wording
 from sql_agent.schemas import Lang
 
-FILES = ("asks_drugs_info", "asks_disease", "situations", "topics", "patterns")
+FILES = ("asks_drugs_info", "asks_disease", "situations", "topics", "patterns", "searches")
 PERSON = {"they", "them", "their"}
 # What a sentence may leave open, by file.
 SLOTS = {
@@ -23,6 +23,7 @@ SLOTS = {
     "asks_disease": {"name"} | PERSON,
     "situations": {"name", "asker"} | PERSON,
     "topics": {"name", "topic"} | PERSON,
+    "searches": {"one", "other"},
     "patterns": {"name", "other", "names", "rows", "field", "clause", "first", "second", "item", "keyword"} | PERSON,
 }
 # Wordings of one column, situations of one table, and people: fewer are soon known by heart.

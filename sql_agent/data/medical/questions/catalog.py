@@ -26,7 +26,7 @@ _AWKWARD = re.compile(r"[%_;；:：,，、\"“”\\\n\t]")
 # What separates items in one of the languages, and so cannot stand inside one.
 _BREAKS = re.compile(r"[;；\n]")
 # What separates the items of any text: of a list in one of the languages, and of a sentence.
-_ITEM_ENDS = re.compile(r"[;；,，、.。:：\n]")
+ITEM_ENDS = re.compile(r"[;；,，、.。:：\n]")
 _CHINESE = re.compile(r"[一-鿿]")
 _MAX_NAME = {"en": 40, "zh": 20}
 _MAX_ROWS = 10_000_000
@@ -125,7 +125,7 @@ def holds_item(text: str, name: str) -> bool:
     Chinese has no spaces between words, and an English name can be the end of a longer one ("hypertension" in
     "pulmonary hypertension"), so nothing less shows that the text means this name.
     """
-    return fold(name) in (item.strip() for item in _ITEM_ENDS.split(fold(text)))
+    return fold(name) in (item.strip() for item in ITEM_ENDS.split(fold(text)))
 
 
 def read_catalog(source: Source, lang: Lang | None = None) -> Catalog:

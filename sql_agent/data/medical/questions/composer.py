@@ -18,6 +18,7 @@ AFTER_SHARE = 0.5
 OPENER_SHARE = 0.2
 TAIL_SHARE = 0.25
 EVERYTHING_SHARE = 0.5
+LEAD_IN_SHARE = 0.4
 NO_FULL_STOP_SHARE = 0.3
 # The types whose answer may be a list, or the refusal in place of one.
 LIST_TYPES = frozenset(
@@ -57,9 +58,11 @@ class Composer:
 
     def _compose(self, draft: Draft, asks: Asks) -> Worded:
         slots, sql = self._named(draft)
-        keywords = [self._misses.keyword(condition) for condition in draft.conditions]
-        for slot, condition, said in zip(("first", "second"), draft.conditions, keywords, strict=False):
-            slots[slot] = self._predicate(condition, said)
+        said = {condition: self._misses.said(condition) for condition in draft.conditions}
+        for slot, condition in zip(("first", "second"), draft.conditions, strict=False):
+            slots[slot] = self._predicate(condition, said[condition])
+        if draft.conditions:
+            slots["rows"] = self._rng.choice(self._banks.searches.rows[draft.conditions[0].table])
         if draft.column:
             table, column = draft.column
             slots["field"] = self._rng.choice(self._columns[table].get(column, [column]))
@@ -67,13 +70,13 @@ class Composer:
                 slots["clause"] = self._rng.choice(clauses)
         text = self._join(
             *self._maybe(self._banks.situations.openers, OPENER_SHARE),
+            *self._lead_in(draft),
             *self._sentences(asks, self._table(draft), slots),
             *self._maybe(self._tails(draft), TAIL_SHARE),
         )
         if self._rng.random() < NO_FULL_STOP_SHARE:
             text = text.rstrip("。？?.！!")
-        said_otherwise = dict(zip(draft.conditions, keywords, strict=True))
-        sql = self._misses.before(draft, sql, text, said_otherwise)
+        sql = self._misses.before(draft, sql, text, said)
         return text[0].upper() + text[1:] if self._rng.random() < 0.5 else text, sql
 
     def _named(self, draft: Draft) -> tuple[dict[str, str], str]:
@@ -109,6 +112,12 @@ class Composer:
             return [situation.format(**slots, **people), after.format(**slots, **people)]
         return [self._rng.choice(asks.named).format(**slots)]
 
+    def _lead_in(self, draft: Draft) -> list[str]:
+        """Return why somebody searches for rows, which names nothing to search for; not before a list of names."""
+        if not draft.conditions or "names" in draft.slots and draft.slots["names"]:
+            return []
+        return self._maybe(self._banks.searches.lead_ins[draft.conditions[0].table], LEAD_IN_SHARE)
+
     def _maybe(self, halves: Wordings, share: float) -> list[str]:
         return [self._rng.choice(halves.of(self._half))] if self._rng.random() < share else []
 
@@ -119,10 +128,14 @@ class Composer:
         lists_all = has_list and draft.enough is None and draft.task_type in LIST_TYPES
         return told.everything if lists_all and self._rng.random() < EVERYTHING_SHARE else told.tails
 
-    def _predicate(self, condition: Condition, said: str) -> str:
+    def _predicate(self, condition: Condition, said: tuple[str, ...]) -> str:
         predicates = self._banks.patterns.predicates[condition.table][condition.column]
         halves = predicates.holds if condition.holds else predicates.lacks
-        return self._rng.choice(halves.of(self._half)).format(keyword=said)
+        one, *others = said
+        either = self._rng.choice(self._banks.searches.either.of(self._half))
+        keyword = either.format(one=one, other=others[0]) if others else one
+        text = self._rng.choice(halves.of(self._half)).format(keyword=keyword)
+        return text.rstrip("的")  # which the sentence adds where it needs it
 
     def _clauses(self, column: tuple[str, str]) -> tuple[str, ...]:
         table, name = column

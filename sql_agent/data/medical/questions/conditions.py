@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from sql_agent.data.medical.questions.catalog import Entity
@@ -18,21 +19,46 @@ from sql_agent.data.medical.questions.draft import (
     in_list,
     name_evidence,
 )
-from sql_agent.data.medical.questions.search import is_item, matches
+from sql_agent.data.medical.questions.keywords import (
+    Match,
+    contains,
+    either,
+    holds,
+    keywords_of,
+    matches,
+    one_of,
+)
 from sql_agent.data.medical.schema import NAME_COLUMNS
 from sql_agent.database.schema import fold
 
 ENOUGH = 3
+# Of each row.
+_PAIRS_TRIED = 2
 
 
 def two_conditions(source: Source) -> Iterator[Draft]:
-    """Yield rows whose columns hold one keyword and another one."""
-    for first, rows in _searches(source):
-        for second in _other_conditions(source, first, rows):
-            both = [row for row in rows if _holds(row, second)]
-            # Where one condition decides alone, the other one is not needed.
-            if len(both) < len(rows) and all(is_item(row, second.column, second.keyword) for row in both):
-                yield from _search(source, "two_conditions", both, (first, second))
+    """Yield rows whose columns hold one keyword and another one; each of the two alone finds more rows."""
+    found = lru_cache(maxsize=None)(source.catalog.rows_with)
+    for first, second in _pairs(source):
+        # The rarer one first: most pairs of common ones share too many rows, or rows that cannot be named.
+        fewest, _ = sorted((found(part.table, part.column, part.keyword) for part in (first, second)), key=len)
+        both = [row for row in fewest if contains(row, first) and contains(row, second)]
+        clear = all(row.askable and holds(source, row, first) and holds(source, row, second) for row in both)
+        if 0 < len(both) < len(fewest) and clear:
+            yield from _search(source, "two_conditions", both, (first, second))
+
+
+def _pairs(source: Source) -> Iterator[tuple[Condition, Condition]]:
+    """Yield conditions on two columns that one row meets, as common as they are among rows."""
+    for table, predicates in source.natural.patterns.predicates.items():
+        for row in source.some(table):
+            held = {column: words for column in predicates if (words := keywords_of(source, row, column))}
+            for _ in range(_PAIRS_TRIED if len(held) > 1 else 0):
+                one, other = (
+                    Condition(table, column, one_of(source, held[column]))
+                    for column in source.rng.sample(sorted(held), 2)
+                )
+                yield one, other
 
 
 def negation(source: Source) -> Iterator[Draft]:
@@ -40,7 +66,7 @@ def negation(source: Source) -> Iterator[Draft]:
     for first, rows in _searches(source):
         for second in _other_conditions(source, first, rows):
             known = all(source.catalog.items(row, second.column) for row in rows)
-            without = [row for row in rows if not _holds(row, second)]
+            without = [row for row in rows if not contains(row, second)]
             if known and len(without) < len(rows):
                 lacks = Condition(second.table, second.column, second.keyword, holds=False)
                 yield from _search(source, "negation", without, (first, lacks))
@@ -51,8 +77,9 @@ def negation(source: Source) -> Iterator[Draft]:
 
 
 def any_of(source: Source) -> Iterator[Draft]:
-    """Any three of the items of a cell, or of the rows that hold a keyword."""
-    for condition, rows in _searches(source):
+    """Any three of the items of a cell, or of the rows that hold a keyword, or one of two."""
+    searches = list(_searches(source))
+    for condition, rows in (*searches, *either(source, searches)):
         if len(rows) > ENOUGH:
             yield from _search(source, "any_of", rows, (condition,), enough=ENOUGH)
     for table, columns in LISTS.items():
@@ -67,11 +94,11 @@ def any_of(source: Source) -> Iterator[Draft]:
                     yield replace(draft, enough=ENOUGH)
 
 
-def _searches(source: Source) -> Iterator[tuple[Condition, list[Entity]]]:
+def _searches(source: Source) -> Iterator[Match]:
     """Keywords with the rows that hold them, where people have words for the column."""
-    for column, keyword, rows in matches(source):
-        if column in source.natural.patterns.predicates[rows[0].table]:
-            yield Condition(rows[0].table, column, keyword), rows
+    for condition, rows in matches(source):
+        if condition.column in source.natural.patterns.predicates[condition.table]:
+            yield condition, rows
 
 
 def _other_conditions(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
@@ -82,13 +109,8 @@ def _other_conditions(source: Source, first: Condition, rows: list[Entity]) -> I
         if column != first.column and column in source.catalog.columns[first.table]
     ]
     for column in source.rng.sample(columns, min(2, len(columns))):
-        items = [item for row in rows for item in source.catalog.items(row, column) if source.is_keyword(item)]
-        if items:
-            yield Condition(first.table, column, source.rng.choice(items))
-
-
-def _holds(row: Entity, condition: Condition) -> bool:
-    return fold(condition.keyword) in fold(row.values.get(condition.column) or "")
+        if words := [word for row in rows for word in keywords_of(source, row, column)]:
+            yield Condition(first.table, column, one_of(source, words))
 
 
 def _search(
@@ -111,8 +133,9 @@ def _search(
         sql=f"SELECT {NAME_COLUMNS[table]} FROM {table} WHERE {' AND '.join(part.sql for part in conditions)}",
         answer=source.separator.join(names),
         evidence=name_evidence(rows),
-        entities=frozenset(row.key for row in rows) | source.mentioned(part.keyword for part in conditions),
-        bucket=f"rows, {table}, {conditions[-1].column}, {min(len(rows), 3)}",
+        entities=frozenset(row.key for row in rows)
+        | source.mentioned(word for part in conditions for word in part.keywords),
+        bucket=f"rows, {table}, {'either' if conditions[0].other else conditions[-1].column}, {min(len(rows), 3)}",
         conditions=conditions,
         enough=enough,
     )

@@ -14,7 +14,7 @@ from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.data.medical.questions.related import DiseaseDrugs
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS
-from sql_agent.schemas import Evidence
+from sql_agent.schemas import Evidence, Lang
 
 TaskType = Literal[
     "drug_field",
@@ -45,7 +45,10 @@ LISTS = {
 # What nobody looks for: that something is unknown, a reference to another text, a dose, the colour of a liquid.
 _NO_KEYWORD = {
     "en": re.compile(r"unknown|unclear|not known|see |etc|\d ?(?:mg|g|ml)\b", re.IGNORECASE),
-    "zh": re.compile(r"[的者等尚见]|不明|不清|未明|未知|其[他它]|\d(?:mg|g|ml)", re.IGNORECASE),
+    "zh": re.compile(
+        r"^[或及并和与且但如请为在]|禁忌|[的者等尚见]|不明|不清|未明|未知|其[他它]|本[品药]|\d(?:mg|g|ml)",
+        re.IGNORECASE,
+    ),
 }
 _KEYWORD = {"en": re.compile(r"[A-Za-z0-9][A-Za-z0-9' -]{2,28}"), "zh": re.compile(r"[一-鿿A-Za-z0-9]{2,10}")}
 MAX_FEW = 4
@@ -55,16 +58,22 @@ ROWS_PER_QUESTION = 5
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether a column holds a keyword: what a question says of the rows that it looks for."""
+    """Whether a column holds a keyword, or one of two: what a question says of the rows that it looks for."""
 
     table: str
     column: str
     keyword: str
     holds: bool = True
+    other: str | None = None
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        return (self.keyword, self.other) if self.other else (self.keyword,)
 
     @property
     def sql(self) -> str:
-        return f"{self.column} {'' if self.holds else 'NOT '}LIKE {quoted(f'%{self.keyword}%')}"
+        like = "LIKE" if self.holds else "NOT LIKE"
+        return " OR ".join(f"{self.column} {like} {quoted(f'%{word}%')}" for word in self.keywords)
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ class Draft:
     that {name} stands for and that people may write in their own way, `pair` are those of {name} and {other},
     `conditions` become {first} and {second},
     `other_sql` answers as well as `sql` does, and a text that holds one of `unsaid` would give a wrong question.
+    No formal sentence can word a draft that is not `formal`.
     """
 
     task_type: TaskType
@@ -93,6 +103,7 @@ class Draft:
     other_sql: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
     enough: int | None = None
+    formal: bool = True
 
 
 @dataclass(frozen=True)
@@ -143,11 +154,6 @@ class Source:
         size = "one" if len(items) == 1 else "few" if len(items) <= MAX_FEW else "many"
         return f"{kind}, {size}" if self.banks else kind
 
-    def is_keyword(self, item: str) -> bool:
-        """Return whether `item` is short and plain enough to search for."""
-        lang = self.catalog.lang
-        return bool(_KEYWORD[lang].fullmatch(item)) and not _NO_KEYWORD[lang].search(item)
-
     def columns(self, table: str) -> list[str]:
         """Return the columns that have a name in words and that the database has."""
         return [column for column in self.wording.columns[table] if column in self.catalog.columns[table]]
@@ -169,6 +175,11 @@ class Source:
         """Return the rows whose name is one of `items`."""
         found = (self.catalog.find(table, item) for item in items for table in self.catalog.rows)
         return frozenset(entity.key for entity in found if entity)
+
+
+def is_keyword(item: str, lang: Lang) -> bool:
+    """Return whether `item` is short and plain enough to search for."""
+    return bool(_KEYWORD[lang].fullmatch(item)) and not _NO_KEYWORD[lang].search(item)
 
 
 def quoted(text: str) -> str:

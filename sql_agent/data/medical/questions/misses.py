@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 from sql_agent.data.medical.banks import spoken
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.draft import Condition, Draft, Source, name_is, quoted
 from sql_agent.data.medical.questions.naming import Namer
 from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.database.hints import MAX_CELL_CHARS, MAX_ROWS_SEARCHED
+from sql_agent.database.text_parts import longest_part
 
 # Of the questions that name their row as the database does: how many look in the wrong place first.
 MISS_SHARE = 0.25
@@ -37,6 +40,8 @@ _ELSEWHERE = {
     "disease": {"treatment": "indication", "clinical_manif": "adverse_reactions", "overview": "description"},
 }
 _MOST_AROUND = 4
+# What a Chinese search takes along from behind its word ends here.
+_OF = "的"
 _END = re.compile(r"[\s，。？！、：；,.?!:;'’…-]")
 
 
@@ -48,25 +53,33 @@ class Misses:
         self._banks = source.natural
         self._rng = source.rng
         self._namer = namer
+        self._looked_at: dict[tuple[str, str], list[str]] = {}
 
-    def keyword(self, condition: Condition) -> str:
-        """Return how a question says the word of a condition: as it stands, or in everyday words that no row holds."""
+    def said(self, condition: Condition) -> tuple[str, ...]:
+        """Return how a question says the words of a condition: as they stand, or all in words that no row holds."""
         others = [
-            word
-            for word in spoken(self._banks, condition.keyword)[1:]
-            if not self._catalog.rows_with(condition.table, condition.column, word)
+            [
+                word
+                for word in spoken(self._banks, keyword)[1:]
+                if not self._catalog.rows_with(condition.table, condition.column, word)
+            ]
+            for keyword in condition.keywords
         ]
-        return self._rng.choice(others) if others and self._rng.random() < SPOKEN_SHARE else condition.keyword
+        if all(others) and self._rng.random() < SPOKEN_SHARE:
+            return tuple(self._rng.choice(words) for words in others)
+        return condition.keywords
 
-    def before(self, draft: Draft, sql: str, text: str, said: Mapping[Condition, str]) -> str:
+    def before(self, draft: Draft, sql: str, text: str, said: Mapping[Condition, tuple[str, ...]]) -> str:
         """Return `sql` after the statements that find nothing: for words as they are `said`, or in the wrong place."""
-        otherwise = {condition.sql: condition.keyword for condition in said if said[condition] != condition.keyword}
-        if otherwise:
+        if any(said[condition] != condition.keywords for condition in said):
             first = sql
-            for condition in said:
-                first = first.replace(quoted(f"%{condition.keyword}%"), quoted(f"%{said[condition]}%"))
+            for condition, words in said.items():
+                for keyword, word in zip(condition.keywords, words, strict=True):
+                    first = first.replace(quoted(f"%{keyword}%"), quoted(f"%{word}%"))
             # Without a row that lacks the everyday word there is nothing to miss.
             return f"{first}; {sql}" if all(condition.holds for condition in said) else sql
+        if draft.conditions:
+            return self._glued(draft, sql, text)
         subject = draft.subject
         if draft.task_type == "unanswerable" and subject is None:
             # What is searched for by a part already is not searched for again: models repeat what they see repeated.
@@ -81,6 +94,37 @@ class Misses:
         self._rng.shuffle(ways)
         first = next((found for way in ways if (found := way(draft, subject, sql, text))), "")
         return f"{first}; {sql}" if first else sql
+
+    def _glued(self, draft: Draft, sql: str, text: str) -> str:
+        """Return `sql` after a search for a keyword with the words beside it, whose hint says the keyword again."""
+        if ";" in sql or self._rng.random() >= MISS_SHARE:
+            return sql
+        for condition in draft.conditions:
+            start = text.find(condition.keyword)
+            end = start + len(condition.keyword)
+            after, of, _ = _near(text[end:]).partition(_OF) if start >= 0 else ("", "", "")
+            glued = condition.keyword + after + of
+            if condition.holds and self._hint_has_part(condition, glued):
+                wrong = sql.replace(quoted(f"%{condition.keyword}%"), quoted(f"%{glued}%"))
+                return f"{wrong}; {sql}"
+        return sql
+
+    def _hint_has_part(self, condition: Condition, glued: str) -> bool:
+        """Return whether a search for `glued` finds nothing anywhere, and its hint names the keyword as the part."""
+        if condition.other or len(condition.keyword) == len(glued) or 2 * len(condition.keyword) < len(glued):
+            return False
+        catalog = self._catalog
+        if any(catalog.rows_with(table, column, glued) for table in catalog.rows for column in catalog.columns[table]):
+            return False
+        return longest_part(glued, self._cells(condition.table, condition.column)) == condition.keyword
+
+    def _cells(self, table: str, column: str) -> list[str]:
+        """Return the cells of a column that a hint looks at."""
+        if (table, column) not in self._looked_at:
+            filled = (cell for row in self._catalog.rows[table] if (cell := row.values.get(column)))
+            cells = [cell[:MAX_CELL_CHARS] for cell in islice(filled, MAX_ROWS_SEARCHED)]
+            self._looked_at[table, column] = cells
+        return self._looked_at[table, column]
 
     def _wrong_column(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
         """Return a column that is taken for the right one and is empty in this row."""

@@ -20,7 +20,7 @@ class Phraser:
 
     def word(self, draft: Draft) -> tuple[str, str] | None:
         """Return the text with its SQL; None also where there is no template for the draft."""
-        text = self.text(draft) if draft.pool in self._wording.phrasings else None
+        text = self.text(draft) if draft.formal and draft.pool in self._wording.phrasings else None
         return (text, draft.sql) if text else None
 
     def text(self, draft: Draft) -> str | None:
