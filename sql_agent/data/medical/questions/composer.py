@@ -114,7 +114,7 @@ class Composer:
 
     def _lead_in(self, draft: Draft) -> list[str]:
         """Return why somebody searches for rows, which names nothing to search for; not before a list of names."""
-        if not draft.conditions or "names" in draft.slots and draft.slots["names"]:
+        if not draft.conditions or draft.slots.get("names"):
             return []
         return self._maybe(self._banks.searches.lead_ins[draft.conditions[0].table], LEAD_IN_SHARE)
 

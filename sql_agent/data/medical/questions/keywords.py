@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice, pairwise, zip_longest
 
-from sql_agent.data.medical.banks import Banks, Stem, banks, spoken
+from sql_agent.data.medical.banks import Stem, banks, spoken
 from sql_agent.data.medical.questions.catalog import ITEM_ENDS, Catalog, Entity
 from sql_agent.data.medical.questions.draft import Condition, Source, is_keyword
 from sql_agent.database.schema import fold

@@ -18,6 +18,8 @@ from sql_agent.database.text_parts import longest_part
 MISS_SHARE = 0.25
 # Of the searches for a word: how many ask for it in everyday words, where there are some.
 SPOKEN_SHARE = 0.6
+# Of those: how many look for what the database has at once.
+KNOWN_SHARE = 0.3
 # The columns that are taken for each other; one that is empty in the row leads to the right one by its hint.
 CONFUSED_COLUMNS = (
     ("adverse_reactions", "precautions", "contraindications"),
@@ -77,7 +79,8 @@ class Misses:
                 for keyword, word in zip(condition.keywords, words, strict=True):
                     first = first.replace(quoted(f"%{keyword}%"), quoted(f"%{word}%"))
             # Without a row that lacks the everyday word there is nothing to miss.
-            return f"{first}; {sql}" if all(condition.holds for condition in said) else sql
+            misses = all(condition.holds for condition in said) and self._rng.random() >= KNOWN_SHARE
+            return f"{first}; {sql}" if misses else sql
         if draft.conditions:
             return self._glued(draft, sql, text)
         subject = draft.subject
