@@ -1,4 +1,4 @@
-"""Searches are asked for as people do: one of two things, in everyday words, with words glued to what is searched for."""
+"""Searches ask as people do: for one of two things, in everyday words, with words beside what is searched for."""
 
 from __future__ import annotations
 
