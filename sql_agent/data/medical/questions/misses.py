@@ -60,16 +60,18 @@ class Misses:
     def said(self, condition: Condition) -> tuple[str, ...]:
         """Return how a question says the words of a condition: as they stand, or all in words that no row holds."""
         others = [
-            [
-                word
-                for word in spoken(self._banks, keyword)[1:]
-                if not self._catalog.rows_with(condition.table, condition.column, word)
-            ]
+            [word for word in spoken(self._banks, keyword)[1:] if self._is_nowhere(condition, word)]
             for keyword in condition.keywords
         ]
         if all(others) and self._rng.random() < SPOKEN_SHARE:
             return tuple(self._rng.choice(words) for words in others)
         return condition.keywords
+
+    def _is_nowhere(self, condition: Condition, word: str) -> bool:
+        """Return whether no row holds `word`, and it names none, which would be one more that the question is about."""
+        catalog = self._catalog
+        named = any(next(catalog.names_in(table, word), None) for table in catalog.rows)
+        return not named and not catalog.rows_with(condition.table, condition.column, word)
 
     def before(self, draft: Draft, sql: str, text: str, said: Mapping[Condition, tuple[str, ...]]) -> str:
         """Return `sql` after the statements that find nothing: for words as they are `said`, or in the wrong place."""
