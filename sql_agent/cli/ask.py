@@ -26,6 +26,7 @@ from sql_agent.data.derived_evidence import with_derived_evidence
 from sql_agent.data.question_columns import ColumnMapping, language
 from sql_agent.data.task import Task, load_task
 from sql_agent.errors import TrainingError
+from sql_agent.reward import FULL_REWARD
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.tracking.console import Ui
@@ -117,7 +118,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
     rewards = _ask(questions, titles, settings, remote, ui)
     if rewards:
-        ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of 1.1 on {_questions(len(rewards))}.")
+        ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of {FULL_REWARD} on {_questions(len(rewards))}.")
     return settings
 
 
@@ -148,7 +149,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     if all(rewards.values()):
         first, last = (f"{statistics.fmean(of_model):.3f}" for of_model in rewards.values())
         training = "supervised fine-tuning and GRPO" if settings.sft.steps else "GRPO"
-        ui.say(f"Reward {first} before and {last} after {training}, of 1.1.")
+        ui.say(f"Reward {first} before and {last} after {training}, of {FULL_REWARD}.")
     return settings
 
 

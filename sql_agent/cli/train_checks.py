@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sql_agent.agl.preflight import check_opentelemetry
+from sql_agent.backends.verl import config as verl_config
 from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_questions import questions_of_run
@@ -27,8 +28,11 @@ def check_before_start(
     """
     check_opentelemetry()
     check_trackers(settings)
+    _check_minibatches(settings)
     if settings.backend == "verl":
         _check_verl(settings)
+    else:
+        _check_context(settings)
     check_resources(settings, verl=settings.backend == "verl")
     if settings.runner.store_port:
         bind_local(settings.runner.store_port).close()
@@ -40,6 +44,25 @@ def check_before_start(
     return train, val, judge
 
 
+def _check_minibatches(settings: Settings) -> None:
+    train = settings.train
+    if train.minibatches > train.questions_per_step:
+        raise ConfigError(
+            f"train.minibatches={train.minibatches} is more than train.questions_per_step={train.questions_per_step}, "
+            "and a minibatch holds one question at least",
+            hint="lower train.minibatches, or ask more questions in a step",
+        )
+
+
+def _check_context(settings: Settings) -> None:
+    reply, context = settings.agent.max_tokens, settings.local.max_context
+    if reply >= context:
+        raise ConfigError(
+            f"agent.max_tokens={reply} leaves no room for a prompt in local.max_context={context}",
+            hint="lower agent.max_tokens, or raise local.max_context up to what the model was made for",
+        )
+
+
 def _check_verl(settings: Settings) -> None:
     if not verl_is_installed():
         raise ConfigError(
@@ -48,6 +71,7 @@ def _check_verl(settings: Settings) -> None:
         )
     if not settings.model:
         raise ConfigError("the verl backend needs a model", hint="give --model a Hugging Face folder or id")
+    verl_config.check(settings)
     try:
         bind(settings.verl.host).close()
     except TrainingError as error:

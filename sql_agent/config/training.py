@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sql_agent.config.paths import VAR
 from sql_agent.config.section import NotNegative, NotNegativeNumber, Positive, PositiveNumber, Section, Share
@@ -65,7 +65,7 @@ class LocalSettings(Section):
     warmup_steps: NotNegative = Field(
         0, description="GRPO steps with a lower learning rate, which rises to train.lr in equal parts"
     )
-    frozen_share: Share = Field(
+    frozen_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         0.0,
         description="share of the layers, the lowest, that GRPO leaves as they are, and the embedding with them; "
         "saves their backward pass",
@@ -73,6 +73,13 @@ class LocalSettings(Section):
     max_context: Positive = Field(
         2048, description="tokens of prompt and reply together; a request for more ends its rollout"
     )
+
+    @field_validator("trained_per_group")
+    @classmethod
+    def _can_be_compared(cls, count: int) -> int:
+        if count == 1:
+            raise ValueError("one rollout alone has no advantage, so nothing would be learned; give 2 or more, or 0")
+        return count
 
 
 class VerlSettings(Section):
@@ -105,6 +112,13 @@ class VerlSettings(Section):
         default_factory=dict,
         description="verl's own configuration, key by key: verl.config.actor_rollout_ref.rollout.max_num_seqs=512",
     )
+
+    @field_validator("dynamic_sampling")
+    @classmethod
+    def _leaves_room(cls, times: int) -> int:
+        if times == 1:
+            raise ValueError("the first group whose rewards are equal would end the run; give 2 or more, or 0")
+        return times
 
 
 class TrackingSettings(Section):

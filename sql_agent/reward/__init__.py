@@ -2,6 +2,6 @@
 
 from sql_agent.reward.hybrid import score
 from sql_agent.reward.judges.base import GroupJudge, Judge, JudgeCase, Verdict
-from sql_agent.reward.rule import RULE_REWARD, rule_reward
+from sql_agent.reward.rule import FULL_REWARD, RULE_REWARD, rule_reward
 
-__all__ = ["RULE_REWARD", "GroupJudge", "Judge", "JudgeCase", "Verdict", "rule_reward", "score"]
+__all__ = ["FULL_REWARD", "RULE_REWARD", "GroupJudge", "Judge", "JudgeCase", "Verdict", "rule_reward", "score"]

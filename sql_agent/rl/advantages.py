@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
+from sql_agent.reward import FULL_REWARD
 from sql_agent.rl.metrics import rewards_by_group
 from sql_agent.rl.rollouts import FinishedRollout
 
 _EPSILON = 1e-6
-_LARGEST = 1.1  # reward of a right answer after a query; a wrong answer without one has 0
 
 
 def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
@@ -32,7 +32,7 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 def extreme_advantages(rollouts: Iterable[FinishedRollout], count: int) -> dict[str, float]:
     """Return the advantage of each kept rollout, by its id, where at most `count` of each group are trained.
 
-    advantage = (reward - mean of those trained) / largest difference of two rewards (1.1), 0 for the others
+    advantage = (reward - mean of those trained) / FULL_REWARD, the largest difference of two rewards, 0 for the others
 
     The half with the highest and the half with the lowest rewards are trained, whose variance is the largest (Xu et al.
     2025, arXiv:2504.13818): on a CPU an update costs more than sampling. There is no standard deviation (Liu et al.
@@ -44,5 +44,5 @@ def extreme_advantages(rollouts: Iterable[FinishedRollout], count: int) -> dict[
         trained = ordered if len(ordered) <= count else ordered[: count // 2] + ordered[count // 2 - count :]
         mean = statistics.fmean(group[rollout_id] for rollout_id in trained)
         result |= dict.fromkeys(group, 0.0)
-        result |= {rollout_id: (group[rollout_id] - mean) / _LARGEST for rollout_id in trained}
+        result |= {rollout_id: (group[rollout_id] - mean) / FULL_REWARD for rollout_id in trained}
     return result

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.reward import FULL_REWARD
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.tracking.wrapping import wrap
 
@@ -18,7 +19,6 @@ _LABEL = 11  # columns of the label at the left
 _LEAST = 8  # columns of text, however narrow the terminal
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
-_FULL_MARKS = 1.1
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
@@ -103,7 +103,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def _show_reward(reward: RewardParts, calls: Sequence[QueryCall], console: Console) -> None:
     parts = f"rule {reward.rule:.1f} + judge {reward.judge:.3f}"
-    show_field(console, "Reward", f"{reward.total:.3f} of {_FULL_MARKS} = {parts}")
+    show_field(console, "Reward", f"{reward.total:.3f} of {FULL_REWARD} = {parts}")
     if not reward.rule:
         show_field(console, "Rule", f"nothing, because {_no_rule_reward(calls)}")
     if reward.judge < 1:

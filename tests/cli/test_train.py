@@ -120,6 +120,12 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         (["--model=/nowhere"], "/nowhere"),
         (["--resume", "run_name=never"], "never"),
         (["--backend=verl", "verl.host=203.0.113.7"], "verl.host is not an address of this host"),
+        (["--backend=verl", "train.questions_per_step=5", "train.minibatches=2"], "not a multiple"),
+        (["local.trained_per_group=1"], "one rollout alone has no advantage"),
+        (["verl.dynamic_sampling=1"], "the first group whose rewards are equal"),
+        (["local.frozen_share=1"], "local.frozen_share='1'"),
+        (["train.questions_per_step=4", "train.minibatches=5"], "more than train.questions_per_step=4"),
+        (["agent.max_tokens=512", "local.max_context=512"], "leaves no room for a prompt in local.max_context"),
         (["not-an-override"], "section.key=value"),
     ],
 )

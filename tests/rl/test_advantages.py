@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sql_agent.reward import FULL_REWARD, RULE_REWARD
 from sql_agent.rl.advantages import extreme_advantages, group_advantages
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.schemas import Drop, DropCause
+from sql_agent.schemas import Drop, DropCause, RewardParts
 
 
 def rollout(name: str, group: str, reward: float | None, dropped: Drop | None = None) -> FinishedRollout:
@@ -52,3 +53,10 @@ def test_of_a_large_group_the_best_and_the_worst_are_trained_by_how_far_apart_th
     trained = {name: advantage for name, advantage in result.items() if advantage}
     assert len(result) == 9
     assert trained == pytest.approx({"2": -0.5, "4": 0.5, "0-other": -0.05 / 1.1, "2-other": 0.05 / 1.1})
+
+
+def test_a_right_answer_after_a_query_and_a_wrong_one_without_a_query_are_a_whole_advantage_apart() -> None:
+    full = RewardParts(rule=RULE_REWARD, judge=1.0, judge_name="facts").total
+    result = extreme_advantages([rollout("right", "q", full), rollout("wrong", "q", 0.0)], 2)
+    assert full == FULL_REWARD
+    assert result["right"] - result["wrong"] == pytest.approx(1.0)

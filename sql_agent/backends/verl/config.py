@@ -37,7 +37,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
     fine-tuning has made another. Raises ConfigError when the settings contradict each other.
     """
     train, verl = settings.train, settings.verl
-    _check(settings)
+    check(settings)
     rollout_length = _length(settings, "max_prompt_length", 2048) + _length(settings, "max_response_length", 6144)
     profile = _PROFILES[verl.gpu_memory_gb if verl.gpu_memory_gb != "auto" else _profile_of_this_gpu()]
     tokens = max(profile["tokens"], rollout_length)
@@ -74,6 +74,28 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
         },
         "trainer": _trainer(settings, run, resume=resume),
     }
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigError when the settings contradict each other."""
+    train, verl = settings.train, settings.verl
+    if train.questions_per_step % train.minibatches:
+        raise ConfigError(
+            f"train.questions_per_step={train.questions_per_step} is not a multiple of "
+            f"train.minibatches={train.minibatches}",
+            hint="set train.questions_per_step to a multiple of train.minibatches",
+        )
+    if verl.config.get("algorithm", {}).get("filter_groups"):
+        raise ConfigError(
+            "verl.config.algorithm.filter_groups has no effect here", hint="use verl.dynamic_sampling, for example =10"
+        )
+    if verl.nnodes > 1 and verl.host == "127.0.0.1":
+        raise ConfigError(
+            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1",
+            hint="set verl.host to this host's address in the cluster",
+        )
+    if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
+        raise ConfigError("verl.trainer_mode=separate_async needs two GPUs or more", hint="use --n-gpus 2")
 
 
 def verl_environment() -> dict[str, str]:
@@ -157,27 +179,6 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
             },
         },
     }
-
-
-def _check(settings: Settings) -> None:
-    train, verl = settings.train, settings.verl
-    if train.questions_per_step % train.minibatches:
-        raise ConfigError(
-            f"train.questions_per_step={train.questions_per_step} is not a multiple of "
-            f"train.minibatches={train.minibatches}",
-            hint="set train.questions_per_step to a multiple of train.minibatches",
-        )
-    if verl.config.get("algorithm", {}).get("filter_groups"):
-        raise ConfigError(
-            "verl.config.algorithm.filter_groups has no effect here", hint="use verl.dynamic_sampling, for example =10"
-        )
-    if verl.nnodes > 1 and verl.host == "127.0.0.1":
-        raise ConfigError(
-            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1",
-            hint="set verl.host to this host's address in the cluster",
-        )
-    if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
-        raise ConfigError("verl.trainer_mode=separate_async needs two GPUs or more", hint="use --n-gpus 2")
 
 
 def _length(settings: Settings, name: str, default: int) -> int:
