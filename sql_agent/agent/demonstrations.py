@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sql_agent.agent.mistakes import mistakes
 from sql_agent.agent.tools import answer_json
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.database.mcp_client import TOOL_NAME
-from sql_agent.database.schema import fold
 from sql_agent.schemas import QueryAnswer, Question
 
 _REWRITE_EVERY = 4  # demonstrations of check-rewrite
-_WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z_]\w*""")
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,9 @@ def _check_rewrite(
     system = task.describe(lang, database, settings)
     opening = prompt(WRITE, lang, question=question.question, dialect=database.dialect.title)
     turns: tuple[DemonstratedTurn, ...] = (DemonstratedTurn(_fenced(gold)),)
-    if number % _REWRITE_EVERY == 1 and (wrong := _with_wrong_column(gold, database, number)):
-        result = answer_json(database.query(wrong))
-        reaction = prompt(REWRITE, lang, result=result, feedback="")
+    if number % _REWRITE_EVERY == 1 and (failing := _failing(gold, database, number // _REWRITE_EVERY)):
+        wrong, error = failing
+        reaction = prompt(REWRITE, lang, result=answer_json(error), feedback="")
         turns = (DemonstratedTurn(_fenced(wrong), reaction, is_trained=False), *turns)
     elif number % 2 == 0 and not task.answer_is_sql:
         result = answer_json(database.query(gold))
@@ -92,17 +90,13 @@ def _check_rewrite(
 _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _check_rewrite}
 
 
-def _with_wrong_column(sql: str, database: Database, number: int) -> str | None:
-    """Return `sql` with the name of a column that is not there, as a model invents them; None where there is none."""
-    known = database.schema.column_names
-    columns = [match for match in _WORD.finditer(sql) if fold(match[0]) in known]
-    if not columns:
-        return None
-    chosen = columns[number // _REWRITE_EVERY % len(columns)]
-    wrong = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
-    broken = sql[: chosen.start()] + wrong + sql[chosen.end() :]
-    error = database.query(broken).error
-    return broken if error is not None and error.kind == "unknown_column" else None
+def _failing(sql: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
+    """Return `sql` with a mistake that makes it fail, and what the database says; None where no mistake does."""
+    for broken in mistakes(sql, database.schema.column_names, number):
+        answer = database.query(broken)
+        if answer.error is not None:
+            return broken, answer
+    return None
 
 
 def _finds_something(answer: QueryAnswer) -> bool:

@@ -157,3 +157,14 @@ def test_demonstrations_show_the_gold_statement_and_sometimes_how_an_error_is_re
     assert right.text == gold and right.is_trained
     assert not wrong.is_trained and "no such column" in wrong.reaction
     assert "CREATE TABLE ferry" in written.system and question.question in written.opening
+
+
+def test_demonstrations_repair_different_mistakes(task: Task, settings: Settings) -> None:
+    joined = "SELECT a.name FROM ferry AS a JOIN ferry AS b ON a.id = b.id"
+    question = asked(task, settings, "List the names").model_copy(update={"sql": joined})
+    with task.databases(settings) as databases, databases.of(question.database) as database:
+        shown = [demonstrate(number, question, task, database, settings) for number in (1, 5, 9, 13, 17)]
+    reactions = [conversation.turns[0].reaction for conversation in shown]
+    for part in ("no such column", "ambiguous column name", "Unexpected token near '}'"):
+        assert any(part in reaction for reaction in reactions), part
+    assert all(conversation.turns[1].text == f"```sql\n{joined}\n```" for conversation in shown)

@@ -1,0 +1,65 @@
+"""Break a statement in the ways in which models do, for demonstrations of how an error is repaired."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from sql_agent.database.schema import fold
+
+_QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+_WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
+_OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
+
+
+def mistakes(sql: str, columns: Collection[str], number: int) -> Iterator[str]:
+    """Yield `sql` with one mistake each, most of which make it fail; `columns` are the database's, folded.
+
+    `number` says which kind of mistake comes first, and where in the statement it is.
+    """
+    first = number % len(_KINDS)
+    for make in (*_KINDS[first:], *_KINDS[:first]):
+        if (broken := make(sql, columns, number // len(_KINDS))) is not None:
+            yield broken
+
+
+def _invented_column(sql: str, columns: Collection[str], number: int) -> str | None:
+    """Return `sql` with the name of a column that is not there."""
+    chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in columns], number)
+    if chosen is None:
+        return None
+    invented = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
+    return sql[: chosen.start()] + invented + sql[chosen.end() :]
+
+
+def _other_table(sql: str, _columns: Collection[str], number: int) -> str | None:
+    """Return `sql` with a column taken from another of its tables."""
+    found = [match for match in _OF_TABLE.finditer(sql) if match["table"]]
+    chosen = _one_of(found, number)
+    others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+
+
+def _no_table(sql: str, _columns: Collection[str], number: int) -> str | None:
+    """Return `sql` with a column that may be of several tables."""
+    chosen = _one_of([match for match in _OF_TABLE.finditer(sql) if match["table"]], number)
+    return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
+
+
+def _stray_brace(sql: str, _columns: Collection[str], _number: int) -> str | None:
+    """Return `sql` with the end of a call around it, which models write that learned to call tools."""
+    return f"{sql}}}"
+
+
+_KINDS: Sequence[Callable[[str, Collection[str], int], str | None]] = (
+    _invented_column,
+    _other_table,
+    _no_table,
+    _stray_brace,
+)
+
+
+def _one_of(found: Sequence[re.Match[str]], number: int) -> re.Match[str] | None:
+    return found[number % len(found)] if found else None
