@@ -92,8 +92,9 @@ class TopicAsks(Halves[Asks]):
 
 
 class Topics(Bank):
-    """`topics.toml`: topics by name, and the questions about a topic by table and column."""
+    """`topics.toml`: topics by name, how two of them are joined, and the questions about topics by table and column."""
 
+    both: tuple[str, ...]
     topics: dict[str, Topic]
     asks: dict[str, dict[str, TopicAsks]]
 

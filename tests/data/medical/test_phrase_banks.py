@@ -24,7 +24,8 @@ SLOTS = {
     "situations": {"name", "asker"} | PERSON,
     "topics": {"name", "topic"} | PERSON,
     "searches": {"one", "other"},
-    "patterns": {"name", "other", "names", "rows", "field", "clause", "first", "second", "item", "keyword"} | PERSON,
+    "patterns": {"name", "other", "names", "rows", "field", "clause", "first", "second", "item", "keyword", "topic"}
+    | PERSON,
 }
 # Wordings of one column, situations of one table, and people: fewer are soon known by heart.
 MIN_WORDINGS: dict[Lang, dict[str, int]] = {"en": {"train": 45, "test": 8}, "zh": {"train": 60, "test": 10}}

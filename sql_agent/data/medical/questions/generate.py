@@ -149,7 +149,10 @@ def _round_robin(drafts: list[Draft], rng: random.Random) -> list[Draft]:
     for draft in drafts:
         buckets.setdefault(draft.bucket, []).append(draft)
     ranked: list[tuple[int, Draft]] = []
-    for name in sorted(buckets):
+    names = sorted(buckets)
+    # Where fewer are wanted than there are buckets, it is not the first of the alphabet that are asked about.
+    rng.shuffle(names)
+    for name in names:
         rng.shuffle(buckets[name])
         ranked += enumerate(buckets[name])
     return [draft for _, draft in sorted(ranked, key=lambda pair: pair[0])]
