@@ -125,7 +125,9 @@ def test_every_topic_that_is_asked_about_is_defined(lang: str) -> None:
 def test_a_wrong_answer_of_any_of_these_is_found(sample: tuple[Path, Made], task_type: str) -> None:
     path, made = sample
     catalog = read_catalog(path)
-    question = of_type(made, task_type)[0]
+    found = of_type(made, task_type)
+    # What is said in everyday words is not looked for in a "no".
+    question = next((asked for asked in found if asked.evidence[0].quote in asked.question), found[0])
     words = wording(question.lang)
     wrong = {words.yes: words.no, words.no: words.yes}.get(question.answer, question.answer[:-1])
     with pytest.raises(DataError, match=question.id):
