@@ -247,12 +247,7 @@ def called_otherwise(names: Mapping[str, Name], called: Mapping[str, Sequence[st
 
 def _shortest_with(part: str, all_names: str) -> list[str]:
     """Return the shortest names of `all_names`, which stand between line breaks, that contain `part`."""
-    found: list[str] = []
-    at = all_names.find(part)
-    while at >= 0:
-        end = all_names.index("\n", at)
-        found.append(all_names[all_names.rindex("\n", 0, at) + 1 : end])
-        at = all_names.find(part, end)
+    found = re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else []
     return sorted(found, key=len)[:_MOST_CALLED]
 
 

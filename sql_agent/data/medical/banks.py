@@ -99,6 +99,29 @@ class Topics(Bank):
     asks: dict[str, dict[str, TopicAsks]]
 
 
+class Claim(Halves[Asks]):
+    """A question that is answered by yes or no from what the cells of `columns` say in so many words.
+
+    `yes`, `no` and `doubtful` are words of the cells; `aside` are words that mean something else and are left out.
+    With `subjects`, {item} is one of them, and only what is said of its words counts; a column of `mentioned_in` says
+    yes by naming them. `yes_wins` is for cells that list several things. Where silence means no, the question must ask
+    for what is written, not for what is safe.
+    """
+
+    columns: tuple[str, ...]
+    yes: tuple[str, ...] = ()
+    no: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    subjects: dict[str, tuple[str, ...]] = {}
+    mentioned_in: tuple[str, ...] = ()
+    yes_wins: bool = False
+    silence_means_no: bool = False
+
+
+Claims = dict[str, dict[str, Claim]]
+
+
 class Predicates(Bank):
     """What is said of rows whose column holds {keyword}, and of rows whose column does not."""
 
@@ -179,9 +202,10 @@ class Patterns(Bank):
 
 
 class Banks(Bank):
-    """All banks of one language; `asks` is by table and column."""
+    """All banks of one language; `asks` is by table and column, `claims` by table and name."""
 
     asks: dict[str, dict[str, Halves[Asks]]]
+    claims: Claims
     situations: Situations
     topics: Topics
     patterns: Patterns
@@ -193,13 +217,11 @@ class Banks(Bank):
 def banks(lang: Lang) -> Banks:
     """Return the phrase banks of `lang`, read from its TOML files."""
     folder = PHRASINGS_DIR / lang
+    others = ("claims", "situations", "topics", "patterns", "searches", "names")
     return Banks.model_validate(
         {
             "asks": {table: _read(folder / f"asks_{table}.toml") for table in ("drugs_info", "disease")},
-            **{
-                name: _read(folder / f"{name}.toml")
-                for name in ("situations", "topics", "patterns", "searches", "names")
-            },
+            **{name: _read(folder / f"{name}.toml") for name in others},
         }
     )
 

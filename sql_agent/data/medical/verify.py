@@ -10,6 +10,7 @@ from pathlib import Path
 from sql_agent.data.medical.banks import banks, spoken
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
+from sql_agent.data.medical.questions.claims import ClaimReader, claim_readers
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS, SCHEMA
 from sql_agent.database import Database, Source, open_database
@@ -71,8 +72,10 @@ def _problem_of_rows(question: Question, database: Database) -> str | None:
 
 
 def text_problem(question: Question) -> str | None:
-    """Return what in the question's text does not fit its answer, or None; only yes or no depends on the text."""
-    return _yes_no(question) if question.task_type == "yes_no" else None
+    """Return what in the text of a question in other words does not fit its answer; only yes or no depends on it."""
+    if question.task_type != "yes_no" or any(_decides(reader, question) for reader in _claims(question)):
+        return None
+    return _asked_item(question)
 
 
 def _indexed_copy(path: Path, copy: Path) -> Path:
@@ -104,17 +107,44 @@ def _problem(question: Question, found: list[Rows]) -> str | None:
     missing = (item.quote for item in question.evidence if not any(item.quote in cell for cell in cells))
     if quote := next(missing, None):
         return f"{quote!r} is not in the rows"
-    return text_problem(question) if question.task_type == "yes_no" else _facts(question, last)
+    return _yes_no(question) if question.task_type == "yes_no" else _facts(question, last)
 
 
 def _yes_no(question: Question) -> str | None:
+    """Return what is wrong with a question for what cells say, or for an item of one."""
+    text = question.question
+    asked = [reader for reader in _claims(question) if reader.worded(text) and _says(question, reader.item)]
+    return None if any(_decides(reader, question) for reader in asked) else _asked_item(question)
+
+
+def _says(question: Question, item: str) -> bool:
+    return any(fold(form) in fold(question.question) for form in spoken(banks(question.lang), item))
+
+
+def _claims(question: Question) -> Iterator[ClaimReader]:
+    """Yield what can be claimed of the cells of the evidence."""
+    tables = {item.table for item in question.evidence}
+    fields = {item.field for item in question.evidence}
+    readers = claim_readers(question.lang)
+    return (reader for reader in readers if reader.table in tables and fields <= set(reader.claim.columns))
+
+
+def _decides(reader: ClaimReader, question: Question) -> bool:
+    """Return whether the quoted cells decide a claim as the question is answered."""
+    decided = reader.decide({item.field: item.quote for item in question.evidence})
+    words = wording(question.lang)
+    return decided is not None and question.answer == (words.yes if decided[0] else words.no)
+
+
+def _asked_item(question: Question) -> str | None:
     """Return what is wrong: a "yes" quotes the item asked for, a "no" the whole cell, of which no item is asked for."""
-    (deciding,) = question.evidence
+    deciding, *more = question.evidence
+    if more:
+        return "the cells do not say so"
     words = wording(question.lang)
     asked = fold(question.question)
     if question.answer == words.yes:
-        held = any(fold(form) in asked for form in spoken(banks(question.lang), deciding.quote))
-        return None if held else f"the question does not ask for {deciding.quote!r}"
+        return None if _says(question, deciding.quote) else f"the question does not ask for {deciding.quote!r}"
     inside = next((item for item in _items(question, deciding.quote) if fold(item) in asked), None)
     if question.answer != words.no:
         return f"the answer is neither {words.yes!r} nor {words.no!r}"

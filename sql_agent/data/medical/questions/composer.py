@@ -164,7 +164,12 @@ class Composer:
         if draft.pool.startswith("part_of_field "):
             topic = draft.pool.removeprefix("part_of_field ")
             return self._rng.choice(self._banks.topics.asks[table][column].about(topic, self._half))
-        pools = patterns.yes_no[table] if draft.pool == "yes_no" else self._banks.asks[table]
+        return self._asks_of_column(draft.pool, table, column)
+
+    def _asks_of_column(self, pool: str, table: str, column: str) -> Asks | None:
+        if pool.startswith("claim "):
+            return self._banks.claims[table][pool.removeprefix("claim ")].of(self._half)
+        pools = self._banks.patterns.yes_no[table] if pool == "yes_no" else self._banks.asks[table]
         return pools[column].of(self._half) if column in pools else None
 
 

@@ -80,12 +80,12 @@ class Condition:
 class Draft:
     """One question without its words.
 
-    `pool` names its phrasings and `column` (table, column) its {field}; `entities` are all rows that it names,
-    needs or answers with; drafts are picked evenly over `bucket`. A natural wording uses the rest: `subject` is the row
-    that {name} stands for and that people may write in their own way, `pair` are those of {name} and {other},
-    `conditions` become {first} and {second},
-    `other_sql` answers as well as `sql` does, and a text that holds one of `unsaid` would give a wrong question.
-    No formal sentence can word a draft that is not `formal`.
+    `pool` names its phrasings and `column` (table, column) its {field}; `entities` are all rows that it names, needs
+    or answers with; drafts are picked evenly over `bucket`, level by level where it has some ("yes/storage"). A
+    natural wording uses the rest: `subject` is the row that {name} stands for and that people may write in their own
+    way, `pair` are those of {name} and {other}, `conditions` become {first} and {second}, `other_sql` answers as well
+    as `sql` does, and a text that holds one of `unsaid` would give a wrong question. No
+    formal sentence can word a draft that is not `formal`.
     """
 
     task_type: TaskType

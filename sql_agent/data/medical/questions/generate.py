@@ -16,12 +16,13 @@ from sql_agent.data.medical.questions.disease_to_drugs import disease_to_drugs
 from sql_agent.data.medical.questions.draft import Draft, Source, TaskType
 from sql_agent.data.medical.questions.fields import disease_field, drug_field
 from sql_agent.data.medical.questions.naming import Namer
-from sql_agent.data.medical.questions.part_of_field import part_of_field, yes_no
+from sql_agent.data.medical.questions.part_of_field import part_of_field
 from sql_agent.data.medical.questions.phraser import Phraser
 from sql_agent.data.medical.questions.related import DiseaseDrugs, families, relations
 from sql_agent.data.medical.questions.search import aggregate, keyword_search
 from sql_agent.data.medical.questions.two_hops import two_hops
 from sql_agent.data.medical.questions.unanswerable import unanswerable, unanswerable_naturally
+from sql_agent.data.medical.questions.yes_no import yes_no
 from sql_agent.data.medical.splits import SHARES, Splits
 from sql_agent.schemas import Question, Style
 
@@ -144,17 +145,22 @@ def _pick(drafts: list[Draft], wanted: int, word: Word, rng: random.Random) -> l
     return picked
 
 
-def _round_robin(drafts: list[Draft], rng: random.Random) -> list[Draft]:
+def _round_robin(drafts: list[Draft], rng: random.Random, level: int = 0) -> list[Draft]:
+    """Order drafts so that any first part of them is even over the buckets, and within these over the next level."""
     buckets: dict[str, list[Draft]] = {}
     for draft in drafts:
-        buckets.setdefault(draft.bucket, []).append(draft)
+        buckets.setdefault("/".join(draft.bucket.split("/")[: level + 1]), []).append(draft)
     ranked: list[tuple[int, Draft]] = []
     names = sorted(buckets)
     # Where fewer are wanted than there are buckets, it is not the first of the alphabet that are asked about.
     rng.shuffle(names)
     for name in names:
-        rng.shuffle(buckets[name])
-        ranked += enumerate(buckets[name])
+        inner = buckets[name]
+        if any(draft.bucket != name for draft in inner):
+            inner = _round_robin(inner, rng, level + 1)
+        else:
+            rng.shuffle(inner)
+        ranked += enumerate(inner)
     return [draft for _, draft in sorted(ranked, key=lambda pair: pair[0])]
 
 

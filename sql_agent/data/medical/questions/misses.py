@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from sql_agent.data.medical.banks import spoken
@@ -16,6 +16,10 @@ from sql_agent.database.text_parts import longest_part
 
 # Of the questions that name their row as the database does: how many look in the wrong place first.
 MISS_SHARE = 0.25
+# Of the questions about a column that is taken for another one: how many read both in one statement.
+BOTH_SHARE = 1 / 4
+# More than this in one result is too much to read.
+MAX_READ = 600
 # Of the searches for a word: how many ask for it in everyday words, where there are some.
 SPOKEN_SHARE = 0.6
 # Of those: how many look for what the database has at once.
@@ -41,6 +45,8 @@ _ELSEWHERE = {
     "drugs_info": {"indication": "treatment", "adverse_reactions": "clinical_manif", "description": "overview"},
     "disease": {"treatment": "indication", "clinical_manif": "adverse_reactions", "overview": "description"},
 }
+# The types that are answered from one column of one row.
+ONE_COLUMN_TYPES = frozenset({"drug_field", "disease_field", "part_of_field", "yes_no"})
 _MOST_AROUND = 4
 # What a Chinese search takes along from behind its word ends here.
 _OF = "的"
@@ -89,6 +95,8 @@ class Misses:
         if draft.task_type == "unanswerable" and subject is None:
             # What is searched for by a part already is not searched for again: models repeat what they see repeated.
             return sql if ";" in sql else f"{sql}; {_by_part(draft, sql)}"
+        if subject and self._rng.random() < BOTH_SHARE:
+            sql = self._both_columns(draft, subject, sql)
         if subject is None or not sql.endswith(name_is(subject)) or ";" in sql or self._rng.random() >= MISS_SHARE:
             return sql
         ways: list[Callable[[Draft, Entity, str, str], str | None]] = [
@@ -131,19 +139,35 @@ class Misses:
             self._looked_at[table, column] = cells
         return self._looked_at[table, column]
 
+    def _both_columns(self, draft: Draft, subject: Entity, sql: str) -> str:
+        """Return `sql` as it reads a column that is taken for the right one beside it, where both say something."""
+        if draft.column is None or draft.task_type not in ONE_COLUMN_TYPES:
+            return sql
+        table, column = draft.column
+        right = subject.values.get(column) or ""
+        others = [
+            other
+            for other in _confused_with(column, self._catalog.columns[table])
+            if (text := subject.values.get(other)) and len(right) + len(text) <= MAX_READ
+        ]
+        if not others:
+            return sql
+        both = [column, self._rng.choice(others)]
+        self._rng.shuffle(both)
+        return sql.replace(f"SELECT {column} FROM {table} ", f"SELECT {', '.join(both)} FROM {table} ")
+
     def _wrong_column(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
         """Return a column that is taken for the right one and is empty in this row."""
         if draft.column is None or draft.task_type == "unanswerable":
             return None
         table, column = draft.column
-        wrong = {
-            other
-            for group in CONFUSED_COLUMNS
-            if column in group
-            for other in group
-            if other in self._catalog.columns[table] and not subject.values.get(other)
-        } - {column}
-        return sql.replace(f"SELECT {column} ", f"SELECT {self._rng.choice(sorted(wrong))} ") if wrong else None
+        wrong = [
+            other for other in _confused_with(column, self._catalog.columns[table]) if not subject.values.get(other)
+        ]
+        one_column = f"SELECT {column} FROM "
+        if not wrong or one_column not in sql:
+            return None
+        return sql.replace(one_column, f"SELECT {self._rng.choice(wrong)} FROM ")
 
     def _wrong_table(self, draft: Draft, subject: Entity, sql: str, text: str) -> str | None:
         """Return the other table, which has no row of this name."""
@@ -166,6 +190,12 @@ class Misses:
         cuts = [cut for cut in (before + subject.name, subject.name + after) if self._namer.leads_to(subject, cut)]
         wrong = self._rng.choice(cuts) if cuts else None
         return sql.replace(quoted(subject.name), quoted(wrong)) if wrong else None
+
+
+def _confused_with(column: str, columns: Sequence[str]) -> list[str]:
+    """Return those of `columns` that are taken for `column`."""
+    found = {other for group in CONFUSED_COLUMNS if column in group for other in group if other in columns}
+    return sorted(found - {column})
 
 
 def _by_part(draft: Draft, sql: str) -> str:

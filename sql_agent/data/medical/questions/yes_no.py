@@ -1,0 +1,159 @@
+"""Questions that are answered by yes or no: whether a cell lists an item, and whether cells say something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sql_agent.data.medical.banks import spoken
+from sql_agent.data.medical.questions.catalog import Entity
+from sql_agent.data.medical.questions.claims import ClaimReader, claim_readers
+from sql_agent.data.medical.questions.draft import Draft, Source, evidence, name_is
+from sql_agent.data.medical.questions.part_of_field import MAX_CELL, topic_readers
+from sql_agent.data.medical.questions.topics import TopicReader
+from sql_agent.database.schema import fold
+
+# Longer cells are too much to read for one thing that they say.
+MAX_CHARS = 400
+# How many other items are tried before a cell has none that it clearly lacks.
+TRIES = 20
+# How many questions for one item ask for one that people can say in their own words, where there is one; and of those,
+# how many say it so.
+EVERYDAY_SHARE = 0.7
+# What can be asked for by name: no sentence ("孕妇禁用").
+_PLAIN = {
+    "en": re.compile(r"[a-z][a-z -]{3,22}"),
+    "zh": re.compile(r"(?!.*(?:[禁忌慎等者的尚见勿]|不明|不清|未明))[一-鿿]{2,6}"),
+}
+_WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
+
+
+def yes_no(source: Source) -> Iterator[Draft]:
+    """Yield questions for one item of a cell and for what cells say, as many with "yes" as with "no" of each kind."""
+    for table, columns in source.natural.patterns.yes_no.items():
+        for column in columns:
+            if column in source.catalog.columns[table]:
+                yield from _items(source, table, column)
+    for reader in claim_readers(source.catalog.lang):
+        yield from _claims(source, reader)
+
+
+def _claims(source: Source, reader: ClaimReader) -> Iterator[Draft]:
+    columns = _columns(source, reader)
+    drafts: dict[bool, list[Draft]] = {True: [], False: []}
+    for entity in source.catalog.askable(reader.table):
+        cells = {column: text for column in columns if _says_something(source, text := entity.values.get(column) or "")}
+        if cells and sum(map(len, cells.values())) <= MAX_CHARS and (decided := reader.decide(cells)):
+            drafts[decided[0]].append(_claim(source, reader, entity, *decided))
+    for found in drafts.values():
+        source.rng.shuffle(found)
+    for pair in zip(*drafts.values(), strict=False):
+        yield from pair
+
+
+def _columns(source: Source, reader: ClaimReader) -> list[str]:
+    return [column for column in reader.claim.columns if column in source.catalog.columns[reader.table]]
+
+
+def _says_something(source: Source, text: str) -> bool:
+    """Return whether a cell holds more than that nothing is known: "(尚不明确)" is silent about all things."""
+    return text.strip("()（）。. ").lower() not in {"", *source.wording.meaningless}
+
+
+def _claim(source: Source, reader: ClaimReader, entity: Entity, holds: bool, deciding: list[str]) -> Draft:
+    """Read all columns in which people would look, in one statement, or the one alone that decides."""
+    answer = source.wording.yes if holds else source.wording.no
+    columns = _columns(source, reader)
+    alone = f"SELECT {deciding[0]} FROM {entity.table} WHERE {name_is(entity)}"
+    sql = f"SELECT {', '.join(columns)} FROM {entity.table} WHERE {name_is(entity)}"
+    return Draft(
+        task_type="yes_no",
+        pool=f"claim {reader.name}",
+        column=(entity.table, columns[0]),
+        slots={"name": entity.name, "item": _said(source, reader.item)},
+        sql=sql,
+        answer=answer,
+        evidence=tuple(evidence(entity, column, entity.values[column] or "") for column in deciding),
+        entities=frozenset({entity.key}),
+        bucket=f"{answer}/{' '.join(columns)}/{reader.name}/{reader.item}",
+        subject=entity,
+        other_sql=(alone,) if len(deciding) == 1 and alone != sql else (),
+    )
+
+
+def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
+    """Yield whether a cell lists an item: one that it holds, or one that it has nothing like."""
+    plain, readers = _PLAIN[source.catalog.lang], list(topic_readers(source).values())
+    entities = source.some(table)
+    held = {row: source.catalog.items(row, column) for row in entities}
+    # Items as often as rows have them: a "no" is about what is asked elsewhere, so that the item gives nothing away.
+    pool = [item for items in held.values() for item in items if plain.fullmatch(item)]
+    everyday = [item for item in pool if _has_other_words(source, item)]
+    for entity, items in held.items():
+        if not 0 < len(items) <= MAX_CELL:
+            continue
+        candidates = [
+            item
+            for item in items
+            if plain.fullmatch(item) and _stands_once(item, items) and fold(item) not in fold(entity.name)
+        ]
+        absent = next(
+            (item for item in _some_of(source, pool, everyday) if _clearly_absent(source, readers, item, items)), None
+        )
+        if candidates and absent:
+            others = [item for item in candidates if _has_other_words(source, item)]
+            present = next(_some_of(source, candidates, others))
+            yield _decide(source, entity, column, present, items, holds=True)
+            yield _decide(source, entity, column, absent, items, holds=False)
+
+
+def _said(source: Source, item: str) -> str:
+    """Return how the question says `item`: most often in everyday words, where there are some."""
+    formal, *everyday = spoken(source.natural, item)
+    return source.rng.choice(everyday) if everyday and source.rng.random() < EVERYDAY_SHARE else formal
+
+
+def _has_other_words(source: Source, item: str) -> bool:
+    return len(spoken(source.natural, item)) > 1
+
+
+def _some_of(source: Source, pool: list[str], everyday: list[str]) -> Iterator[str]:
+    """Items of `pool`, most of them from `everyday`, which people can say in their own words."""
+    for _ in range(TRIES if pool else 0):
+        yield source.rng.choice(everyday if everyday and source.rng.random() < EVERYDAY_SHARE else pool)
+
+
+def _stands_once(item: str, items: list[str]) -> bool:
+    return sum(fold(item) in fold(other) for other in items) == 1
+
+
+def _clearly_absent(source: Source, readers: list[TopicReader], item: str, items: list[str]) -> bool:
+    """Return whether no item of the cell shares a word, or in Chinese a character, or a topic with `item`."""
+    words = _words(source, item)
+    if any(words & _words(source, other) for other in items):
+        return False
+    return all(reader.about(items) == [] for reader in readers if reader.concerns(item))
+
+
+def _words(source: Source, item: str) -> set[str]:
+    return set(_WORD.findall(fold(" ".join(spoken(source.natural, item)))))
+
+
+def _decide(source: Source, entity: Entity, column: str, item: str, items: list[str], *, holds: bool) -> Draft:
+    """Decide by the evidence, which of a "no" is the whole cell: it was looked into."""
+    cell = entity.values[column] or ""
+    answer = source.wording.yes if holds else source.wording.no
+    return Draft(
+        task_type="yes_no",
+        pool="yes_no",
+        column=(entity.table, column),
+        slots={"name": entity.name, "item": _said(source, item)},
+        sql=f"SELECT {column} FROM {entity.table} WHERE {name_is(entity)}",
+        answer=answer,
+        evidence=(evidence(entity, column, item if holds else cell),),
+        entities=frozenset({entity.key}) | source.named_by([item]),
+        bucket=f"{answer}/{column}/items",
+        subject=entity,
+        # A text that held another item of the cell by chance would ask for that one too.
+        unsaid=tuple(other for other in items if other != item),
+    )

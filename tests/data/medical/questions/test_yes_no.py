@@ -1,0 +1,110 @@
+"""Questions answered by yes or no: what cells say decides, both ways in each column."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from sql_agent.data.medical.banks import Claim, banks
+from sql_agent.data.medical.phrasing import wording
+from sql_agent.data.medical.questions.claims import ClaimReader, claim_readers
+from sql_agent.schemas import Lang
+from tests.support.medical_questions import Made, everything
+
+LANGS = get_args(Lang)
+MIN_WORDINGS: dict[Lang, int] = {"zh": 20, "en": 12}
+# Asked in so many ways alone; the other columns of claims have wordings for single items too.
+ALONE = ("status", "storage", "dosage", "prognosis", "prevention")
+
+
+def reader(lang: Lang, name: str, item: str = "") -> ClaimReader:
+    return next(found for found in claim_readers(lang) if (found.name, found.item) == (name, item))
+
+
+def test_a_longer_word_is_not_the_shorter_one_inside_it() -> None:
+    assert reader("zh", "prescription").decide({"status": "处方药"}) == (True, ["status"])
+    assert reader("zh", "prescription").decide({"status": "非处方药"}) == (False, ["status"])
+    assert reader("zh", "prescription").decide({"status": "处方药；乙类OTC"}) is None
+    assert reader("zh", "prescription").decide({"status": "外用药品"}) is None
+
+
+def test_only_what_is_said_of_the_subject_counts() -> None:
+    cells = {"contraindications": "儿童禁用", "precautions": "孕妇慎用；请将本品放在儿童不能接触的地方"}
+    assert reader("zh", "forbidden", "孕妇").decide(cells) == (False, ["precautions"])
+    assert reader("zh", "forbidden", "小孩").decide(cells) == (True, ["contraindications"])
+    assert reader("zh", "forbidden", "老人").decide(cells) is None
+    assert (
+        reader("zh", "forbidden", "孕妇").decide({"contraindications": "孕妇禁用", "precautions": "孕妇慎用"}) is None
+    )
+
+
+def test_silence_is_a_no_only_where_the_question_asks_what_is_written() -> None:
+    assert reader("zh", "dark").decide({"storage": "密封"}) == (False, ["storage"])
+    assert reader("zh", "fridge").decide({"storage": "密封"}) is None
+    assert reader("zh", "alcohol").decide({"drug_interactions": "华法林"}) is None
+
+
+def test_a_cell_that_lists_several_forms_has_each_of_them() -> None:
+    assert reader("zh", "injection").decide({"form": "1.片剂：10mg；2.注射剂：2ml"}) == (True, ["form"])
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_each_column_is_asked_in_many_ways_and_no_wording_of_test_is_trained_on(lang: Lang) -> None:
+    ways: Counter[str] = Counter()
+    train, test = set(), set()
+    for claims in banks(lang).claims.values():
+        for claim in claims.values():
+            trained, held_out = _wordings(claim)
+            ways[claim.columns[0]] += len(trained) + len(held_out)
+            train |= trained
+            test |= held_out
+    assert not train & test
+    assert {column: count for column in ALONE if (count := ways[column]) < MIN_WORDINGS[lang]} == {}
+
+
+def _wordings(claim: Claim) -> tuple[set[str], set[str]]:
+    plain = [
+        {re.sub(r"\W+", " ", text.casefold()) for text in (*half.named, *half.after)}
+        for half in (claim.train, claim.test)
+    ]
+    return plain[0], plain[1]
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_a_wording_asks_for_one_claim_of_its_columns(lang: Lang) -> None:
+    readers = {found.name: found for found in claim_readers(lang)}.values()
+    for one in readers:
+        for half in (one.claim.train, one.claim.test):
+            for text in (*half.named, *half.after):
+                assert ("{item}" in text) == bool(one.item), text
+                asked = text.format(name="X", item="Y", they="Z", them="Z", their="Z")
+                found = [r.name for r in readers if r.claim.columns == one.claim.columns and r.worded(asked)]
+                assert found == [one.name], text
+
+
+@pytest.mark.slow
+def test_no_column_has_one_answer_only_or_most_of_the_questions(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    asked = [question for question in everything(made) if question.task_type == "yes_no"]
+    words = wording(asked[0].lang)
+    answers = {
+        answer: Counter(q.evidence[0].field for q in asked if q.answer == answer) for answer in (words.yes, words.no)
+    }
+    both = answers[words.yes] + answers[words.no]
+    assert {"status", "storage", "dosage", "form", "prognosis", "prevention", "precautions"} <= set(both)
+    assert max(both.values()) < 0.2 * len(asked)
+    for column, count in both.items():
+        assert min(found[column] for found in answers.values()) > 0.25 * count, column
+
+
+@pytest.mark.slow
+def test_some_statements_read_both_columns_that_people_take_for_each_other(sample: tuple[Path, Made]) -> None:
+    _, made = sample
+    one_row = {"drug_field", "disease_field", "part_of_field", "yes_no"}
+    asked = [question for question in everything(made) if question.task_type in one_row]
+    both = [question for question in asked if re.match(r"SELECT \w+, \w+ FROM", question.statements[-1])]
+    assert 0.05 < len(both) / len(asked) < 0.3
