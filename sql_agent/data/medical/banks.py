@@ -189,16 +189,22 @@ class Names(Bank):
 class Patterns(Bank):
     """`patterns.toml`: all questions that are not about one whole cell.
 
-    `said` are everyday words for an item; `clauses` ask for a column inside a longer question ({clause}); `predicates`
-    say what rows have in common ({first}, {second}); `yes_no` asks for one {item}; `pools` are the sentences by kind.
+    `said` are everyday words for an item; `clauses` ask for a column inside a longer question ({clause});
+    `predicates` say what rows have in common ({first}, {second}), `name_predicates` by a part of their names;
+    `yes_no` asks for one {item}; `pools` are the sentences by kind.
     """
 
     said: dict[str, tuple[str, ...]]
     clauses: dict[str, dict[str, Wordings]]
     predicates: dict[str, dict[str, Predicates]]
+    name_predicates: dict[str, dict[str, Predicates]]
     yes_no: dict[str, dict[str, Halves[Asks]]]
     lacking: dict[str, dict[str, Lacking]]
     pools: dict[str, Halves[Asks]]
+
+    def said_of(self, table: str, column: str) -> Predicates | None:
+        """Return what is said of rows by a column, which may be that of their names; None without words for it."""
+        return self.predicates[table].get(column) or self.name_predicates[table].get(column)
 
 
 class Banks(Bank):

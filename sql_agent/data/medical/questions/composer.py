@@ -129,7 +129,9 @@ class Composer:
         return told.everything if lists_all and self._rng.random() < EVERYTHING_SHARE else told.tails
 
     def _predicate(self, condition: Condition, said: tuple[str, ...]) -> str:
-        predicates = self._banks.patterns.predicates[condition.table][condition.column]
+        predicates = self._banks.patterns.said_of(condition.table, condition.column)
+        if predicates is None:
+            raise AssertionError(f"no words for {condition.column}")
         halves = predicates.holds if condition.holds else predicates.lacks
         one, *others = said
         either = self._rng.choice(self._banks.searches.either.of(self._half))
@@ -150,7 +152,7 @@ class Composer:
     def _asks(self, draft: Draft) -> Asks | None:
         """Return the sentences of the bank that fit the draft, if it has all words that they need."""
         patterns = self._banks.patterns
-        if any(part.column not in patterns.predicates[part.table] for part in draft.conditions):
+        if any(patterns.said_of(part.table, part.column) is None for part in draft.conditions):
             return None
         if draft.pool in patterns.pools:
             asks = patterns.pools[draft.pool].of(self._half)

@@ -1,11 +1,10 @@
-"""Questions about rows that meet two conditions or lack something, and about any three of many."""
+"""Questions about rows that meet two conditions, and about any three of many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.draft import (
@@ -15,8 +14,6 @@ from sql_agent.data.medical.questions.draft import (
     Source,
     TaskType,
     cell_draft,
-    evidence,
-    in_list,
     name_evidence,
 )
 from sql_agent.data.medical.questions.keywords import (
@@ -29,7 +26,6 @@ from sql_agent.data.medical.questions.keywords import (
     one_of,
 )
 from sql_agent.data.medical.schema import NAME_COLUMNS
-from sql_agent.database.schema import fold
 
 ENOUGH = 3
 # Of each row.
@@ -39,20 +35,21 @@ _PAIRS_TRIED = 2
 def two_conditions(source: Source) -> Iterator[Draft]:
     """Yield rows whose columns hold one keyword and another one; each of the two alone finds more rows."""
     found = lru_cache(maxsize=None)(source.catalog.rows_with)
-    for first, second in _pairs(source):
+    for first, second in pairs(source):
         # The rarer one first: most pairs of common ones share too many rows, or rows that cannot be named.
         fewest, _ = sorted((found(part.table, part.column, part.keyword) for part in (first, second)), key=len)
         both = [row for row in fewest if contains(row, first) and contains(row, second)]
         clear = all(row.askable and holds(source, row, first) and holds(source, row, second) for row in both)
         if 0 < len(both) < len(fewest) and clear:
-            yield from _search(source, "two_conditions", both, (first, second))
+            yield from search_of(source, "two_conditions", both, (first, second))
 
 
-def _pairs(source: Source) -> Iterator[tuple[Condition, Condition]]:
-    """Yield conditions on two columns that one row meets, as common as they are among rows."""
+def pairs(source: Source, columns: Mapping[str, Sequence[str]] | None = None) -> Iterator[tuple[Condition, Condition]]:
+    """Yield conditions on two columns, of `columns` by table if given, that one row meets, as common as among rows."""
     for table, predicates in source.natural.patterns.predicates.items():
+        said = [column for column in predicates if columns is None or column in columns[table]]
         for row in source.some(table):
-            held = {column: words for column in predicates if (words := keywords_of(source, row, column))}
+            held = {column: words for column in said if (words := keywords_of(source, row, column))}
             for _ in range(_PAIRS_TRIED if len(held) > 1 else 0):
                 one, other = (
                     Condition(table, column, one_of(source, held[column]))
@@ -61,27 +58,12 @@ def _pairs(source: Source) -> Iterator[tuple[Condition, Condition]]:
                 yield one, other
 
 
-def negation(source: Source) -> Iterator[Draft]:
-    """Yield rows that hold one keyword and not another one; or items that one row has and another one has not."""
-    for first, rows in _searches(source):
-        for second in _other_conditions(source, first, rows):
-            known = all(source.catalog.items(row, second.column) for row in rows)
-            without = [row for row in rows if not contains(row, second)]
-            if known and len(without) < len(rows):
-                lacks = Condition(second.table, second.column, second.keyword, holds=False)
-                yield from _search(source, "negation", without, (first, lacks))
-    for tables in source.by_split.values():
-        for table, entities in tables.items():
-            for column in LISTS[table]:
-                yield from _differences(source, entities, column)
-
-
 def any_of(source: Source) -> Iterator[Draft]:
     """Any three of the items of a cell, or of the rows that hold a keyword, or one of two."""
-    searches = list(_searches(source))
-    for condition, rows in (*searches, *either(source, searches)):
+    found = list(searches(source))
+    for condition, rows in (*found, *either(source, found)):
         if len(rows) > ENOUGH:
-            yield from _search(source, "any_of", rows, (condition,), enough=ENOUGH)
+            yield from search_of(source, "any_of", rows, (condition,), enough=ENOUGH)
     for table, columns in LISTS.items():
         for entity in source.some(table):
             for column in columns:
@@ -94,14 +76,14 @@ def any_of(source: Source) -> Iterator[Draft]:
                     yield replace(draft, enough=ENOUGH)
 
 
-def _searches(source: Source) -> Iterator[Match]:
+def searches(source: Source) -> Iterator[Match]:
     """Keywords with the rows that hold them, where people have words for the column."""
     for condition, rows in matches(source):
         if condition.column in source.natural.patterns.predicates[condition.table]:
             yield condition, rows
 
 
-def _other_conditions(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
+def other_conditions(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
     """Yield a few conditions on other columns that at least one of `rows` meets."""
     columns = [
         column
@@ -113,7 +95,7 @@ def _other_conditions(source: Source, first: Condition, rows: list[Entity]) -> I
             yield Condition(first.table, column, one_of(source, words))
 
 
-def _search(
+def search_of(
     source: Source,
     task_type: TaskType,
     rows: list[Entity],
@@ -139,35 +121,3 @@ def _search(
         conditions=conditions,
         enough=enough,
     )
-
-
-def _differences(source: Source, entities: Iterable[Entity], column: str) -> Iterator[Draft]:
-    held = [(row, items) for row in entities if 0 < len(items := source.catalog.items(row, column)) <= source.max_items]
-    source.rng.shuffle(held)
-    del held[source.wanted // 2 :]
-    for (one, items), (other, others) in pairwise(held):
-        only = [item for item in items if not _like_any(item, others)]
-        # An item of each that is nearly one of the other makes the difference a matter of opinion.
-        clear = len(only) == len([item for item in items if item not in others])
-        shared = len(only) < len(items)
-        named = {fold(one.name), fold(other.name)} & set(map(fold, only))
-        if shared and clear and not named and source.fits(only):
-            names = in_list([one.name, other.name])
-            name_column = NAME_COLUMNS[one.table]
-            yield Draft(
-                task_type="negation",
-                pool="negation_items",
-                column=(one.table, column),
-                slots={"name": one.name, "other": other.name},
-                sql=f"SELECT {name_column}, {column} FROM {one.table} WHERE {name_column} IN {names}",
-                answer=source.separator.join(only),
-                evidence=tuple(evidence(one, column, item) for item in only),
-                entities=frozenset({one.key, other.key}) | source.named_by([*items, *others]),
-                bucket=source.bucket(f"items, {column}", only),
-                pair=(one, other),
-            )
-
-
-def _like_any(item: str, others: Iterable[str]) -> bool:
-    folded = fold(item)
-    return any(folded in fold(other) or fold(other) in folded for other in others)

@@ -41,7 +41,7 @@ def _draft(source: Source, relation: DiseaseDrugs) -> Draft:
         answer=source.separator.join(drug.name for drug in relation.drugs),
         evidence=name_evidence(relation.drugs),
         entities=relation.entities,
-        bucket=f"{relation.pool}, {min(len(relation.drugs), 3)}",
+        bucket=f"{relation.pool}/{min(len(relation.drugs), 3)}",
         subject=relation.disease,
         other_sql=(_in_steps(source.catalog, relation),),
     )

@@ -11,11 +11,12 @@ from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog
 from sql_agent.data.medical.questions.comparison import comparison
 from sql_agent.data.medical.questions.composer import Composer, mixed
-from sql_agent.data.medical.questions.conditions import any_of, negation, two_conditions
+from sql_agent.data.medical.questions.conditions import any_of, two_conditions
 from sql_agent.data.medical.questions.disease_to_drugs import disease_to_drugs
 from sql_agent.data.medical.questions.draft import Draft, Source, TaskType
 from sql_agent.data.medical.questions.fields import disease_field, drug_field
 from sql_agent.data.medical.questions.naming import Namer
+from sql_agent.data.medical.questions.negation import negation
 from sql_agent.data.medical.questions.part_of_field import part_of_field
 from sql_agent.data.medical.questions.phraser import Phraser
 from sql_agent.data.medical.questions.related import DiseaseDrugs, families, relations

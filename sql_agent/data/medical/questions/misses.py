@@ -64,7 +64,12 @@ class Misses:
         self._looked_at: dict[tuple[str, str], list[str]] = {}
 
     def said(self, condition: Condition) -> tuple[str, ...]:
-        """Return how a question says the words of a condition: as they stand, or all in words that no row holds."""
+        """Return how a question says the words of a condition: as they stand, or all in words that no row holds.
+
+        A part of a name is said as it stands.
+        """
+        if condition.column in NAME_COLUMNS.values():
+            return condition.keywords
         others = [
             [word for word in spoken(self._banks, keyword)[1:] if self._is_nowhere(condition, word)]
             for keyword in condition.keywords
@@ -82,7 +87,7 @@ class Misses:
     def before(self, draft: Draft, sql: str, text: str, said: Mapping[Condition, tuple[str, ...]]) -> str:
         """Return `sql` after the statements that find nothing: for words as they are `said`, or in the wrong place."""
         if any(said[condition] != condition.keywords for condition in said):
-            first = sql
+            first = sql.partition("; ")[0]
             for condition, words in said.items():
                 for keyword, word in zip(condition.keywords, words, strict=True):
                     first = first.replace(quoted(f"%{keyword}%"), quoted(f"%{word}%"))

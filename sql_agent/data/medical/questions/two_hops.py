@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sql_agent.data.medical.questions.catalog import Entity, holds_item
 from sql_agent.data.medical.questions.comparison import short_items
-from sql_agent.data.medical.questions.draft import Draft, Source, evidence, in_list, name_is
+from sql_agent.data.medical.questions.conditions import pairs
+from sql_agent.data.medical.questions.draft import Draft, Source, evidence, in_list, name_is, quoted
+from sql_agent.data.medical.questions.keywords import contains, holds
 from sql_agent.data.medical.schema import NAME_COLUMNS
 
 # With more drugs the answer is too long.
 MAX_DRUGS = 3
+# By what people describe a row whose name they do not say.
+DESCRIBING = {
+    "drugs_info": ("cate_name", "indication", "form", "component"),
+    "disease": ("clinical_manif", "cause", "complication", "examination"),
+}
+# Words of a sentence or an amount, which no description has: 用于气阴两亏, 多由结石引起.
+_CLAUSE = {
+    "zh": re.compile(r"\d|用于|引起|所致|导致|有关|因素|[由与或及可为]|多[为由]"),
+    "en": re.compile(r"\d| and | or "),
+}
 
 
 def two_hops(source: Source) -> Iterator[Draft]:
-    """Yield questions of which the first statement reads which row is meant, the second one its column."""
+    """Yield questions of which the first statement reads which row is meant, the second one its column.
+
+    As many lead to drugs as to diseases; of either, as many name where they start as describe the row.
+    """
+    treated = {relation.disease for relation in source.relations if relation.pool == "treatment_to_drugs"}
     for relation in source.relations:
-        if relation.pool == "treatment_to_drugs" and len(relation.drugs) <= MAX_DRUGS:
+        if len(relation.drugs) <= MAX_DRUGS and relation.pool == "treatment_to_drugs":
             yield from _hops(source, relation.disease, "treatment", relation.drugs)
+        elif len(relation.drugs) <= MAX_DRUGS and relation.disease not in treated:
+            # Only where the disease's own text names no drugs, which "the drug for it" could mean as well.
+            for draft in _hops(source, relation.disease, "indication", relation.drugs):
+                yield replace(draft, pool="two_hops_indicated", sql=_by_indication(draft, relation.disease))
     for drug in source.some("drugs_info"):
         text = drug.values.get("indication") or ""
         # Names inside longer ones, as 头痛 in 偏头痛, leave open which disease is meant.
@@ -26,6 +48,40 @@ def two_hops(source: Source) -> Iterator[Draft]:
             (disease,) = found.values()
             if disease.askable and holds_item(text, disease.name):
                 yield from _hops(source, drug, "indication", (disease,))
+    yield from _described(source)
+
+
+def _by_indication(draft: Draft, disease: Entity) -> str:
+    """Return the SQL that finds the drugs by their indications, where the disease's row says nothing of them."""
+    _, _, second = draft.sql.partition("; ")
+    return f"SELECT med_name FROM drugs_info WHERE indication LIKE {quoted(f'%{disease.name}%')}; {second}"
+
+
+def _described(source: Source) -> Iterator[Draft]:
+    """Yield questions about the only row that meets two conditions: a class and a use, or a symptom and a cause."""
+    clause = _CLAUSE[source.catalog.lang]
+    for first, second in pairs(source, DESCRIBING):
+        if clause.search(first.keyword) or clause.search(second.keyword):
+            continue
+        rows = source.catalog.rows_with(first.table, first.column, first.keyword)
+        both = [row for row in rows if contains(row, second)]
+        row = both[0]  # from which the two conditions were taken
+        if len(both) > 1 or not row.askable or not (holds(source, row, first) and holds(source, row, second)):
+            continue
+        name_column = NAME_COLUMNS[row.table]
+        found = f"SELECT {name_column} FROM {row.table} WHERE {first.sql} AND {second.sql}"
+        for draft in _hops(source, row, name_column, (row,)):
+            if draft.column and draft.column[1] not in {first.column, second.column}:
+                yield replace(
+                    draft,
+                    pool="two_hops_described",
+                    slots={},
+                    sql=f"{found}; {draft.sql.partition('; ')[2]}",
+                    entities=draft.entities | source.mentioned((first.keyword, second.keyword)),
+                    bucket=f"{row.table}/described/{draft.column[1]}",
+                    subject=None,
+                    conditions=(first, second),
+                )
 
 
 def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -> Iterator[Draft]:
@@ -50,7 +106,7 @@ def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -
             evidence=tuple(evidence(end, column, item) for end, texts in items.items() for item in texts),
             entities=frozenset({start.key, *(end.key for end in ends)})
             | source.named_by(item for texts in items.values() for item in texts),
-            bucket=source.bucket(f"{start.table}, {column}, {len(ends)}", max(items.values(), key=len)),
+            bucket=source.bucket(f"{table}/named/{column}, {len(ends)}", max(items.values(), key=len)),
             subject=start,
             unsaid=tuple(end.name for end in ends),
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 
 import pytest
 
 from sql_agent.data.medical.banks import Topic, banks
 from sql_agent.data.medical.phrasing import wording
-from sql_agent.data.medical.questions.catalog import read_catalog
+from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.data.medical.questions.claims import claim_readers
-from sql_agent.data.medical.questions.draft import MAX_ITEMS
+from sql_agent.data.medical.questions.draft import MAX_ITEMS, Source
+from sql_agent.data.medical.questions.negation import negation
 from sql_agent.data.medical.questions.topics import TopicReader
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.verify import verify
@@ -87,9 +90,46 @@ def test_any_three_names_how_many_are_enough_and_lists_more(sample: tuple[Path, 
 
 def test_two_hops_read_the_first_row_before_the_second(sample: tuple[Path, Made]) -> None:
     _, made = sample
+    tables = []
     for question in of_type(made, "two_hops"):
         *_, hop, last = question.statements
-        assert ("treatment" in hop and "drugs_info" in last) or ("indication" in hop and "FROM disease" in last)
+        (end,) = re.findall(r"_name, \w+ FROM (\w+) WHERE", last)
+        tables.append(end)
+        by_text = re.match(r"SELECT (treatment FROM disease|indication FROM drugs_info) ", hop)
+        assert by_text or re.match(rf"SELECT \w+_name FROM {end} WHERE .* LIKE ", hop), question
+    assert 0.3 < tables.count("drugs_info") / len(tables) < 0.7
+
+
+def test_rows_that_say_nothing_in_a_column_are_asked_for(sample: tuple[Path, Made]) -> None:
+    path, made = sample
+    asked = [question for question in of_type(made, "negation") if "IS NULL" in (question.sql or "")]
+    catalog = read_catalog(path)
+    for question in asked:
+        (column,) = re.findall(r"\((\w+) IS NULL OR \1 = ''\)$", question.statements[-1])
+        for item in question.evidence:
+            row = catalog.find(item.table, item.quote)
+            assert row and not row.values.get(column), question
+
+
+def test_what_rows_lack_is_asked_in_all_ways() -> None:
+    drugs: list[dict[str, object]] = [
+        {"id": n, "med_name": name, "cate_name": cate, "indication": use, "storage": storage}
+        for n, (name, cate, use, storage) in enumerate(
+            [
+                ("感冒灵颗粒", "中成药；解热药", "感冒", "密封"),
+                ("感冒灵胶囊", "中成药", "感冒；头痛", None),
+                ("布洛芬片", "解热药；镇痛药", "头痛", "避光"),
+                ("双黄连口服液", "中成药", "感冒", ""),
+            ]
+        )
+    ]
+    catalog = Catalog({"drugs_info": drugs, "disease": [{"id": 1, "disease_name": "痛风"}]}, "zh")
+    by_split = {"train": {"drugs_info": catalog.askable("drugs_info"), "disease": []}}
+    source = Source(catalog, wording("zh"), by_split, [], random.Random(0), 50, banks("zh"))
+    made = {(draft.sql.partition(" WHERE ")[2], draft.answer) for draft in negation(source)}
+    assert ("cate_name LIKE '%中成药%' AND (storage IS NULL OR storage = '')", "感冒灵胶囊；双黄连口服液") in made
+    assert ("cate_name LIKE '%中成药%' AND cate_name NOT LIKE '%解热药%'", "感冒灵胶囊；双黄连口服液") in made
+    assert any("med_name NOT LIKE '%" in sql for sql, _ in made)
 
 
 def test_conditions_are_both_needed(sample: tuple[Path, Made]) -> None:
