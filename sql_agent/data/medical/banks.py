@@ -170,6 +170,16 @@ class Searches(Bank):
         return self.stems.get(table, {}).get(column)
 
 
+class Passing(Bank):
+    """`passing.toml`: places, people, reasons and classes of drugs ({kind}) that are said in passing.
+
+    `pairs` stand before a question about two rows of a table; `named` are situations that name a drug with its class.
+    """
+
+    pairs: dict[str, Wordings]
+    named: Wordings
+
+
 class Names(Bank):
     """`names.toml`: how names are written otherwise.
 
@@ -216,6 +226,7 @@ class Banks(Bank):
     topics: Topics
     patterns: Patterns
     searches: Searches
+    passing: Passing
     names: Names
 
 
@@ -223,7 +234,7 @@ class Banks(Bank):
 def banks(lang: Lang) -> Banks:
     """Return the phrase banks of `lang`, read from its TOML files."""
     folder = PHRASINGS_DIR / lang
-    others = ("claims", "situations", "topics", "patterns", "searches", "names")
+    others = ("claims", "situations", "topics", "patterns", "searches", "passing", "names")
     return Banks.model_validate(
         {
             "asks": {table: _read(folder / f"asks_{table}.toml") for table in ("drugs_info", "disease")},

@@ -15,7 +15,7 @@ import pytest
 from sql_agent.data.medical.phrasing import PHRASINGS_DIR, wording
 from sql_agent.schemas import Lang
 
-FILES = ("asks_drugs_info", "asks_disease", "situations", "topics", "patterns", "searches")
+FILES = ("asks_drugs_info", "asks_disease", "situations", "topics", "patterns", "searches", "passing")
 PERSON = {"they", "them", "their"}
 # What a sentence may leave open, by file.
 SLOTS = {
@@ -24,6 +24,7 @@ SLOTS = {
     "situations": {"name", "asker"} | PERSON,
     "topics": {"name", "topic"} | PERSON,
     "searches": {"one", "other"},
+    "passing": {"name", "kind", "asker"},
     "patterns": {"name", "other", "names", "rows", "field", "clause", "first", "second", "item", "keyword", "topic"}
     | PERSON,
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sql_agent.data.medical.banks import Asks, Half, Wordings
 from sql_agent.data.medical.questions.draft import LISTS, Condition, Draft, Source, name_is
 from sql_agent.data.medical.questions.misses import Misses
 from sql_agent.data.medical.questions.naming import Namer, renamed, renamed_pair
+from sql_agent.data.medical.questions.passing import InPassing
 from sql_agent.database.schema import fold
 
 # How many compositions are tried until one is new.
@@ -19,6 +20,7 @@ OPENER_SHARE = 0.2
 TAIL_SHARE = 0.25
 EVERYTHING_SHARE = 0.5
 LEAD_IN_SHARE = 0.4
+CLASS_SHARE = 0.15
 NO_FULL_STOP_SHARE = 0.3
 # The types whose answer may be a list, or the refusal in place of one.
 LIST_TYPES = frozenset(
@@ -41,6 +43,7 @@ class Composer:
         self._rng = source.rng
         self._namer = namer
         self._misses = Misses(source, namer)
+        self._passing = InPassing(self._banks.passing, source.catalog, half)
         self._half = half
         self._used = used
 
@@ -68,10 +71,12 @@ class Composer:
             slots["field"] = self._rng.choice(self._columns[table].get(column, [column]))
             if clauses := self._clauses(draft.column):
                 slots["clause"] = self._rng.choice(clauses)
+        if kinds := self._passing.kinds(draft):
+            slots["kind"] = self._rng.choice(kinds)
         text = self._join(
             *self._maybe(self._banks.situations.openers, OPENER_SHARE),
-            *self._lead_in(draft),
-            *self._sentences(asks, self._table(draft), slots),
+            *self._lead_in(draft, kinds),
+            *self._sentences(asks, self._situations(draft, kinds), slots),
             *self._maybe(self._tails(draft), TAIL_SHARE),
         )
         if self._rng.random() < NO_FULL_STOP_SHARE:
@@ -100,20 +105,27 @@ class Composer:
         *before, last = parts
         return "".join(part if part[-1] in _MARKS else f"{part}，" for part in before) + last
 
-    def _sentences(self, asks: Asks, table: str, slots: dict[str, str]) -> list[str]:
+    def _situations(self, draft: Draft, kinds: list[str]) -> tuple[str, ...]:
+        """Return what may have happened before the question; now and then its drug is named with its class."""
+        with_class = self._passing.situations(kinds) if self._rng.random() < CLASS_SHARE else ()
+        return with_class or self._banks.situations.about(self._table(draft)).of(self._half)
+
+    def _sentences(self, asks: Asks, situations: Sequence[str], slots: dict[str, str]) -> list[str]:
         """Return the situation and what is asked after it, or one sentence that asks for all."""
         if asks.after and (not asks.named or self._rng.random() < AFTER_SHARE):
             after = self._rng.choice(asks.after)
             personal = any(slot in after for slot in ("{they}", "{them}", "{their}"))
-            situations = self._banks.situations.about(table).of(self._half)
             situation = self._rng.choice([text for text in situations if "{asker}" in text or not personal])
             asker = self._rng.choice(self._banks.situations.askers.of(self._half))
             people = {"asker": asker.who, "they": asker.they, "them": asker.them, "their": asker.their}
             return [situation.format(**slots, **people), after.format(**slots, **people)]
         return [self._rng.choice(asks.named).format(**slots)]
 
-    def _lead_in(self, draft: Draft) -> list[str]:
-        """Return why somebody searches for rows, which names nothing to search for; not before a list of names."""
+    def _lead_in(self, draft: Draft, kinds: list[str]) -> list[str]:
+        """Return why somebody asks about two rows or searches for some, which names nothing to look for."""
+        if draft.pair:
+            said = self._passing.before_a_pair(draft.pair[0].table, kinds, self._rng)
+            return [said] if self._rng.random() < LEAD_IN_SHARE else []
         if not draft.conditions or draft.slots.get("names"):
             return []
         return self._maybe(self._banks.searches.lead_ins[draft.conditions[0].table], LEAD_IN_SHARE)

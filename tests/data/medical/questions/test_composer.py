@@ -105,11 +105,12 @@ def test_what_is_said_of_a_person_follows_only_where_there_is_one(lang: Lang) ->
             assert any("asker" not in slots(text) for text in part)
 
 
-def test_situations_name_no_drug_or_disease_of_the_database(catalog: Catalog) -> None:
-    told = banks(catalog.lang).situations
-    texts = chain.from_iterable(
-        part.train + part.test for part in (told.drugs_info, told.disease, told.openers, told.tails, told.everything)
-    )
+def test_what_is_said_beside_the_question_names_no_drug_or_disease_of_the_database(catalog: Catalog) -> None:
+    bank = banks(catalog.lang)
+    told, passing = bank.situations, bank.passing
+    parts = (told.drugs_info, told.disease, told.openers, told.tails, told.everything, passing.named)
+    others = (*bank.searches.lead_ins.values(), *passing.pairs.values())
+    texts = chain.from_iterable(part.train + part.test for part in (*parts, *others))
     for text in texts:
         assert not [row.name for table in catalog.rows for row, _ in catalog.names_in(table, text)], text
 
