@@ -48,12 +48,16 @@ def matches(source: Source) -> Iterator[Match]:
 
 
 def either(source: Source, found: Sequence[Match]) -> Iterator[Match]:
-    """Yield pairs of `found` in one column and one split, as a search for rows that hold the one or the other."""
+    """Yield pairs of `found` in one column and one split, as a search for rows that hold the one or the other.
+
+    Both are in people's own words, or in several rows: nobody asks for one of two things that hardly anything has.
+    """
     split_of = {row.key: split for split, tables in source.by_split.items() for rows in tables.values() for row in rows}
     groups: dict[tuple[str, str, str], list[Match]] = {}
     for condition, rows in found:
         splits = {split_of.get(row.key) for row in rows}
-        if len(splits) == 1 and (split := splits.pop()):
+        known = len(rows) > 1 or is_everyday(source, condition)
+        if known and len(splits) == 1 and (split := splits.pop()):
             groups.setdefault((split, condition.table, condition.column), []).append((condition, rows))
     for group in groups.values():
         # People ask for two things that they know: those of their own words stand side by side.

@@ -50,7 +50,7 @@ ONE_COLUMN_TYPES = frozenset({"drug_field", "disease_field", "part_of_field", "y
 _MOST_AROUND = 4
 # What a Chinese search takes along from behind its word ends here.
 _OF = "的"
-_END = re.compile(r"[\s，。？！、：；,.?!:;'’…-]")
+_END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
 
 
 class Misses:

@@ -48,7 +48,7 @@ def keyword_search(source: Source) -> Iterator[Draft]:
             answer=source.separator.join(names),
             evidence=name_evidence(rows),
             entities=frozenset(row.key for row in rows) | source.mentioned(condition.keywords),
-            bucket=f"{table}, {min(len(rows), 4)} rows, {_kind(source, condition)}",
+            bucket=f"{table}, {_kind(source, condition, len(rows))}",
             conditions=(condition,),
             formal=condition.other is None,
         )
@@ -72,8 +72,10 @@ def _searches(source: Source) -> Iterator[Match]:
     return chain(found, either(source, found) if source.banks else ())
 
 
-def _kind(source: Source, condition: Condition) -> str:
-    return f"{'either, ' if condition.other else ''}{'everyday' if is_everyday(source, condition) else 'formal'}"
+def _kind(source: Source, condition: Condition, count: int) -> str:
+    """Return where a search is counted: as many find one, two, three and more rows, and fewer are for one of two."""
+    said = "everyday" if is_everyday(source, condition) else "formal"
+    return f"either, {said}" if condition.other else f"{min(count, 4)}, {said}"
 
 
 def _count_among(source: Source, table: str, entities: list[Entity]) -> Draft | None:
@@ -99,7 +101,6 @@ def _count(source: Source, condition: Condition, rows: list[Entity], among: list
     table, column = condition.table, condition.column
     names = [entity.name for entity in among]
     where = f"{NAME_COLUMNS[table]} IN {in_list(names)} AND {condition.sql}" if among else condition.sql
-    kind = "among" if among else _kind(source, condition)
     return Draft(
         task_type="aggregate",
         pool="aggregate_among" if among else "aggregate",
@@ -113,7 +114,7 @@ def _count(source: Source, condition: Condition, rows: list[Entity], among: list
         answer=str(len(rows)),
         evidence=tuple(evidence(row, column, _as_written(row.values[column] or "", condition)) for row in rows),
         entities=frozenset(row.key for row in (*rows, *among)) | source.mentioned(condition.keywords),
-        bucket=f"{kind}, {min(len(rows), 4)}",
+        bucket=f"among, {min(len(rows), 4)}" if among else _kind(source, condition, len(rows)),
         conditions=(condition,),
         formal=condition.other is None,
     )
