@@ -23,7 +23,7 @@ EVERYDAY_SHARE = 0.7
 # What can be asked for by name: no sentence ("孕妇禁用").
 _PLAIN = {
     "en": re.compile(r"[a-z][a-z -]{3,22}"),
-    "zh": re.compile(r"(?!.*(?:[禁忌慎等者的尚见勿]|不明|不清|未明))[一-鿿]{2,6}"),
+    "zh": re.compile(r"(?!.*(?:[禁忌慎等者的尚见勿]|不明|不清|未明|暂无|信息))[一-鿿]{2,6}"),
 }
 _WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
 
@@ -75,7 +75,7 @@ def _claim(source: Source, reader: ClaimReader, entity: Entity, holds: bool, dec
         answer=answer,
         evidence=tuple(evidence(entity, column, entity.values[column] or "") for column in deciding),
         entities=frozenset({entity.key}),
-        bucket=f"{answer}/{' '.join(columns)}/{reader.name}/{reader.item}",
+        bucket=f"{answer}/{columns[0]}/{reader.name}/{reader.item}",
         subject=entity,
         other_sql=(alone,) if len(deciding) == 1 and alone != sql else (),
     )
