@@ -17,7 +17,7 @@ from sql_agent.database.text_parts import longest_part
 # Of the questions that name their row as the database does: how many look in the wrong place first.
 MISS_SHARE = 0.25
 # Of the questions about a column that is taken for another one: how many read both in one statement.
-BOTH_SHARE = 0.35
+BOTH_SHARE = 0.25
 # More than this in one result is too much to read.
 MAX_READ = 600
 # Of the searches for a word: how many ask for it in everyday words, where there are some.
