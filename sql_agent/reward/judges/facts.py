@@ -16,7 +16,7 @@ from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.items import Reader, Words, is_prose, normalise, split
 from sql_agent.schemas import Lang, Question, facts_of
 
-_VERSION = 4  # raise it with every change of a verdict
+_VERSION = 5  # raise it with every change of a verdict
 _UNREAD = 0.1
 _OTHER = 0.1
 
@@ -86,8 +86,9 @@ class _Rows:
         self._read = case.evidence_read or ()
 
     def hold(self, item: str) -> bool:
-        """Return whether a cell holds `item`, by itself or inside a longer item."""
-        return item in self._items or any(item in cell for cell in self._cells)
+        """Return whether a cell holds `item`, by itself or inside a longer item, or without its name."""
+        text = self.without_name(item)
+        return text in self._items or any(text in cell for cell in self._cells)
 
     def were_read(self, item: str) -> bool:
         """Return whether an item was read: evidence that quotes it, where recorded; else whether a cell holds it."""
@@ -106,16 +107,22 @@ class _Rows:
         count = len(set(map(tuple, self._records)))
         return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
 
-    def belong_together(self, name: str, item: str) -> bool:
-        """Return whether one record has a cell `name` and another cell that holds `item`."""
-        return any(name in record and any(item in cell for cell in record) for record in self._records)
+    def without_name(self, item: str) -> str:
+        """Return the text behind the colon of "Name: text" when a record has cells of that name and with that text.
+
+        They must be two cells. Any other `item` is returned as it is.
+        """
+        name, _, rest = item.partition(":")
+        name, text = name.strip(), normalise(rest)
+        together = (name in record and any(text in cell for cell in record if cell != name) for record in self._records)
+        return text if text and any(together) else item
 
 
 def _grade_facts(case: JudgeCase, reader: Reader, rows: _Rows) -> Verdict:
     """Look for the facts of the reference; where some are `enough`, those that were read come first."""
     question = case.question
     facts = reference_facts(question, reader)
-    left = _owned_items(case.answer, {owner for owner, _ in facts}, reader)
+    left = _owned_items(case.answer, facts, reader, rows)
     conclusion = reader.conclusion(question.answer, question.question)
     if conclusion is not None:
         facts = [("", (conclusion,))]
@@ -135,14 +142,19 @@ def _grade_facts(case: JudgeCase, reader: Reader, rows: _Rows) -> Verdict:
     return _verdict(len(worths) / enough, sum(worths) / enough, beyond + [item for _, item in left], rows)
 
 
-def _owned_items(answer: str, owners: set[str], reader: Reader) -> list[tuple[str, str]]:
-    """Return the items of `answer`, each under the last name of `owners` before it and a colon."""
+def _owned_items(answer: str, facts: Sequence[Fact], reader: Reader, rows: _Rows) -> list[tuple[str, str]]:
+    """Return the items of `answer`, each under the last owner among `facts` before it and a colon.
+
+    Where the facts have no owner, an answer may say whose they are: a name goes that a row has beside the item.
+    """
+    owners, wanted = {owner for owner, _ in facts} - {""}, {item for _, items in facts for item in items}
     owned, owner = [], ""
     for line in split(answer):
         name, colon, rest = map(str.strip, line.partition(":"))
-        is_label = colon != "" and name in owners - {""}
+        is_label = colon != "" and name in owners
         owner = name if is_label else owner
-        owned += [(owner, item) for item in reader.items(rest if is_label else line)]
+        nameless = line if owners or line in wanted else rows.without_name(line)
+        owned += [(owner, item) for item in reader.items(rest if is_label else nameless)]
     return owned
 
 
@@ -157,9 +169,7 @@ def _grade_spans(case: JudgeCase, reader: Reader, rows: _Rows) -> Verdict:
     others = []
     worths: dict[tuple[str, int], float] = {}  # of each character of the quotes that the answer gives
     for part in split(case.answer):
-        name, colon, rest = part.partition(":")
-        rest = normalise(rest)
-        item = rest if colon and rows.belong_together(name.strip(), rest) else part
+        item = rows.without_name(part)
         starts = ((quote, quote.index(item)) for quote in quotes if item in quote)
         spans = ({(quote, start + i) for i in range(len(item))} for quote, start in starts)
         span = next((span for span in spans if not span <= worths.keys()), None)

@@ -119,6 +119,29 @@ def test_values_under_the_wrong_name_are_wrong() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "answer", "expected"),
+    [
+        ("怕光；流泪", "晴目散：怕光；流泪", 1.0),
+        ("怕光；流泪", "晴目散：怕光、晴目散：流泪", 1.0),
+        ("晴目散：怕光；流泪", "晴目散：怕光；流泪", 1.0),  # one name alone is a part of the first fact
+        ("怕光；流泪", "晴目散：怕光", 0.5),
+        ("怕光；流泪", "晴目散：怕光；流泪；口干", 0.1),
+        ("怕光；流泪", "晴目散：怕光；流泪；晴目散：口干", 0.1),
+        ("怕光；流泪", "暖胃片：怕光；流泪", 0.0),  # its row does not hold the first
+        ("怕光；流泪", "结论：怕光；流泪", 0.0),
+        ("怕光；流泪", "晴目散：没有怕光；流泪", 0.0),
+        ("暖胃片", "暖胃片：暖胃片", 0.0),
+    ],
+)
+def test_a_name_before_items_without_owners_must_be_that_of_their_row(
+    reference: str, answer: str, expected: float
+) -> None:
+    read = rows(("晴目散", "怕光；流泪；口干"), ("暖胃片", "流泪"))
+    verdict = grade(reference, answer, read, lang="zh")
+    assert verdict.score == pytest.approx(expected), verdict.reason
+
+
+@pytest.mark.parametrize(
     "answer", ["more than 3", "at least 3", "3 or 4", "2 to 3", "not 3", "30", "3.5", "-3", "about 3"]
 )
 def test_a_widened_number_is_another_number(answer: str) -> None:

@@ -92,8 +92,10 @@ def subject(answer: str, other: str = "elsewhere; nowhere", *, question: str = "
 
 
 def test_the_name_that_only_the_sql_of_two_hops_holds_is_not_another_owner() -> None:
-    hops = subject("x; y").question.model_copy(update={"sql": "SELECT form FROM drugs_info WHERE med_name = 'Aspirin'"})
-    assert falsifying.another_owner(replace(subject("x; y"), question=hops), Random(0)) is None
+    for name in ("Aspirin", "aspirin"):
+        sql = f"SELECT form FROM drugs_info WHERE med_name LIKE '{name}'"
+        hops = subject("x; y").question.model_copy(update={"sql": sql})
+        assert falsifying.another_owner(replace(subject("x; y"), question=hops), Random(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,7 @@ def test_where_the_result_could_be_right_there_is_none(transformation: Transform
         ("How many diseases name it?", "3 drugs"),
         ("How many drugs are for the disease?", None),
         ("How many are there?", None),
+        ("Drugs for Crohn's disease, total?", None),
     ],
 )
 def test_a_count_of_another_kind_is_false_where_the_question_names_a_kind(question: str, expected: str | None) -> None:

@@ -93,7 +93,8 @@ def another_owner(subject: Subject, rng: Random) -> str | None:
     """Give the facts under the name of another entity."""
     name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
     # The name between the two steps of a question stands in its SQL only, and is right.
-    if not name or name in f"{subject.question.question}{subject.question.sql or ''}{subject.answer}":
+    right = f"{subject.question.question}{subject.question.sql or ''}{subject.answer}".casefold()
+    if not name or name.casefold() in right:
         return None
     owned = subject.owned
     if owned is None:
@@ -164,7 +165,8 @@ def unit_changed(subject: Subject, rng: Random) -> str | None:
 
 def another_kind_counted(subject: Subject, _: Random) -> str | None:
     """Give a count as one of things that were not asked for."""
-    kinds = {kind for word, kind in subject.words.kinds if word in subject.question.question}
+    asked = subject.question.question.casefold()
+    kinds = {kind for word, kind in subject.words.kinds if word in asked}
     if not subject.answer.isdigit() or len(kinds) != 1:
         return None
     return f"{subject.answer} {kinds.pop()}" if subject.lang == "en" else f"{subject.answer}{kinds.pop()}"
