@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import agentlightning as agl
 from pydantic import BaseModel
@@ -11,6 +11,9 @@ from pydantic import BaseModel
 EXCHANGE = "/v1/agl/exchange"  # of a runner: an ExchangeRequest, for a list of AttemptedRollout
 ENDED = "/v1/agl/ended"  # of the algorithm: the EndedRollouts since its last request, as soon as there are some
 CONSUMED = "/v1/agl/consumed"  # of the algorithm: a list of ids of rollouts that may be deleted
+
+STARTED: Final = ("preparing", "running")  # statuses of a rollout that a runner has taken
+REFUSED = "refused"  # in a rollout's metadata: why its store refused to take its end
 
 
 class EndedAttempt(BaseModel):

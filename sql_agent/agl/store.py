@@ -13,6 +13,7 @@ from typing import Any
 import agentlightning as agl
 from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
 
+from sql_agent.agl.exchange import REFUSED, STARTED
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.store_client import StoreClient
 from sql_agent.errors import TrainingError
@@ -22,7 +23,6 @@ logger = logging.getLogger(__name__)
 OnEnd = Callable[[agl.Rollout], bool]  # returns whether anybody waits for the rollout
 
 _QUEUED = ("queuing", "requeuing")
-_STARTED = ("preparing", "running")
 _LOST = "lost"  # in a rollout's metadata: why it was lost, as lose_rollouts says
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # of a span without attributes
@@ -89,7 +89,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     async def is_started(self, rollout_id: str) -> bool:
         """Return whether a rollout was taken and has not ended."""
         rollout = await self.get_rollout_by_id(rollout_id)
-        return rollout is not None and rollout.status in _STARTED
+        return rollout is not None and rollout.status in STARTED
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
         """Return the spans of a rollout's only attempt, in any order. Raises TrainingError when they were evicted.
@@ -187,7 +187,7 @@ async def lose_rollouts(store: agl.LightningStore, reason: str, *, is_lost: Call
     `is_lost` gets a rollout and the id of the worker that runs it.
     """
     lost = 0
-    for rollout in await store.query_rollouts(status_in=list(_STARTED)):
+    for rollout in await store.query_rollouts(status_in=list(STARTED)):
         attempt = getattr(rollout, "attempt", None)
         if attempt is not None and is_lost(rollout, attempt.worker_id or ""):
             metadata = (rollout.metadata or {}) | {_LOST: reason}
@@ -198,7 +198,7 @@ async def lose_rollouts(store: agl.LightningStore, reason: str, *, is_lost: Call
 
 async def started_ids(store: agl.LightningStore) -> list[str]:
     """Return the ids of the rollouts that a runner has taken and that have not ended."""
-    return [rollout.rollout_id for rollout in await store.query_rollouts(status_in=list(_STARTED))]
+    return [rollout.rollout_id for rollout in await store.query_rollouts(status_in=list(STARTED))]
 
 
 def reason_lost(rollout: agl.Rollout) -> str | None:
@@ -206,9 +206,14 @@ def reason_lost(rollout: agl.Rollout) -> str | None:
     return (rollout.metadata or {}).get(_LOST)
 
 
+def reason_refused(rollout: agl.Rollout) -> str | None:
+    """Return why the store refused the end of `rollout`; None when it did not."""
+    return (rollout.metadata or {}).get(REFUSED)
+
+
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
     """Cancel the rollouts of an earlier algorithm that have not ended, because its proxy has; returns how many."""
-    stale = await store.query_rollouts(status_in=[*_QUEUED, *_STARTED])
+    stale = await store.query_rollouts(status_in=[*_QUEUED, *STARTED])
     for rollout in stale:
         await store.update_rollout(rollout.rollout_id, status="cancelled")
     return len(stale)

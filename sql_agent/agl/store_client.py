@@ -12,13 +12,24 @@ import agentlightning as agl
 import aiohttp
 from pydantic import TypeAdapter
 
-from sql_agent.agl.exchange import CONSUMED, ENDED, EXCHANGE, EndedAttempt, EndedRollout, ExchangeRequest
+from sql_agent.agl.exchange import (
+    CONSUMED,
+    ENDED,
+    EXCHANGE,
+    REFUSED,
+    STARTED,
+    EndedAttempt,
+    EndedRollout,
+    ExchangeRequest,
+)
 from sql_agent.agl.presence import STORE_ERRORS
 
 logger = logging.getLogger(__name__)
 
 _CONSUMED_AT_ONCE = 32
 _UNKNOWN_PATH = (404, 405)
+_AWAY = (*_UNKNOWN_PATH, 408, 425, 429, 502, 503, 504)  # what a gateway says while the store behind it does not answer
+_CAUSE_CHARS = 200
 _ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
 _ENDED = TypeAdapter(list[EndedRollout])
 
@@ -41,14 +52,20 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
 
         Raises one of STORE_ERRORS when the store does not answer; it may then have the spans or not, so the same
-        attempts must be reported again. Rollouts that it had taken meanwhile come with its next answer. Two calls of
-        one client must not overlap.
+        attempts must be reported again. Rollouts that it had taken meanwhile come with its next answer. An attempt
+        whose end the store refuses whenever it is tried is given up as failed. Two calls of one client must not
+        overlap.
         """
         if self._is_ours:
-            request = ExchangeRequest(
-                client=self._name, number=self._answers + 1, worker_id=worker_id, ended=ended, limit=limit
-            )
-            answer = await self._post(EXCHANGE, request.model_dump(mode="json"))
+            request = self._request(ended, worker_id, limit)
+            try:
+                answer = await self._post(EXCHANGE, request)
+            except aiohttp.ClientResponseError as error:
+                if not ended or not _is_refusal(error.status):
+                    raise
+                for attempt in ended:  # by itself, to find which of them it is
+                    await self._report_alone(attempt, worker_id)
+                return []
             if answer is not None:
                 self._answers += limit > 0
                 return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
@@ -57,12 +74,40 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
 
+    def _request(self, ended: Sequence[EndedAttempt], worker_id: str, limit: int) -> Any:
+        number = self._answers + 1
+        request = ExchangeRequest(client=self._name, number=number, worker_id=worker_id, ended=ended, limit=limit)
+        return request.model_dump(mode="json")
+
+    async def _report_alone(self, attempt: EndedAttempt, worker_id: str) -> None:
+        session = await self._get_session()
+        body = self._request([attempt], worker_id, 0)
+        async with session.post(f"{self.server_address_root}{EXCHANGE}", json=body) as response:
+            if not _is_refusal(response.status):
+                response.raise_for_status()
+                return
+            cause = " ".join((await response.text()).split())[:_CAUSE_CHARS]
+        await self._give_up(attempt, f"status {response.status}: {cause}")
+
     async def _report(self, attempt: EndedAttempt) -> None:
         try:
             await self.add_many_spans(attempt.spans)
             await self.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
         except aiohttp.ClientResponseError as error:  # as of a rollout that it does not have any more
-            logger.warning("the store refused the end of rollout %s: %s", attempt.rollout_id, error)
+            await self._give_up(attempt, f"status {error.status}: {error.message}")
+
+    async def _give_up(self, attempt: EndedAttempt, cause: str) -> None:
+        """End a rollout as failed, because its store refuses how it ended: it would be reported for ever."""
+        reason = f"the store refused its end with {cause}"
+        logger.info("rollout %s is given up: %s", attempt.rollout_id, reason)  # its algorithm prints why
+        try:
+            for rollout in await self.query_rollouts(rollout_id_in=[attempt.rollout_id], status_in=STARTED):
+                metadata = (rollout.metadata or {}) | {REFUSED: reason}
+                await self.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+        except aiohttp.ClientResponseError as error:
+            if not _is_refusal(error.status):
+                raise
+            logger.warning("rollout %s ends by its time limit: %s, and its failure too", attempt.rollout_id, reason)
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
         """Call `callback` with each rollout that ends, until cancelled; returns when the store cannot tell.
@@ -113,3 +158,8 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
             return None
         self._has_answered = True
         return answer
+
+
+def _is_refusal(status: int) -> bool:
+    """Return whether `status` is a store's answer to what it was sent, which will be the same the next time."""
+    return status >= 400 and status not in _AWAY

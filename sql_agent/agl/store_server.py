@@ -78,8 +78,9 @@ class FrequentRequests:
         try:
             response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
         except Exception as error:  # whichever error the store raises, the client gets it
-            logger.exception("%s failed", path)
-            response = Response(to_json({"detail": f"{type(error).__name__}: {error}"}), 500)
+            detail = f"{type(error).__name__}: {error}"
+            logger.log(logging.ERROR, "%s failed: %s", path, detail, exc_info=logger.isEnabledFor(logging.DEBUG))
+            response = Response(to_json({"detail": detail}), 500)
         await response(scope, receive, send)
 
     async def _exchange(self, body: bytes) -> bytes:

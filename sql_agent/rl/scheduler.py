@@ -14,7 +14,7 @@ from typing import Any, Literal
 import agentlightning as agl
 import aiohttp
 
-from sql_agent.agl.store import mark_consumed, reason_lost, started_ids, subscribed_to_ends
+from sql_agent.agl.store import mark_consumed, reason_lost, reason_refused, started_ids, subscribed_to_ends
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
@@ -96,6 +96,9 @@ class RolloutScheduler:
         if reason := reason_lost(rollout):
             await mark_consumed(self._store, rollout_id)
             return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
+        if reason := reason_refused(rollout):
+            await mark_consumed(self._store, rollout_id)
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, reason)
         try:
             spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
         except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run

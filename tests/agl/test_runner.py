@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import agentlightning as agl
 import aiohttp
@@ -13,7 +14,7 @@ import aiohttp
 from sql_agent.agl.exchange import EndedAttempt
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.runner import ConcurrentRunner
-from sql_agent.agl.store import RunStore
+from sql_agent.agl.store import RunStore, reason_refused
 from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_server import served
 from sql_agent.system.sockets import free_port
@@ -29,8 +30,21 @@ class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         return [agl.Span.from_attributes(name=task["question"], attributes={}, sequence_id=1, **owner)]
 
 
+class Refusing(RunStore):
+    """Cannot store a span of the name "refused"."""
+
+    async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
+        if any(span.name == "refused" for span in spans):
+            raise TypeError("a span that cannot be stored")
+        stored: Sequence[agl.Span] = await super().add_many_spans(spans)
+        return stored
+
+
 class Unsteady(StoreClient):
-    """Loses the connection whenever it is to report an end, and then the answers that bring rollouts, so many times."""
+    """Loses the connection whenever it is to report an end, and then the answers that bring rollouts, so many times.
+
+    Every second loss is what a gateway says before a store that is away.
+    """
 
     losses = 2
     lost_answers = 0
@@ -38,6 +52,8 @@ class Unsteady(StoreClient):
     async def exchange(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
         if ended and self.losses:
             self.losses -= 1
+            if self.losses % 2:
+                raise aiohttp.ClientResponseError(Mock(), (), status=503)
             raise aiohttp.ServerDisconnectedError
         return await super().exchange(ended, **options)
 
@@ -54,7 +70,7 @@ async def running(store: RunStore, notifier: Notifier, *, poll_s: float) -> Asyn
     """Run rollouts of `store` in a runner of this process; yields the runner's client."""
     server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
     async with served(server):
-        client = Unsteady(server.endpoint)
+        client = Unsteady(server.endpoint, retry_delays=())
         runner = ConcurrentRunner(concurrency=8, poll_s=poll_s, notifier=notifier, receiver=0)
         runner.init(agent=Echo())
         runner.init_worker(0, client)
@@ -113,4 +129,18 @@ async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_f
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
         assert set((await ended(store, 10)).values()) == {"succeeded"}
         assert client.lost_answers == 0
+    notifier.close()
+
+
+async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_loses_no_other() -> None:
+    notifier = Notifier(1)
+    store = Refusing(notifier, thread_safe=True)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        client.losses = 0
+        for question in ("one", "refused", "two"):
+            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
+        assert await ended(store, 3) == {"one": "succeeded", "refused": "failed", "two": "succeeded"}
+    (failed,) = await store.query_rollouts(status_in=["failed"])
+    assert "TypeError: a span that cannot be stored" in (reason_refused(failed) or "")
     notifier.close()
