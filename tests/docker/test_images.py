@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import pytest
 import yaml
 
 from sql_agent.__main__ import COMMANDS
-from sql_agent.cli.train_settings import parse_arguments
+from sql_agent.agl.run_role import RunRole, check_store
+from sql_agent.cli.settings import ENDPOINTS, entries
+from sql_agent.cli.train_settings import parse_arguments, settings_from, with_judge
+from sql_agent.config.settings import PREFIX
+from sql_agent.data.source import given_source
+from sql_agent.system.sockets import free_port
 from tests.support.processes import ROOT, run_command
 
 DOCKER = ROOT / "docker"
@@ -98,6 +104,50 @@ def test_what_the_compose_files_name_exists(services: dict[str, Any]) -> None:
     template = (ROOT / "env_template").read_text(encoding="utf-8")
     for variable in services["trainer"]["environment"]:
         assert f"#{variable}=" in template
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.gpu.yaml"])
+def test_the_trainers_settings_are_ones_that_we_know_and_make_a_run_on_the_services_beside_it(
+    services: dict[str, Any], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = yaml.safe_load((DOCKER / file).read_text(encoding="utf-8"))["services"]["trainer"]
+    trainer = services["trainer"] | found
+    known = {name for entry in entries(ENDPOINTS) for name in entry.name.split(" or ")}
+    known |= {"AGL_MANAGED_STORE", "AGL_CURRENT_ROLE"}
+    server = "mysql+pymysql://reader:secret@mariadb/medical"
+    given = {name: filled_in(value, {"DATABASE_URL": server}) for name, value in trainer["environment"].items()}
+    for name, value in given.items():
+        assert name in known or name.startswith(PREFIX), name
+        monkeypatch.setenv(name, value)
+    arguments = parse_arguments([filled_in(word, {}) for word in trainer["command"][2:]])
+    settings, _ = with_judge(settings_from(arguments))
+    assert settings.judge.name == "facts", "without a teacher"
+    assert settings.backend == ("verl" if file == "compose.gpu.yaml" else "auto")
+    assert str(given_source(settings)) == "mysql://reader@mariadb:3306/medical"
+    role = RunRole.from_environment(arguments.external_store_address)
+    assert (role.role, role.store_address, role.managed_store) == ("both", "http://store:4747", False)
+
+
+@pytest.mark.slow
+def test_the_store_is_healthy_once_its_command_serves_and_takes_spans(services: dict[str, Any]) -> None:
+    port = str(free_port())
+    command = [word.replace("4747", port).replace("0.0.0.0", "127.0.0.1") for word in services["store"]["command"]]
+    probe = [word.replace("4747", port) for word in services["store"]["healthcheck"]["test"]]
+    served = [sys.executable, "-m", "sql_agent", *command[1:]]
+    with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert f"http://127.0.0.1:{port}" in process.stdout.readline()
+            assert run_command(sys.executable, *probe[2:]).returncode == 0
+            check_store(f"http://127.0.0.1:{port}")
+        finally:
+            process.terminate()
+    assert run_command(sys.executable, *probe[2:]).returncode != 0
+
+
+def filled_in(text: str, variables: dict[str, str]) -> str:
+    """Return a text of a compose file with its variables filled in, as docker compose does."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1]) or match[2], text)
 
 
 def docker_that_records(folder: Path, user: str) -> dict[str, str]:
