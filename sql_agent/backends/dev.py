@@ -25,7 +25,7 @@ from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.event_loop import install_event_loop
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.console import Ui
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) ->
 
 
 def _serve(settings: Settings, ui: Ui) -> PolicyService:
-    with without_gc():
+    with slow_imports():
         from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415  imports torch
 
     with load_task(settings.task).databases(settings) as databases:

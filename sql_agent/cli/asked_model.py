@@ -12,7 +12,7 @@ from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.console import Ui
 
 
@@ -76,7 +76,7 @@ def describe_local(settings: Settings) -> str:
 def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
     """Serve the model of `settings` inside the context: a folder as it is, the embedded one after `sft.steps` steps."""
     # Only here, because asking another endpoint needs no torch.
-    with without_gc():
+    with slow_imports():
         from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415
         from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
 

@@ -31,6 +31,7 @@ from sql_agent.cli.check_parts import (
     check_torch,
 )
 from sql_agent.cli.parser import help_text
+from sql_agent.system.imports import lasting_interrupts
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
@@ -50,7 +51,8 @@ _EXAMPLES = """
 def run(name: str, check: Callable[[], Check]) -> Check:
     """Run one check; an exception becomes a failed check, so that the others still run."""
     try:
-        return check()
+        with lasting_interrupts():  # each imports what it checks
+            return check()
     except Exception as error:
         return Check(name, f"{type(error).__name__}: {error}".splitlines()[0], "fail", BASE_INSTALL)
 

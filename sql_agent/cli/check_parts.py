@@ -76,10 +76,10 @@ def check_judge(*, online: bool) -> Check:
 
 
 def check_store() -> Check:
-    from sql_agent.system.imports import without_gc
+    from sql_agent.system.imports import slow_imports
     from sql_agent.system.sockets import free_port
 
-    with without_gc():
+    with slow_imports():
         import agentlightning as agl
 
     async def round_trip() -> bool:

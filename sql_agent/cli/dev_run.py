@@ -16,7 +16,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Question
 from sql_agent.system.files import timestamped_folder
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.rollout_view import show_rollout
 
@@ -35,7 +35,7 @@ def show_dev_run(settings: Settings, val: Mapping[str, Sequence[Question]], ui: 
     folder = timestamped_folder(settings.runs_dir, "dev-")
     asked = f"{endpoint.model} at {endpoint.base_url}" if endpoint else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
-    with without_gc():
+    with slow_imports():
         from sql_agent.backends.dev import trace_rollouts  # noqa: PLC0415  takes seconds
 
     traced = trace_rollouts(settings, questions, endpoint, folder, ui)

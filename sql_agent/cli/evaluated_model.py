@@ -15,7 +15,7 @@ from sql_agent.cli.export import checkpoint_folder, export_checkpoint
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import last_checkpoint
@@ -85,7 +85,7 @@ def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[M
     if model.remote:
         yield model.remote
         return
-    with without_gc():
+    with slow_imports():
         from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
         from sql_agent.backends.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
     if not settings.model or settings.backend == "local" or not vllm_is_usable():

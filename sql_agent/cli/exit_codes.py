@@ -10,6 +10,7 @@ from importlib import import_module
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.system.files import named_disk_errors
+from sql_agent.system.imports import lasting_interrupts
 from sql_agent.system.printable import printable
 
 INTERRUPTED = 130
@@ -19,7 +20,9 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> int:
     """Run the command `name`, a module in cli/ with a main(argv), as `exits_cleanly` does, its slow import included."""
 
     def main(argv: Sequence[str] | None) -> int:
-        code: int = import_module(f"sql_agent.cli.{name}").main(argv)
+        with lasting_interrupts():
+            module = import_module(f"sql_agent.cli.{name}")
+        code: int = module.main(argv)
         return code
 
     return exits_cleanly(main, argv)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from sql_agent.cli.parser import help_text
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import handled_signals
 from sql_agent.system.sockets import bind
 from sql_agent.tracking.console import Ui
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
     arguments = parser.parse_args(argv)
     bind(arguments.host, arguments.port).close()  # so that a port that is taken is reported before the slow import
-    with without_gc():
+    with slow_imports():
         import agentlightning as agl  # noqa: PLC0415
 
         from sql_agent.agl.store_server import serve_store  # noqa: PLC0415

@@ -18,7 +18,7 @@ from sql_agent.errors import SqlAgentError
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.meta_evaluation.trust import check_trust
 from sql_agent.schemas import Question
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_info import recorded_session
 from sql_agent.tracking.run_log import RunLog
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warning = check_trust(judge, settings.judge)
     log = _open_log(settings, ui, resume=arguments.resume)
     # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
-    with without_gc():
+    with slow_imports():
         from sql_agent.backends import run  # noqa: PLC0415
 
     run.set_log_level(debug=arguments.debug)
@@ -92,7 +92,7 @@ def _run_rollouts(arguments: argparse.Namespace, run_role: RunRole, ui: Ui) -> i
     """Run the rollouts of an algorithm in another terminal; returns the exit code."""
     check_opentelemetry()
     own = settings_of_host(arguments)
-    with without_gc():
+    with slow_imports():
         from sql_agent.backends import run  # noqa: PLC0415  slow, and the checks come first
 
     run.set_log_level(debug=arguments.debug)

@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 
 ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = (
@@ -98,7 +98,7 @@ def _serve() -> dict[str, Any] | None:
     """Carry out orders until the input ends; return an order in the child that is to carry it out."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an import prints is no answer
-    with without_gc():
+    with slow_imports():
         for name in _IMPORTED:
             import_module(name)
     for line in iter(sys.stdin.readline, ""):

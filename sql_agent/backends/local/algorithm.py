@@ -18,7 +18,7 @@ from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
 from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import RolloutRequest
 from sql_agent.schemas import Question
-from sql_agent.system.imports import without_gc
+from sql_agent.system.imports import slow_imports
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.sockets import bind_local
 
@@ -57,7 +57,7 @@ class LocalGrpo(TrainingAlgorithm):
             sock.close()
 
     async def _open_trainer(self, train: Sequence[Question], sock: Any) -> PolicyTrainer | None:
-        with without_gc():
+        with slow_imports():
             from sql_agent.backends.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
 
         # In a thread, so that the event loop can handle a signal meanwhile.
