@@ -106,7 +106,7 @@ def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -
             evidence=tuple(evidence(end, column, item) for end, texts in items.items() for item in texts),
             entities=frozenset({start.key, *(end.key for end in ends)})
             | source.named_by(item for texts in items.values() for item in texts),
-            bucket=source.bucket(f"{table}/named/{column}, {len(ends)}", max(items.values(), key=len)),
+            bucket=source.bucket(f"{table}/named/{through}/{column}, {len(ends)}", max(items.values(), key=len)),
             subject=start,
             unsaid=tuple(end.name for end in ends),
         )
