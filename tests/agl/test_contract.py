@@ -42,6 +42,7 @@ OVERRIDES = [
 CALLED = {
     (agl.LLMProxy, "_serve_context"): "",
     (agl.LitAgentRunner, "_step_impl"): "next_rollout",
+    (agl.LightningStoreClient, "_get_session"): "",
     (agl.LightningStoreClient, "_request_json"): "method, path",
     (agl.InMemoryLightningStore, "_evict_spans_for_rollout"): "collections, rollout_id",
     (agl.InMemoryLightningStore, "_maybe_evict_spans"): "collections",
