@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sql_agent.agent.mistakes import mistakes
@@ -71,32 +71,38 @@ def _react(_number: int, question: Question, task: Task, database: Database, set
 def _check_rewrite(
     number: int, question: Question, task: Task, database: Database, settings: Settings
 ) -> Demonstration:
-    """Show how the statement is written, sometimes after one that failed, or how its result is answered from."""
+    """Show how the statement is written, sometimes after one that failed or missed, or how its result is answered from.
+
+    Only of a question whose other statements find nothing can these be shown: a result that is right is not rewritten.
+    """
     lang, gold = question.lang, question.statements[-1]
     system = task.describe(lang, database, settings)
     opening = prompt(WRITE, lang, question=question.question, dialect=database.dialect.title)
-    turns: tuple[DemonstratedTurn, ...] = (DemonstratedTurn(_fenced(gold)),)
-    if number % _REWRITE_EVERY == 1 and (failing := _failing(gold, database, number // _REWRITE_EVERY)):
-        wrong, error = failing
-        reaction = prompt(REWRITE, lang, result=answer_json(error), feedback="")
-        turns = (DemonstratedTurn(_fenced(wrong), reaction, is_trained=False), *turns)
-    elif number % 2 == 0 and not task.answer_is_sql:
+    before: Sequence[tuple[str, QueryAnswer]] = ()
+    if number % 2 == 0 and not task.answer_is_sql:
         result = answer_json(database.query(gold))
         opening = prompt(ANSWER, lang, question=question.question, sql=gold, result=result)
-        turns = (DemonstratedTurn(question.full_answer),)
-    return Demonstration(system, opening, False, turns)
+        return Demonstration(system, opening, False, (DemonstratedTurn(question.full_answer),))
+    searched = [(sql, database.query(sql)) for sql in question.statements[:-1]]
+    if searched and not any(_finds_something(answer) for _, answer in searched):
+        before = searched[-(settings.agent.max_turns - 1) :] if settings.agent.max_turns > 1 else ()
+    elif number % _REWRITE_EVERY == 1:
+        before = _failing(gold, database, number // _REWRITE_EVERY)
+    reactions = [(sql, prompt(REWRITE, lang, result=answer_json(answer), feedback="")) for sql, answer in before]
+    misses = [DemonstratedTurn(_fenced(sql), reaction, is_trained=False) for sql, reaction in reactions]
+    return Demonstration(system, opening, False, (*misses, DemonstratedTurn(_fenced(gold))))
 
 
 _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _check_rewrite}
 
 
-def _failing(sql: str, database: Database, number: int) -> tuple[str, QueryAnswer] | None:
-    """Return `sql` with a mistake that makes it fail, and what the database says; None where no mistake does."""
+def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
+    """Return `sql` with a mistake that makes it fail, and what the database says; () where no mistake does."""
     for broken in mistakes(sql, database.schema.column_names, number):
         answer = database.query(broken)
         if answer.error is not None:
-            return broken, answer
-    return None
+            return [(broken, answer)]
+    return ()
 
 
 def _finds_something(answer: QueryAnswer) -> bool:

@@ -35,11 +35,11 @@ async def react(session: AgentSession) -> str:
 async def check_rewrite(session: AgentSession) -> str:
     """Write a statement, run it, check it, and write it again until the check approves it; returns the answer.
 
-    At most `agent.max_turns` statements are written. A statement that fails needs no check, because its error says what
-    is wrong, and neither does the last one, because nothing would come of it. A rewriting that repeats the statement
-    ends it, because the model stands by what it wrote and would only go round in a circle. A rewriting continues the
-    conversation in which the statement was written, so that both are one training sequence. The answer is the
-    statement, or what a last role makes of its result where the task wants no statement.
+    At most `agent.max_turns` statements are written. A statement that fails or gets a hint needs no check, because the
+    error or the hint says what to change, and neither does the last one, because nothing would come of it. A rewriting
+    that repeats the statement ends it, because the model stands by what it wrote and would only go round in a circle. A
+    rewriting continues the conversation in which the statement was written, so that both are one training sequence. The
+    answer is the statement, or what a last role makes of its result where the task wants no statement.
     """
     question, lang = session.question.question, session.question.lang
     system = session.task.describe(lang, session.database, session.settings)
@@ -53,8 +53,8 @@ async def check_rewrite(session: AgentSession) -> str:
         result = await session.tool(sql)
         if not left:
             break
-        feedback = ""
-        if session.tool.calls[-1].answer.status == "ok":
+        answer, feedback = session.tool.calls[-1].answer, ""
+        if answer.status == "ok" and answer.hint is None:
             checked = prompt(CHECK, lang, question=question, sql=sql, result=result)
             feedback = await _check(session, checked, system)
             if approves(feedback):

@@ -139,6 +139,32 @@ async def test_the_medical_task_ends_with_an_answer_made_of_the_result(model: Se
     assert "not medical advice" in model.requests[2]["messages"][0]["content"]
 
 
+async def test_a_statement_that_gets_a_hint_is_written_again_without_a_check(model: Server, tmp_path: Path) -> None:
+    settings = load_settings(
+        [f"database.path={make_database(tmp_path / 'medical.db')}", "agent.workflow=check-rewrite", "judge.name=facts"]
+    )
+    question = Question(id="1", question="In which form does Drug 1 come?", answer="tablet")
+    missed, found = (
+        f"```sql\nSELECT form FROM drugs_info WHERE med_name = '{name}'\n```" for name in ("Drugg 1", "Drug 1")
+    )
+    record = await play(model, load_task("medical"), settings, question, missed, found, RIGHT, "tablet")
+    assert [reply.role for reply in record.replies] == ["write", "rewrite", "check", "answer"]
+    assert "Drug 1" in model.requests[1]["messages"][-1]["content"]
+
+
+def test_demonstrations_search_again_after_a_statement_that_found_nothing(tmp_path: Path) -> None:
+    settings = load_settings(
+        [f"database.path={make_database(tmp_path / 'medical.db')}", "agent.workflow=check-rewrite"]
+    )
+    task = load_task("medical")
+    missed, found = (f"SELECT form FROM drugs_info WHERE med_name = '{name}'" for name in ("Drugg 1", "Drug 1"))
+    question = Question(id="1", question="In which form does Drugg 1 come?", answer="tablet", sql=f"{missed}; {found}")
+    with task.databases(settings) as databases, databases.of(None) as database:
+        shown = demonstrate(1, question, task, database, settings)
+    assert [turn.is_trained for turn in shown.turns] == [False, True]
+    assert "Drug 1" in shown.turns[0].reaction and found in shown.turns[1].text
+
+
 def test_a_check_approves_unless_its_last_verdict_is_wrong() -> None:
     assert approves(RIGHT) and approves("**Verdict: right**") and approves("") and approves("fine")
     assert not approves(WRONG)
