@@ -87,6 +87,9 @@ class Hints:
 
     def _about(self, searched: SearchedText) -> Iterable[str]:
         """Yield what there is for a text that was not found where it was looked for."""
+        if (written := self._written(searched)) is not None:
+            yield written
+            return
         found = self._names.find(searched.text)
         named = self._about_names(searched, found)
         # A text that has a near name was meant as a name; one that is only a part of names may be anything.
@@ -101,6 +104,21 @@ class Hints:
             yield f"'{searched.text}' is in {'; '.join(columns)}"
         elif not named and part is None and len(searched.text) <= _CONDITION_CHARS:
             yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
+
+    def _written(self, searched: SearchedText) -> str | None:
+        """Return how a cell of the searched column has the text, when capital letters are all that differs."""
+        if searched.table is None or searched.column is None or self._is_name_column(searched):
+            return None
+        column, text = quoted(searched.column), self._dialect.text_literal(searched.text)
+        try:
+            rows = self._read(
+                f"SELECT {column} FROM {quoted(searched.table)} WHERE lower({column}) = lower({text}) LIMIT 1"
+            )
+        except QueryError:  # too slow
+            return None
+        cell = rows[0][0] if rows else None
+        is_other = isinstance(cell, str) and cell != searched.text and fold(cell) == fold(searched.text)
+        return f"it is written {searched.column} = {self._dialect.text_literal(str(cell))}" if is_other else None
 
     def _part_in_column(self, searched: SearchedText, least: float) -> str | None:
         """Return which part of a text, of `least` characters, stands in its column; of names the index knows better."""

@@ -326,6 +326,18 @@ def test_a_task_that_declares_no_names_still_learns_which_columns_hold_a_text(tm
         assert hint(opened, "SELECT b FROM t WHERE a = 'pear'") == "'pear' is in t: b"
 
 
+def test_a_value_in_other_letters_is_told_as_its_column_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "contacts.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE contact (person TEXT, channel TEXT)")
+        connection.executemany("INSERT INTO contact VALUES (?, ?)", [("Ann", "Email"), ("Ben", "Phone")])
+    connection.close()
+    with open_database(path, RequiredSchema({"contact": ("person",)}, hint="-")) as opened:
+        assert "channel = 'Email'" in (opened.query("SELECT person FROM contact WHERE channel = 'email'").hint or "")
+        joined = "SELECT a.person FROM contact a JOIN contact b ON a.person = b.person WHERE b.channel = 'PHONE'"
+        assert "channel = 'Phone'" in (opened.query(joined).hint or "")
+
+
 def test_judges_and_provenance_see_rows_and_never_hints(database: Database) -> None:
     sql = "SELECT storage FROM drugs_info WHERE med_name = 'Ibuprofin'"
     call = QueryCall(sql=sql, answer=database.query(sql), seconds=0.0)
