@@ -16,6 +16,7 @@ from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, Question
 
 _REWRITE_EVERY = 4  # demonstrations of check-rewrite
+_MISTAKE_EVERY = 8  # demonstrations of react
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,22 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
     return _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
 
 
-def _react(_number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Show a call of the tool for each statement, and the answer.
+def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
+    """Show a call of the tool for each statement, sometimes after one that fails, and the answer.
 
-    A statement that found nothing before another one found something is read and not learned: the model shall learn
-    how to go on after it, and not to search in the wrong place. Where none finds anything, searching twice is right.
+    A statement that fails, or that found nothing before another one found something, is read and not learned: the model
+    shall learn how to go on after it, and not to search in the wrong place. Where none finds anything, searching twice
+    is right.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
     calls = [
-        DemonstratedTurn(_call_text(sql), answer_json(answer), is_trained=found or not any(is_found[number:]))
-        for number, (sql, answer, found) in enumerate(zip(question.statements, answers, is_found, strict=True))
+        DemonstratedTurn(_call_text(sql), answer_json(answer), is_trained=found or not any(is_found[place:]))
+        for place, (sql, answer, found) in enumerate(zip(question.statements, answers, is_found, strict=True))
     ]
+    if number % _MISTAKE_EVERY == 1 and len(calls) + 2 <= settings.agent.max_turns:
+        failing = _failing(question.statements[0], database, number // _MISTAKE_EVERY)
+        calls[:0] = [DemonstratedTurn(_call_text(sql), answer_json(error), is_trained=False) for sql, error in failing]
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
     return Demonstration(system, question.question, True, (*calls, DemonstratedTurn(answer)))
@@ -98,7 +103,7 @@ _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _ch
 
 def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
     """Return `sql` with a mistake that makes it fail, and what the database says; () where no mistake does."""
-    for broken in mistakes(sql, database.schema.column_names, number):
+    for broken in mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
             return [(broken, answer)]

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from sql_agent.database.schema import fold
+from sql_agent.database.schema import Schema, fold
 
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _WORD = re.compile(rf"{_QUOTED}|[A-Za-z_]\w*")
+_FROM = re.compile(rf"{_QUOTED}|\b(?:from|join)\s+(?P<table>[A-Za-z_]\w*)", re.IGNORECASE)
 _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-z_]\w*)")
 
 
-def mistakes(sql: str, columns: Collection[str], number: int) -> Iterator[str]:
-    """Yield `sql` with one mistake each, most of which make it fail; `columns` are the database's, folded.
+def mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
+    """Yield `sql` with one mistake each, most of which make it fail in a database of `schema`.
 
     `number` says which kind of mistake comes first, and where in the statement it is.
     """
     first = number % len(_KINDS)
     for make in (*_KINDS[first:], *_KINDS[:first]):
-        if (broken := make(sql, columns, number // len(_KINDS))) is not None:
+        if (broken := make(sql, schema, number // len(_KINDS))) is not None:
             yield broken
 
 
-def _invented_column(sql: str, columns: Collection[str], number: int) -> str | None:
+def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
     """Return `sql` with the name of a column that is not there."""
-    chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in columns], number)
+    chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in schema.column_names], number)
     if chosen is None:
         return None
     invented = f"{chosen[0]}_value" if "_" not in chosen[0] else chosen[0].replace("_", "", 1)
     return sql[: chosen.start()] + invented + sql[chosen.end() :]
 
 
-def _other_table(sql: str, _columns: Collection[str], number: int) -> str | None:
+def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
+    """Return `sql` with a table that most often lacks its columns."""
+    chosen = _one_of([match for match in _FROM.finditer(sql) if match["table"]], number)
+    others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
+    if chosen is None or not others:
+        return None
+    return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
+
+
+def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` with a column taken from another of its tables."""
     found = [match for match in _OF_TABLE.finditer(sql) if match["table"]]
     chosen = _one_of(found, number)
@@ -42,18 +52,19 @@ def _other_table(sql: str, _columns: Collection[str], number: int) -> str | None
     return sql[: chosen.start("table")] + others[number % len(others)] + sql[chosen.end("table") :]
 
 
-def _no_table(sql: str, _columns: Collection[str], number: int) -> str | None:
+def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` with a column that may be of several tables."""
     chosen = _one_of([match for match in _OF_TABLE.finditer(sql) if match["table"]], number)
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
-def _stray_brace(sql: str, _columns: Collection[str], _number: int) -> str | None:
+def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
     """Return `sql` with the end of a call around it, which models write that learned to call tools."""
     return f"{sql}}}"
 
 
-_KINDS: Sequence[Callable[[str, Collection[str], int], str | None]] = (
+_KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
+    _wrong_table,
     _invented_column,
     _other_table,
     _no_table,
