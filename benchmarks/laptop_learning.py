@@ -1,7 +1,7 @@
 """Show that GRPO learns on two cores: python benchmarks/laptop_learning.py --seeds 0 1 2 [section.key=value ...]
 
 It does `train_sql_agent.py --ci --backend local` for each seed and compares the validations before and after: the same
-questions, greedy, of the splits `val` and `test`, which training never sees. It prints how many are accurate, how many
+questions, greedy, of the split `test`, which training never sees. It prints how many are accurate, how many
 became right and wrong, the chance of so uneven a split if training changed nothing (McNemar's exact test), and the
 seconds.
 """
@@ -14,20 +14,23 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sql_agent.backends import local
 from sql_agent.config.settings import load_settings
-from sql_agent.data.medical.prepare import ensure_sample, questions_folder, sample_path
+from sql_agent.data.medical.prepare import ensure_sample, sample_path
 from sql_agent.data.question_files import load_questions, write_jsonl
 from sql_agent.evaluation.statistics import mcnemar
 from sql_agent.rl.metrics import is_accurate
 from sql_agent.schemas import RolloutRecord
 
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
-QUESTIONS = 500  # more than the files have: all of them
-HELD_OUT = ("val", "test")  # splits of which no question is trained on
+LAPTOP = Path(local.__file__).with_name("laptop.toml")
+QUESTIONS = 500  # more than the file has: all of them
+PER_TYPE = 600  # of which a fifth is for testing
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,15 @@ def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
 
 
 def held_out(folder: Path) -> Path:
-    """Write the questions of the sample's splits for validation and test to one file in `folder`, and return it."""
+    """Write questions of the recipe's types about rows that training never asks for to a file in `folder`; return it.
+
+    They are made as the sample's own are, only more of them: the same rows are in the split for testing.
+    """
     ensure_sample(load_settings(["data.style=template"]), print)
-    folder.mkdir(parents=True, exist_ok=True)
-    made = questions_folder(sample_path("en"), "template")
-    questions = [q for split in HELD_OUT for q in load_questions(made / f"{split}.parquet")]
+    made, types = folder / "questions", tomllib.loads(LAPTOP.read_text(encoding="utf-8"))["data"]["task_types"]
+    make = [sys.executable, "-m", "sql_agent", "data", "questions", "--style", "template", "--per-type", str(PER_TYPE)]
+    subprocess.run([*make, "--db", str(sample_path("en")), "--out", str(made)], check=True, stdout=subprocess.DEVNULL)
+    questions = [q for q in load_questions(made / "test.parquet") if q.task_type in types]
     write_jsonl(folder / "held-out.jsonl", ((question, {}) for question in questions))
     return folder / "held-out.jsonl"
 

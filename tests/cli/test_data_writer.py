@@ -173,7 +173,7 @@ def test_a_rewrite_that_changes_the_drug_or_shows_the_answer_or_asks_otherwise_k
 def test_the_test_split_shares_no_wording_with_the_others(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     def words(question: Question) -> str:
         field = question.task_type in {"drug_field", "disease_field"}
-        name = (question.sql or "").split("'")[1] if field else ""
+        name = (question.sql or "").split("'")[1].strip("%") if field else ""
         return f"so what about {name}?" if name and name in question.question else PREFIX["en"] + question.question
 
     case.teacher.words = words
