@@ -11,12 +11,15 @@ MAX_HINT_CHARS = 200  # the model that reads it may have a small context
 _TABLES_DESCRIBED = 4  # with their columns, for which a hint has no room where there are more
 _MUCH_NEARER = 0.1  # likeness by which a column of another table is preferred to one of a table that is read
 
-_TO_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 
 
 def fold(name: str) -> str:
     """Lower-case a name as SQLite compares names: ASCII letters only, so that no look-alike becomes a table."""
-    return name.translate(_TO_LOWER)
+    if name.isascii():
+        return name.lower()
+    # Bytes, which no other letter has in UTF-8, are translated ten times faster than characters.
+    return name.encode("utf-8", "surrogatepass").translate(_TO_LOWER).decode("utf-8", "surrogatepass")
 
 
 def quoted(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sql_agent.data.medical.banks import banks, spoken
@@ -20,6 +21,7 @@ from sql_agent.schemas import Cell, QueryLimits, Question
 
 # A busy machine is no fault of a question.
 PATIENT = QueryLimits(deadline_s=30.0)
+_AT_ONCE = 4  # questions
 
 Rows = tuple[tuple[Cell, ...], ...]
 
@@ -44,10 +46,16 @@ def problems(
     fields = {(row.table, row.row_id): row.values for rows in catalog.rows.values() for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         queried = _indexed_copy(source, Path(folder) / "copy.db") if isinstance(source, Path) else source
-        with open_database(queried, SCHEMA, limits or PATIENT, hinted=False) as database:
-            for question in questions:
-                if problem := _wrong_quote(question, fields) or _problem_of_rows(question, database):
-                    yield question, problem
+        with (
+            open_database(queried, SCHEMA, limits or PATIENT, hinted=False) as database,
+            ThreadPoolExecutor(_AT_ONCE) as pool,
+        ):
+
+            def checked(question: Question) -> tuple[Question, str | None]:
+                return question, _wrong_quote(question, fields) or _problem_of_rows(question, database)
+
+            # Most of a statement's time is the waking of the process that runs it.
+            yield from ((question, problem) for question, problem in pool.map(checked, questions) if problem)
 
 
 def _wrong_quote(question: Question, fields: Mapping[tuple[str, int], Mapping[str, str | None]]) -> str | None:

@@ -41,12 +41,13 @@ def yes_no(source: Source) -> Iterator[Draft]:
 def _claims(source: Source, reader: ClaimReader) -> Iterator[Draft]:
     columns = _columns(source, reader)
     drafts: dict[bool, list[Draft]] = {True: [], False: []}
-    for entity in source.catalog.askable(reader.table):
+    entities = source.catalog.askable(reader.table)
+    for entity in source.rng.sample(entities, len(entities)):
         cells = {column: text for column in columns if _says_something(source, text := entity.values.get(column) or "")}
         if cells and sum(map(len, cells.values())) <= MAX_CHARS and (decided := reader.decide(cells)):
             drafts[decided[0]].append(_claim(source, reader, entity, *decided))
-    for found in drafts.values():
-        source.rng.shuffle(found)
+            if min(map(len, drafts.values())) == source.wanted:
+                break  # a claim is one of dozens, so no more of it are asked for
     for pair in zip(*drafts.values(), strict=False):
         yield from pair
 

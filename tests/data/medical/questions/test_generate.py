@@ -55,7 +55,8 @@ def test_the_reference_answer_itself_earns_full_marks(sample: tuple[Path, Made])
     path, made = sample
     judge = FactsJudge(TASK.words)
     with open_database(path, SCHEMA, AGENT_LIMITS) as database:
-        for question in (q for split in made.values() for q in split):
+        # Every third, which is a thousand of all types; a run checks its own before it starts.
+        for question in list(everything(made))[::3]:
             calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
             verdict = asyncio.run(judge.grade(JudgeCase(question=question, answer=question.full_answer, calls=calls)))
             if not any(call.answer.truncated for call in calls):
