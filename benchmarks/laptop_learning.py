@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from sql_agent.schemas import RolloutRecord
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
 LAPTOP = Path(local.__file__).with_name("laptop.toml")
 QUESTIONS = 500  # more than the file has: all of them
-PER_TYPE = 600  # of which a fifth is for testing
+MADE = 600  # questions of the trained types, of which a fifth is for testing
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def limit_to(cores: int) -> None:
 def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
     """Train with `seed` as run `seed-SEED` under `out`, and compare its validations."""
     fixed = ["--ci", "--backend=local", f"seed={seed}", f"runs_dir={out}", f"run_name=seed-{seed}"]
-    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0", f"data.val_file={held_out(out)}"]
+    asked = [f"data.val_questions={QUESTIONS}", "data.natural_questions=0", f"data.val_file={held_out(out, overrides)}"]
     started = time.monotonic()
     subprocess.run([sys.executable, str(TRAIN), *fixed, *asked, *overrides], check=True)
     total_s = time.monotonic() - started
@@ -100,14 +99,15 @@ def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
     )
 
 
-def held_out(folder: Path) -> Path:
-    """Write questions of the recipe's types about rows that training never asks for to a file in `folder`; return it.
+def held_out(folder: Path, overrides: Sequence[str]) -> Path:
+    """Write questions of the trained types about rows that training never asks for to a file in `folder`; return it.
 
     They are made as the sample's own are, only more of them: the same rows are in the split for testing.
     """
     ensure_sample(load_settings(["data.style=template"]), print)
-    made, types = folder / "questions", tomllib.loads(LAPTOP.read_text(encoding="utf-8"))["data"]["task_types"]
-    make = [sys.executable, "-m", "sql_agent", "data", "questions", "--style", "template", "--per-type", str(PER_TYPE)]
+    made, types = folder / "questions", load_settings(overrides, defaults=[LAPTOP]).data.task_types
+    per_type = MADE // len(types)
+    make = [sys.executable, "-m", "sql_agent", "data", "questions", "--style", "template", f"--per-type={per_type}"]
     subprocess.run([*make, "--db", str(sample_path("en")), "--out", str(made)], check=True, stdout=subprocess.DEVNULL)
     questions = [q for q in load_questions(made / "test.parquet") if q.task_type in types]
     write_jsonl(folder / "held-out.jsonl", ((question, {}) for question in questions))
