@@ -35,7 +35,7 @@ def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
 
 def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
     """Return `sql` with a table that most often lacks its columns."""
-    chosen = _one_of([match for match in _FROM.finditer(sql) if match["table"]], number)
+    chosen = _one_of(_with_table(_FROM, sql), number)
     others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
     if chosen is None or not others:
         return None
@@ -44,7 +44,7 @@ def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
 
 def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` with a column taken from another of its tables."""
-    found = [match for match in _OF_TABLE.finditer(sql) if match["table"]]
+    found = _with_table(_OF_TABLE, sql)
     chosen = _one_of(found, number)
     others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
     if chosen is None or not others:
@@ -54,7 +54,7 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
     """Return `sql` with a column that may be of several tables."""
-    chosen = _one_of([match for match in _OF_TABLE.finditer(sql) if match["table"]], number)
+    chosen = _one_of(_with_table(_OF_TABLE, sql), number)
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
@@ -70,6 +70,11 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
     _no_table,
     _stray_brace,
 )
+
+
+def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
+    """Return where `pattern` finds a table in `sql`, and not a quoted text."""
+    return [match for match in pattern.finditer(sql) if match["table"]]
 
 
 def _one_of(found: Sequence[re.Match[str]], number: int) -> re.Match[str] | None:

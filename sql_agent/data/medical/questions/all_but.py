@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sql_agent.data.medical.banks import spoken
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.draft import LISTS, Draft, Source, TaskType, cell_draft, is_keyword
-from sql_agent.data.medical.questions.topics import TopicReader
+from sql_agent.data.medical.questions.topics import TopicReader, topic_readers
 from sql_agent.database.schema import fold
 
 # How many items a cell has at least, so that one of them is not nearly all.
@@ -21,6 +20,7 @@ _OF_THE_BODY = ("adverse_reactions", "clinical_manif", "complication")
 
 def all_but(source: Source) -> Iterator[Draft]:
     """Yield the items of a cell but for one that the question names, or but for those that concern a topic."""
+    readers = topic_readers(source)
     for table, columns in LISTS.items():
         for row in source.some(table):
             for column in columns:
@@ -28,7 +28,7 @@ def all_but(source: Source) -> Iterator[Draft]:
                 if len(items) >= LEAST_ITEMS:
                     yield from _but_one(source, row, column, items)
                     if column in _OF_THE_BODY:
-                        yield from _but_a_topic(source, row, column, items)
+                        yield from _but_a_topic(source, readers, row, column, items)
 
 
 def whole_with_one(source: Source, row: Entity, column: str, items: Sequence[str], task_type: TaskType) -> Draft | None:
@@ -40,20 +40,24 @@ def whole_with_one(source: Source, row: Entity, column: str, items: Sequence[str
         source, row, column, items,
         task_type=task_type, pool="whole_with_one", bucket=source.bucket("with one", items),
     )  # fmt: skip
-    return _naming(source, draft, {"item": _said(source, item)}, [other for other in items if other != item])
+    return _naming(
+        source, draft, {"item": source.said(item, EVERYDAY_SHARE)}, [other for other in items if other != item]
+    )
 
 
 def _but_one(source: Source, row: Entity, column: str, items: list[str]) -> Iterator[Draft]:
     item = _nameable(source, row, items)
     others = [other for other in items if other != item]
     if item is not None and source.fits(others):
-        yield _but(source, row, column, others, item=_said(source, item))
+        yield _but(source, row, column, others, item=source.said(item, EVERYDAY_SHARE))
 
 
-def _but_a_topic(source: Source, row: Entity, column: str, items: list[str]) -> Iterator[Draft]:
+def _but_a_topic(
+    source: Source, readers: Mapping[str, TopicReader], row: Entity, column: str, items: list[str]
+) -> Iterator[Draft]:
     topics = source.natural.topics
     for name in topics.asks[row.table][column].topics:
-        about = TopicReader(topics.topics[name]).about(items)
+        about = readers[name].about(items)
         others = [item for item in items if item not in (about or ())]
         if about and source.fits(others):
             said = source.rng.choice(topics.topics[name].said)
@@ -89,8 +93,3 @@ def _nameable(source: Source, row: Entity, items: Sequence[str]) -> str | None:
         if not any(fold(item) in fold(other) or fold(other) in fold(item) for other in items if other != item)
     ]
     return source.rng.choice(apart) if apart else None
-
-
-def _said(source: Source, item: str) -> str:
-    formal, *everyday = spoken(source.natural, item)
-    return source.rng.choice(everyday) if everyday and source.rng.random() < EVERYDAY_SHARE else formal

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sql_agent.data.medical.questions.catalog import Entity
-from sql_agent.data.medical.questions.draft import Draft, Source, evidence, in_list
-from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.data.medical.questions.draft import Draft, Source, evidence, named_rows_sql
 
 MAX_ITEMS_EACH = 4
 # Marks that have a meaning of their own inside a fact "Name: item, item".
@@ -39,14 +38,13 @@ def _draft(source: Source, column: str, items: dict[Entity, list[str]]) -> Draft
     one, other = items
     marks = source.wording.marks
     facts = [f"{entity.name}{marks.name}{marks.item.join(texts)}" for entity, texts in items.items()]
-    name_column = NAME_COLUMNS[one.table]
     named = source.named_by(text for texts in items.values() for text in texts)
     return Draft(
         task_type="comparison",
         pool="comparison",
         column=(one.table, column),
         slots={"name": one.name, "other": other.name},
-        sql=f"SELECT {name_column}, {column} FROM {one.table} WHERE {name_column} IN {in_list([one.name, other.name])}",
+        sql=named_rows_sql((one, other), column),
         answer=marks.fact.join(facts),
         evidence=tuple(evidence(entity, column, text) for entity, texts in items.items() for text in texts),
         entities=frozenset({one.key, other.key}) | named,

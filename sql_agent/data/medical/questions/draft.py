@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sql_agent.data.medical.banks import Banks
+from sql_agent.data.medical.banks import Banks, spoken
 from sql_agent.data.medical.phrasing import Wording
 from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.data.medical.questions.related import DiseaseDrugs
@@ -164,6 +164,11 @@ class Source:
         enough = ROWS_PER_QUESTION * self.wanted
         return rows if len(rows) <= enough else self.rng.sample(rows, enough)
 
+    def said(self, item: str, everyday_share: float) -> str:
+        """Return how a question says `item`: so often in everyday words, where there are some."""
+        formal, *everyday = spoken(self.natural, item)
+        return self.rng.choice(everyday) if everyday and self.rng.random() < everyday_share else formal
+
     def mentioned(self, texts: Iterable[str]) -> frozenset[EntityKey]:
         """Return the rows named inside `texts`: a question that shows them shares these entities too."""
         catalog = self.catalog
@@ -190,6 +195,14 @@ def quoted(text: str) -> str:
 def name_is(entity: Entity) -> str:
     """Return the condition that finds one row by its name."""
     return f"{NAME_COLUMNS[entity.table]} = {quoted(entity.name)}"
+
+
+def named_rows_sql(rows: Sequence[Entity], column: str) -> str:
+    """Return the statement that reads the names of `rows`, all of one table, and one column of them."""
+    table = rows[0].table
+    name_column = NAME_COLUMNS[table]
+    which = name_is(rows[0]) if len(rows) == 1 else f"{name_column} IN {in_list(row.name for row in rows)}"
+    return f"SELECT {name_column}, {column} FROM {table} WHERE {which}"
 
 
 def in_list(texts: Iterable[str]) -> str:

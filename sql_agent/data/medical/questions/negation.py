@@ -16,8 +16,8 @@ from sql_agent.data.medical.questions.draft import (
     Draft,
     Source,
     evidence,
-    in_list,
     is_keyword,
+    named_rows_sql,
 )
 from sql_agent.data.medical.questions.keywords import Match, contains, holds
 from sql_agent.data.medical.schema import NAME_COLUMNS
@@ -134,14 +134,12 @@ def _differences(source: Source, entities: Iterable[Entity], column: str) -> Ite
         shared = len(only) < len(items)
         named = {fold(one.name), fold(other.name)} & set(map(fold, only))
         if shared and clear and not named and source.fits(only):
-            names = in_list([one.name, other.name])
-            name_column = NAME_COLUMNS[one.table]
             yield Draft(
                 task_type="negation",
                 pool="negation_items",
                 column=(one.table, column),
                 slots={"name": one.name, "other": other.name},
-                sql=f"SELECT {name_column}, {column} FROM {one.table} WHERE {name_column} IN {names}",
+                sql=named_rows_sql((one, other), column),
                 answer=source.separator.join(only),
                 evidence=tuple(evidence(one, column, item) for item in only),
                 entities=frozenset({one.key, other.key}) | source.named_by([*items, *others]),

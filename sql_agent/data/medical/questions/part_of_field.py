@@ -9,7 +9,7 @@ from itertools import pairwise
 from sql_agent.data.medical.questions.all_but import all_but
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.draft import Draft, Source, cell_draft
-from sql_agent.data.medical.questions.topics import TopicReader
+from sql_agent.data.medical.questions.topics import topic_readers
 
 # A longer cell is too much to read for one item of it.
 MAX_CELL = 20
@@ -32,11 +32,6 @@ def part_of_field(source: Source) -> Iterator[Draft]:
                         about = [item for item in items if any(item in found[name] for name in topics)]
                         if len(about) < len(items) and source.fits(about):
                             yield _part(source, entity, column, topics, about, held=len(items))
-
-
-def topic_readers(source: Source) -> dict[str, TopicReader]:
-    """Return what reads items by each topic."""
-    return {name: TopicReader(topic) for name, topic in source.natural.topics.topics.items()}
 
 
 def _part(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from sql_agent.data.medical.banks import Topic
+from sql_agent.data.medical.questions.draft import Source
 from sql_agent.database.schema import fold
 
 _NOTHING = re.compile(r"(?!)")
@@ -32,6 +33,11 @@ class TopicReader:
             elif self._doubtful.search(fold(item)):
                 return None
         return found
+
+
+def topic_readers(source: Source) -> dict[str, TopicReader]:
+    """Return what reads items by each topic."""
+    return {name: TopicReader(topic) for name, topic in source.natural.topics.topics.items()}
 
 
 def _any_of(words: Iterable[str]) -> re.Pattern[str]:

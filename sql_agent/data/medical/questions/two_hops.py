@@ -9,7 +9,7 @@ from dataclasses import replace
 from sql_agent.data.medical.questions.catalog import Entity, holds_item
 from sql_agent.data.medical.questions.comparison import short_items
 from sql_agent.data.medical.questions.conditions import pairs
-from sql_agent.data.medical.questions.draft import Draft, Source, evidence, in_list, name_is, quoted
+from sql_agent.data.medical.questions.draft import Draft, Source, evidence, name_is, named_rows_sql, quoted
 from sql_agent.data.medical.questions.keywords import contains, holds
 from sql_agent.data.medical.schema import NAME_COLUMNS
 
@@ -93,15 +93,13 @@ def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -
         answer = _answer(source, items)
         if not all(items.values()) or len(answer) > source.max_answer:
             continue
-        wanted = f"{NAME_COLUMNS[table]}, {column}"
-        which = name_is(ends[0]) if len(ends) == 1 else f"{NAME_COLUMNS[table]} IN {in_list(end.name for end in ends)}"
         first = f"SELECT {through} FROM {start.table} WHERE {name_is(start)}"
         yield Draft(
             task_type="two_hops",
             pool=f"two_hops_{start.table}",
             column=(table, column),
             slots={"name": start.name},
-            sql=f"{first}; SELECT {wanted} FROM {table} WHERE {which}",
+            sql=f"{first}; {named_rows_sql(ends, column)}",
             answer=answer,
             evidence=tuple(evidence(end, column, item) for end, texts in items.items() for item in texts),
             entities=frozenset({start.key, *(end.key for end in ends)})

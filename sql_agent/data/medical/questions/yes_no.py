@@ -9,8 +9,8 @@ from sql_agent.data.medical.banks import spoken
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.claims import ClaimReader, claim_readers
 from sql_agent.data.medical.questions.draft import Draft, Source, evidence, name_is
-from sql_agent.data.medical.questions.part_of_field import MAX_CELL, topic_readers
-from sql_agent.data.medical.questions.topics import TopicReader
+from sql_agent.data.medical.questions.part_of_field import MAX_CELL
+from sql_agent.data.medical.questions.topics import TopicReader, topic_readers
 from sql_agent.database.schema import fold
 
 # Longer cells are too much to read for one thing that they say.
@@ -71,7 +71,7 @@ def _claim(source: Source, reader: ClaimReader, entity: Entity, holds: bool, dec
         task_type="yes_no",
         pool=f"claim {reader.name}",
         column=(entity.table, columns[0]),
-        slots={"name": entity.name, "item": _said(source, reader.item)},
+        slots={"name": entity.name, "item": source.said(reader.item, EVERYDAY_SHARE)},
         sql=sql,
         answer=answer,
         evidence=tuple(evidence(entity, column, entity.values[column] or "") for column in deciding),
@@ -108,12 +108,6 @@ def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
             yield _decide(source, entity, column, absent, items, holds=False)
 
 
-def _said(source: Source, item: str) -> str:
-    """Return how the question says `item`: most often in everyday words, where there are some."""
-    formal, *everyday = spoken(source.natural, item)
-    return source.rng.choice(everyday) if everyday and source.rng.random() < EVERYDAY_SHARE else formal
-
-
 def _has_other_words(source: Source, item: str) -> bool:
     return len(spoken(source.natural, item)) > 1
 
@@ -148,7 +142,7 @@ def _decide(source: Source, entity: Entity, column: str, item: str, items: list[
         task_type="yes_no",
         pool="yes_no",
         column=(entity.table, column),
-        slots={"name": entity.name, "item": _said(source, item)},
+        slots={"name": entity.name, "item": source.said(item, EVERYDAY_SHARE)},
         sql=f"SELECT {column} FROM {entity.table} WHERE {name_is(entity)}",
         answer=answer,
         evidence=(evidence(entity, column, item if holds else cell),),
