@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sql_agent.agent.mistakes import mistakes
-from sql_agent.agent.tools import answer_json
+from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
@@ -16,7 +16,7 @@ from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, Question
 
 _REWRITE_EVERY = 4  # demonstrations of check-rewrite
-_MISTAKE_EVERY = 8  # demonstrations of react
+_MISTAKE_EVERY = 6  # demonstrations of react
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,64 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Show a call of the tool for each statement, sometimes after one that fails, and the answer.
+    """Show a call of the tool for each statement, sometimes after a mistake, and the answer.
 
-    A statement that fails, or that found nothing before another one found something, is read and not learned: the model
-    shall learn how to go on after it, and not to search in the wrong place. Where none finds anything, searching twice
-    is right.
+    A statement that fails, that is repeated, or that found nothing before another one found something, is read and not
+    learned: the model shall learn how to go on after it, and not to search in the wrong place. Where none finds
+    anything, searching twice is right.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
-    calls = [
-        DemonstratedTurn(_call_text(sql), answer_json(answer), is_trained=found or not any(is_found[place:]))
+    queries = [
+        _Query(sql, answer, is_trained=found or not any(is_found[place:]))
         for place, (sql, answer, found) in enumerate(zip(question.statements, answers, is_found, strict=True))
     ]
-    if number % _MISTAKE_EVERY == 1 and len(calls) + 2 <= settings.agent.max_turns:
-        failing = _failing(question.statements[0], database, number // _MISTAKE_EVERY)
-        calls[:0] = [DemonstratedTurn(_call_text(sql), answer_json(error), is_trained=False) for sql, error in failing]
+    if number % _MISTAKE_EVERY == 1:
+        detour = _DETOURS[number // _MISTAKE_EVERY % len(_DETOURS)]
+        longer = detour(queries, database, settings.agent.max_turns - 1, number // _MISTAKE_EVERY // len(_DETOURS))
+        queries = longer if len(longer) < settings.agent.max_turns else queries
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
+    calls = _calls(queries, most_calls(settings))
     return Demonstration(system, question.question, True, (*calls, DemonstratedTurn(answer)))
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Holds a statement, what the database answers, and whether the model is to learn to write it."""
+
+    sql: str
+    answer: QueryAnswer
+    is_trained: bool
+
+
+def _calls(queries: Sequence[_Query], max_calls: int | None) -> Iterator[DemonstratedTurn]:
+    """Yield a call of the tool for each of `queries`, answered as in a rollout that may make `max_calls`."""
+    for place, query in enumerate(queries):
+        before = [earlier.sql for earlier in queries[:place]]
+        shown = answer_json(in_rollout(query.answer, query.sql, before, max_calls))
+        yield DemonstratedTurn(_call_text(query.sql), shown, query.is_trained)
+
+
+def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
+    """Return `queries` behind a statement that fails, if there is one."""
+    failing = _failing(queries[0].sql, database, number)
+    return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
+
+
+def _repeated(queries: Sequence[_Query], _database: Database, _max_calls: int, number: int) -> list[_Query]:
+    """Return `queries` with one of them made twice."""
+    place = number % len(queries)
+    return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
+
+
+def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_calls: int, _number: int) -> list[_Query]:
+    """Return `queries` with the last of them made until no query is left."""
+    return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
+
+
+# What models do: a statement that fails, or one statement again and again until their turns are over.
+_DETOURS = (_after_error, _repeated, _repeated_to_the_end)
 
 
 def _check_rewrite(

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion
 from pydantic import ValidationError
 
-from sql_agent.agent.tools import QueryObserver, QueryTool
+from sql_agent.agent.tools import QueryObserver, QueryTool, most_calls
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
 from sql_agent.database import Database
@@ -57,9 +57,7 @@ class AgentSession:
         self.task = task
         self.database = database
         self.settings = settings
-        # Of an agent that calls the tool, the last turn is for the answer.
-        last = settings.agent.max_turns - 1 if settings.agent.workflow == "react" else None
-        self.tool = QueryTool(database, max_calls=last, observer=observer)
+        self.tool = QueryTool(database, max_calls=most_calls(settings), observer=observer)
         self.replies: list[Reply] = []
         self._endpoint = endpoint
         self._client = client

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import agents
 
+from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.database.truncation import refusal
@@ -70,14 +72,28 @@ class QueryTool:
 
     def _record(self, number: int, sql: str, answer: QueryAnswer, seconds: float) -> str:
         kept = _kept(sql)
-        if any(call.sql == kept for call in self.calls):
-            answer = _with_hint(answer, behind=REPEATED)  # behind what leads on
-        if self._max_calls is not None and len(self.calls) + 1 >= self._max_calls:
-            answer = _with_hint(answer, before=LAST)
+        answer = in_rollout(answer, kept, [call.sql for call in self.calls], self._max_calls)
         self.calls.append(QueryCall(sql=kept, answer=answer, seconds=seconds))
         if self._observer is not None:
             self._observer.answered(number, self.calls[-1])
         return answer_json(answer)
+
+
+def most_calls(settings: Settings) -> int | None:
+    """Return how many statements a rollout may run; None where its workflow counts no calls of the tool.
+
+    Of an agent that calls the tool, the last turn is for the answer.
+    """
+    return settings.agent.max_turns - 1 if settings.agent.workflow == "react" else None
+
+
+def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
+    """Return `answer` to `sql` with what follows from the statements `before` it: that it is repeated, or the last."""
+    if sql in before:
+        answer = _with_hint(answer, behind=REPEATED)  # behind what leads on
+    if max_calls is not None and len(before) + 1 >= max_calls:
+        answer = _with_hint(answer, before=LAST)
+    return answer
 
 
 def _kept(sql: str) -> str:

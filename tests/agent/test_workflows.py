@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sql_agent.agent.agent import ModelEndpoint
-from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.agent.workflows import approves
 from sql_agent.config.settings import Settings, load_settings
@@ -152,63 +151,7 @@ async def test_a_statement_that_gets_a_hint_is_written_again_without_a_check(mod
     assert "Drug 1" in model.requests[1]["messages"][-1]["content"]
 
 
-def test_demonstrations_of_the_tool_go_on_after_an_error(tmp_path: Path) -> None:
-    settings = load_settings([f"database.path={make_database(tmp_path / 'medical.db')}", "agent.max_turns=4"])
-    task = load_task("medical")
-    sql = "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"
-    question = Question(id="1", question="In which form does Drug 1 come?", answer="tablet", sql=sql)
-    with task.databases(settings) as databases, databases.of(None) as database:
-        plain, after_error = (demonstrate(number, question, task, database, settings) for number in (0, 1))
-        narrow = settings.model_copy(update={"agent": settings.agent.model_copy(update={"max_turns": 2})})
-        in_two_turns = demonstrate(1, question, task, database, narrow)
-    assert [turn.is_trained for turn in plain.turns] == [True, True]
-    assert [turn.is_trained for turn in after_error.turns] == [False, True, True]
-    assert (
-        "FROM disease" in after_error.turns[0].text
-        and "form is a column of drugs_info" in after_error.turns[0].reaction
-    )
-    assert in_two_turns == plain
-
-
-def test_demonstrations_search_again_after_a_statement_that_found_nothing(tmp_path: Path) -> None:
-    settings = load_settings(
-        [f"database.path={make_database(tmp_path / 'medical.db')}", "agent.workflow=check-rewrite"]
-    )
-    task = load_task("medical")
-    missed, found = (f"SELECT form FROM drugs_info WHERE med_name = '{name}'" for name in ("Drugg 1", "Drug 1"))
-    question = Question(id="1", question="In which form does Drugg 1 come?", answer="tablet", sql=f"{missed}; {found}")
-    with task.databases(settings) as databases, databases.of(None) as database:
-        shown = demonstrate(1, question, task, database, settings)
-    assert [turn.is_trained for turn in shown.turns] == [False, True]
-    assert "Drug 1" in shown.turns[0].reaction and found in shown.turns[1].text
-
-
 def test_a_check_approves_unless_its_last_verdict_is_wrong() -> None:
     assert approves(RIGHT) and approves("**Verdict: right**") and approves("") and approves("fine")
     assert not approves(WRONG)
     assert not approves("VERDICT: RIGHT at first, but then VERDICT: WRONG")
-
-
-def test_demonstrations_show_the_gold_statement_and_sometimes_how_an_error_is_repaired(
-    task: Task, settings: Settings
-) -> None:
-    question = asked(task, settings, "List the names")
-    with task.databases(settings) as databases, databases.of(question.database) as database:
-        written, rewritten = (demonstrate(number, question, task, database, settings) for number in (0, 1))
-    gold = f"```sql\n{question.sql}\n```"
-    assert [turn.text for turn in written.turns] == [gold]
-    wrong, right = rewritten.turns
-    assert right.text == gold and right.is_trained
-    assert not wrong.is_trained and "no such column" in wrong.reaction
-    assert "CREATE TABLE ferry" in written.system and question.question in written.opening
-
-
-def test_demonstrations_repair_different_mistakes(task: Task, settings: Settings) -> None:
-    joined = "SELECT a.name FROM ferry AS a JOIN ferry AS b ON a.id = b.id"
-    question = asked(task, settings, "List the names").model_copy(update={"sql": joined})
-    with task.databases(settings) as databases, databases.of(question.database) as database:
-        shown = [demonstrate(number, question, task, database, settings) for number in range(1, 24, 4)]
-    reactions = [conversation.turns[0].reaction for conversation in shown]
-    for part in ("no such column", "ambiguous column name"):
-        assert any(part in reaction for reaction in reactions), part
-    assert all(conversation.turns[1].text == f"```sql\n{joined}\n```" for conversation in shown)

@@ -1,0 +1,115 @@
+"""Demonstrations show how the gold statements answer a question, and how to go on after what models do wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sql_agent.agent.demonstrations import Demonstration, demonstrate
+from sql_agent.agent.tools import LAST, REPEATED
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.data.task import Task, load_task
+from sql_agent.schemas import Question
+from tests.support.orchard import write_spider_folder
+from tests.support.small_database import make_database
+
+FORM = "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    data = write_spider_folder(tmp_path / "data")
+    return load_settings(
+        [f"spider.data_dir={data}", "spider.val_databases=1", f"local.cache_dir={tmp_path}", "agent.max_turns=3",
+         "agent.workflow=check-rewrite", "task=spider"]
+    )  # fmt: skip
+
+
+@pytest.fixture
+def task(settings: Settings) -> Task:
+    return load_task(settings.task)
+
+
+def asked(task: Task, settings: Settings, start: str) -> Question:
+    return next(question for question in task.questions(settings, "train") if question.question.startswith(start))
+
+
+def demonstrated(tmp_path: Path, *sql: str, numbers: Sequence[int], max_turns: int) -> list[Demonstration]:
+    """Return the demonstrations with these numbers of a question about drug 1 whose gold statements are `sql`."""
+    settings = load_settings(
+        [f"database.path={make_database(tmp_path / 'medical.db')}", f"agent.max_turns={max_turns}"]
+    )
+    task = load_task("medical")
+    question = Question(id="1", question="In which form does Drug 1 come?", answer="capsule", sql="; ".join(sql))
+    with task.databases(settings) as databases, databases.of(None) as database:
+        return [demonstrate(number, question, task, database, settings) for number in numbers]
+
+
+def test_demonstrations_of_the_tool_go_on_after_an_error(tmp_path: Path) -> None:
+    plain, after_error = demonstrated(tmp_path, FORM, numbers=(0, 1), max_turns=4)
+    assert [turn.is_trained for turn in plain.turns] == [True, True]
+    assert [turn.is_trained for turn in after_error.turns] == [False, True, True]
+    assert (
+        "FROM disease" in after_error.turns[0].text
+        and "form is a column of drugs_info" in after_error.turns[0].reaction
+    )
+
+
+def test_demonstrations_of_the_tool_go_on_after_a_statement_that_was_made_twice(tmp_path: Path) -> None:
+    missed = FORM.replace("Drug 1", "Drugg 1")
+    (repeated,) = demonstrated(tmp_path, missed, FORM, numbers=(7,), max_turns=5)
+    assert [turn.is_trained for turn in repeated.turns] == [False, False, True, True]
+    assert REPEATED not in repeated.turns[0].reaction and REPEATED in repeated.turns[1].reaction
+    assert FORM in repeated.turns[2].text and "capsule" in repeated.turns[2].reaction
+
+
+def test_demonstrations_answer_when_no_query_is_left(tmp_path: Path) -> None:
+    (stuck,) = demonstrated(tmp_path, FORM, numbers=(13,), max_turns=4)
+    assert [turn.is_trained for turn in stuck.turns] == [True, False, False, True]
+    assert [LAST in turn.reaction for turn in stuck.turns] == [False, False, True, False]
+    assert stuck.turns[-1].text == "capsule"
+
+
+def test_demonstrations_keep_to_the_turns_and_answer_as_the_tool_does_then(tmp_path: Path) -> None:
+    shown = demonstrated(tmp_path, FORM, numbers=(0, 1, 7, 13), max_turns=2)
+    assert all(len(conversation.turns) == 2 and LAST in conversation.turns[0].reaction for conversation in shown)
+
+
+def test_demonstrations_search_again_after_a_statement_that_found_nothing(tmp_path: Path) -> None:
+    settings = load_settings(
+        [f"database.path={make_database(tmp_path / 'medical.db')}", "agent.workflow=check-rewrite"]
+    )
+    task = load_task("medical")
+    missed, found = (f"SELECT form FROM drugs_info WHERE med_name = '{name}'" for name in ("Drugg 1", "Drug 1"))
+    question = Question(id="1", question="In which form does Drugg 1 come?", answer="tablet", sql=f"{missed}; {found}")
+    with task.databases(settings) as databases, databases.of(None) as database:
+        shown = demonstrate(1, question, task, database, settings)
+    assert [turn.is_trained for turn in shown.turns] == [False, True]
+    assert "Drug 1" in shown.turns[0].reaction and found in shown.turns[1].text
+
+
+def test_demonstrations_show_the_gold_statement_and_sometimes_how_an_error_is_repaired(
+    task: Task, settings: Settings
+) -> None:
+    question = asked(task, settings, "List the names")
+    with task.databases(settings) as databases, databases.of(question.database) as database:
+        written, rewritten = (demonstrate(number, question, task, database, settings) for number in (0, 1))
+    gold = f"```sql\n{question.sql}\n```"
+    assert [turn.text for turn in written.turns] == [gold]
+    wrong, right = rewritten.turns
+    assert right.text == gold and right.is_trained
+    assert not wrong.is_trained and "no such column" in wrong.reaction
+    assert "CREATE TABLE ferry" in written.system and question.question in written.opening
+
+
+def test_demonstrations_repair_different_mistakes(task: Task, settings: Settings) -> None:
+    joined = "SELECT a.name FROM ferry AS a JOIN ferry AS b ON a.id = b.id"
+    question = asked(task, settings, "List the names").model_copy(update={"sql": joined})
+    with task.databases(settings) as databases, databases.of(question.database) as database:
+        shown = [demonstrate(number, question, task, database, settings) for number in range(1, 24, 4)]
+    reactions = [conversation.turns[0].reaction for conversation in shown]
+    for part in ("no such column", "ambiguous column name"):
+        assert any(part in reaction for reaction in reactions), part
+    assert all(conversation.turns[1].text == f"```sql\n{joined}\n```" for conversation in shown)
