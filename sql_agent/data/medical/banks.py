@@ -99,13 +99,23 @@ class Topics(Bank):
     asks: dict[str, dict[str, TopicAsks]]
 
 
+class Predicates(Bank):
+    """What is said of rows whose column holds {keyword}, and of rows whose column does not."""
+
+    holds: Wordings
+    lacks: Wordings
+
+
 class Claim(Halves[Asks]):
     """A question that is answered by yes or no from what the cells of `columns` say in so many words.
+
+    `opposite` asks for the same the other way round: its yes is the no of the others. `rows` is said of rows of which
+    the claim holds, and of which it does not.
 
     `yes`, `no` and `doubtful` are words of the cells; `aside` are words that mean something else and are left out.
     With `subjects`, {item} is one of them, and only what is said of its words counts; a column of `mentioned_in` says
     yes by naming them. `yes_wins` is for cells that list several things. Where silence means no, the question must ask
-    for what is written, not for what is safe.
+    for what is written or listed, not for what is safe.
     """
 
     columns: tuple[str, ...]
@@ -117,16 +127,11 @@ class Claim(Halves[Asks]):
     mentioned_in: tuple[str, ...] = ()
     yes_wins: bool = False
     silence_means_no: bool = False
+    opposite: Halves[Asks] | None = None
+    rows: Predicates | None = None
 
 
 Claims = dict[str, dict[str, Claim]]
-
-
-class Predicates(Bank):
-    """What is said of rows whose column holds {keyword}, and of rows whose column does not."""
-
-    holds: Wordings
-    lacks: Wordings
 
 
 class Lacking(Halves[Asks]):

@@ -17,21 +17,26 @@ _NOTHING = re.compile(r"(?!)")
 
 
 class ClaimReader:
-    """Reads cells by one claim about `item`, one of the claim's subjects, or "" where it has none."""
+    """Reads cells by one claim about `item`, one of the claim's subjects, or "" where it has none.
 
-    def __init__(self, name: str, table: str, claim: Claim, item: str) -> None:
+    With `opposite` it reads them for the questions that ask the other way round.
+    """
+
+    def __init__(self, name: str, table: str, claim: Claim, item: str, *, opposite: bool = False) -> None:
         self.name = name
         self.table = table
         self.claim = claim
         self.item = item
+        self.opposite = opposite
         self._about = _any_of(claim.subjects[item]) if item else None
         self._aside = _any_of(claim.aside)
         kinds = {"yes": claim.yes, "no": claim.no, "doubtful": claim.doubtful}
         self._kinds = {fold(word): kind for kind, words in kinds.items() for word in words}
         self._words = _any_of(self._kinds)
+        self._others = _any_of(word for other in claim.subjects if other != item for word in claim.subjects[other])
 
     def decide(self, cells: Mapping[str, str]) -> tuple[bool, list[str]] | None:
-        """Return whether the claim holds and the columns that say so; None where they do not decide.
+        """Return whether the answer is yes and the columns that say so; None where they do not decide.
 
         `cells` are by column. Where silence means no, the first column of the claim must not be empty.
         """
@@ -41,15 +46,23 @@ class ClaimReader:
             kinds = {"yes"}
         if len(kinds) == 1 and not kinds & {"doubtful"}:
             (kind,) = kinds
-            return kind == "yes", [column for column in said if kind in said[column]]
+            return (kind == "yes") != self.opposite, [column for column in said if kind in said[column]]
         if not kinds and self.claim.silence_means_no and self.claim.columns[0] in said:
-            return False, list(said)
+            return self.opposite, list(said)
         return None
+
+    def words(self, *, holds: bool) -> tuple[str, ...]:
+        """Return the words of a cell that say yes or no; of a claim without such, those of its subject say yes."""
+        return (self.claim.yes or self.claim.subjects.get(self.item, ())) if holds else self.claim.no
+
+    def names_another(self, cells: Mapping[str, str]) -> bool:
+        """Return whether cells name another subject of the claim: the other organ, the other people."""
+        return any(self._others.search(fold(text)) for text in cells.values())
 
     def worded(self, text: str) -> bool:
         """Return whether `text` asks for this claim in one of its wordings."""
-        halves = (self.claim.train, self.claim.test)
-        wordings = (wording for half in halves for wording in (*half.named, *half.after))
+        asks = self.claim.opposite if self.opposite and self.claim.opposite else self.claim
+        wordings = (wording for half in (asks.train, asks.test) for wording in (*half.named, *half.after))
         return any(_pattern(wording).search(fold(text)) for wording in wordings)
 
     def _said(self, column: str, text: str) -> set[str]:
@@ -66,12 +79,13 @@ class ClaimReader:
 
 @cache
 def claim_readers(lang: Lang) -> tuple[ClaimReader, ...]:
-    """Return a reader for each claim of the bank and each of its subjects."""
+    """Return a reader for each claim of the bank, each of its subjects, and each way round that it is asked."""
     return tuple(
-        ClaimReader(name, table, claim, item)
+        ClaimReader(name, table, claim, item, opposite=opposite)
         for table, by_name in banks(lang).claims.items()
         for name, claim in by_name.items()
         for item in claim.subjects or [""]
+        for opposite in ((False, True) if claim.opposite else (False,))
     )
 
 

@@ -64,6 +64,8 @@ class Composer:
         said = {condition: self._misses.said(condition) for condition in draft.conditions}
         for slot, condition in zip(("first", "second"), draft.conditions, strict=False):
             slots[slot] = self._predicate(condition, said[condition])
+        if draft.second:
+            slots["second"] = self._rng.choice(draft.second.of(self._half)).format(**slots).rstrip("的")
         if draft.conditions:
             slots["rows"] = self._rng.choice(self._banks.searches.rows[draft.conditions[0].table])
         if draft.column:
@@ -183,6 +185,9 @@ class Composer:
     def _asks_of_column(self, pool: str, table: str, column: str) -> Asks | None:
         if pool.startswith("claim "):
             return self._banks.claims[table][pool.removeprefix("claim ")].of(self._half)
+        if pool.startswith("opposite "):
+            opposite = self._banks.claims[table][pool.removeprefix("opposite ")].opposite
+            return opposite.of(self._half) if opposite else None
         pools = self._banks.patterns.yes_no[table] if pool == "yes_no" else self._banks.asks[table]
         return pools[column].of(self._half) if column in pools else None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sql_agent.data.medical.banks import Banks, spoken
+from sql_agent.data.medical.banks import Banks, Wordings, spoken
 from sql_agent.data.medical.phrasing import Wording
 from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.data.medical.questions.related import DiseaseDrugs
@@ -84,8 +84,8 @@ class Draft:
     or answers with; drafts are picked evenly over `bucket`, level by level where it has some ("yes/storage"). A
     natural wording uses the rest: `subject` is the row that {name} stands for and that people may write in their own
     way, `pair` are those of {name} and {other}, `conditions` become {first} and {second}, `other_sql` answers as well
-    as `sql` does, and a text that holds one of `unsaid` would give a wrong question. No
-    formal sentence can word a draft that is not `formal`.
+    as `sql` does, and a text that holds one of `unsaid` would give a wrong question; `second` are the words of
+    {second} where it is no condition on a keyword. No formal sentence can word a draft that is not `formal`.
     """
 
     task_type: TaskType
@@ -102,6 +102,7 @@ class Draft:
     conditions: tuple[Condition, ...] = ()
     other_sql: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
+    second: Wordings | None = None
     enough: int | None = None
     formal: bool = True
 

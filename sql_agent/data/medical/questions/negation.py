@@ -1,4 +1,7 @@
-"""Questions about what rows lack: a keyword, a kind, anything at all in a column, or an item that another row has."""
+"""Questions about what rows lack: a keyword, a kind, what a claim says, all in a column, or an item of another row.
+
+Those with two conditions are also asked without the not.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from itertools import pairwise
 
 from sql_agent.data.medical.banks import Banks
 from sql_agent.data.medical.questions.catalog import Catalog, Entity
+from sql_agent.data.medical.questions.claimed_rows import WITHOUT_NOT, claimed_rows
 from sql_agent.data.medical.questions.conditions import other_conditions, search_of, searches
 from sql_agent.data.medical.questions.draft import (
     LISTS,
@@ -32,7 +36,8 @@ COLUMNS_TRIED = 3
 
 
 def negation(source: Source) -> Iterator[Draft]:
-    """Yield rows that lack a keyword, rows of one kind and not another, rows with an empty column, and differences."""
+    """Yield rows that lack a keyword, are not of a kind, of which a claim does not hold, with an empty column, and
+    differences."""
     found = [*_groups(source), *searches(source)]
     for first, rows in found:
         if first.column not in NAME_COLUMNS.values():
@@ -43,6 +48,7 @@ def negation(source: Source) -> Iterator[Draft]:
             known = all(row.values.get(second.column) for row in rows)
             yield from _without(source, "kinds", first, rows if known else [], second)
         yield from _empty(source, first, rows)
+    yield from claimed_rows(source, found)
     for tables in source.by_split.values():
         for table, entities in tables.items():
             for column in LISTS[table]:
@@ -50,12 +56,18 @@ def negation(source: Source) -> Iterator[Draft]:
 
 
 def _without(source: Source, kind: str, first: Condition, rows: list[Entity], second: Condition) -> Iterator[Draft]:
-    """Yield those of `rows` that the second condition does not find, where it finds some."""
+    """Yield those of `rows` that the second condition does not find, where it finds some, and for some groups these.
+
+    Only who reads the question tells the two apart.
+    """
     without = [row for row in rows if not contains(row, second)]
-    if second.keyword != first.keyword and 0 < len(without) < len(rows) and all(row.askable for row in without):
-        lacks = replace(second, holds=False)
-        for draft in search_of(source, "negation", without, (first, lacks)):
+    if second.keyword != first.keyword and 0 < len(without) < len(rows) and all(row.askable for row in rows):
+        for draft in search_of(source, "negation", without, (first, replace(second, holds=False))):
             yield replace(draft, bucket=f"{kind}/{draft.bucket}")
+        having = [row for row in rows if row not in without]
+        if source.rng.random() < WITHOUT_NOT and all(holds(source, row, second) for row in having):
+            for draft in search_of(source, "negation", having, (first, second)):
+                yield replace(draft, bucket=f"{kind}/{draft.bucket}")
 
 
 def _empty(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Draft]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from sql_agent.data.medical.banks import spoken
 from sql_agent.data.medical.questions.catalog import Entity
@@ -15,15 +16,19 @@ from sql_agent.database.schema import fold
 
 # Longer cells are too much to read for one thing that they say.
 MAX_CHARS = 400
+# A claim is one of dozens: no more than this part of the questions wanted are of one, each way round.
+CLAIM_PART = 4
 # How many other items are tried before a cell has none that it clearly lacks.
 TRIES = 20
 # How many questions for one item ask for one that people can say in their own words, where there is one; and of those,
 # how many say it so.
 EVERYDAY_SHARE = 0.7
+# How many items that a cell lacks are of another column of the same row, where there is one that could be of the cell.
+BESIDE_SHARE = 0.6
 # What can be asked for by name: no sentence ("孕妇禁用").
 _PLAIN = {
     "en": re.compile(r"[a-z][a-z -]{3,22}"),
-    "zh": re.compile(r"(?!.*(?:[禁忌慎等者的尚见勿]|不明|不清|未明|暂无|信息))[一-鿿]{2,6}"),
+    "zh": re.compile(r"(?![可同与及或并和为])(?!.*(?:[禁忌慎等者的尚见勿]|本品|不明|不清|未明|暂无|信息))[一-鿿]{2,6}"),
 }
 _WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
 
@@ -34,22 +39,32 @@ def yes_no(source: Source) -> Iterator[Draft]:
         for column in columns:
             if column in source.catalog.columns[table]:
                 yield from _items(source, table, column)
+    ways: dict[tuple[str, str, str], list[ClaimReader]] = {}
     for reader in claim_readers(source.catalog.lang):
-        yield from _claims(source, reader)
+        ways.setdefault((reader.table, reader.name, reader.item), []).append(reader)
+    for readers in ways.values():
+        yield from _claims(source, readers)
 
 
-def _claims(source: Source, reader: ClaimReader) -> Iterator[Draft]:
-    columns = _columns(source, reader)
-    drafts: dict[bool, list[Draft]] = {True: [], False: []}
-    entities = source.catalog.askable(reader.table)
+def _claims(source: Source, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
+    """Yield questions for one claim, each way round that it is asked as often with "yes" as with "no".
+
+    Otherwise how the question is put would give its answer away.
+    """
+    columns = _columns(source, readers[0])
+    drafts: dict[tuple[bool, bool], list[Draft]] = {
+        (reader.opposite, holds): [] for reader in readers for holds in (True, False)
+    }
+    entities = source.catalog.askable(readers[0].table)
     for entity in source.rng.sample(entities, len(entities)):
         cells = {column: text for column in columns if _says_something(source, text := entity.values.get(column) or "")}
+        reader = source.rng.choice(readers)
         if cells and sum(map(len, cells.values())) <= MAX_CHARS and (decided := reader.decide(cells)):
-            drafts[decided[0]].append(_claim(source, reader, entity, *decided))
-            if min(map(len, drafts.values())) == source.wanted:
-                break  # a claim is one of dozens, so no more of it are asked for
-    for pair in zip(*drafts.values(), strict=False):
-        yield from pair
+            drafts[reader.opposite, decided[0]].append(_claim(source, reader, entity, cells, decided))
+            if min(map(len, drafts.values())) == source.wanted // CLAIM_PART:
+                break
+    for group in zip(*drafts.values(), strict=False):
+        yield from group
 
 
 def _columns(source: Source, reader: ClaimReader) -> list[str]:
@@ -61,24 +76,25 @@ def _says_something(source: Source, text: str) -> bool:
     return text.strip("()（）。. ").lower() not in {"", *source.wording.meaningless}
 
 
-def _claim(source: Source, reader: ClaimReader, entity: Entity, holds: bool, deciding: list[str]) -> Draft:
-    """Read all columns in which people would look, in one statement, or the one alone that decides."""
-    answer = source.wording.yes if holds else source.wording.no
+def _claim(
+    source: Source, reader: ClaimReader, entity: Entity, cells: Mapping[str, str], decided: tuple[bool, list[str]]
+) -> Draft:
+    """Read all columns in which people would look, in one statement: the question does not say which one decides."""
+    yes, deciding = decided
+    answer = source.wording.yes if yes else source.wording.no
     columns = _columns(source, reader)
-    alone = f"SELECT {deciding[0]} FROM {entity.table} WHERE {name_is(entity)}"
-    sql = f"SELECT {', '.join(columns)} FROM {entity.table} WHERE {name_is(entity)}"
+    near = "near" if reader.names_another(cells) else "far"
     return Draft(
         task_type="yes_no",
-        pool=f"claim {reader.name}",
+        pool=f"{'opposite' if reader.opposite else 'claim'} {reader.name}",
         column=(entity.table, columns[0]),
         slots={"name": entity.name, "item": source.said(reader.item, EVERYDAY_SHARE)},
-        sql=sql,
+        sql=f"SELECT {', '.join(columns)} FROM {entity.table} WHERE {name_is(entity)}",
         answer=answer,
         evidence=tuple(evidence(entity, column, entity.values[column] or "") for column in deciding),
         entities=frozenset({entity.key}),
-        bucket=f"{answer}/{columns[0]}/{reader.name}/{reader.item}",
+        bucket=f"{answer}/{', '.join(columns)}/{reader.name}/{reader.item}/{reader.opposite}/{near}",
         subject=entity,
-        other_sql=(alone,) if len(deciding) == 1 and alone != sql else (),
     )
 
 
@@ -89,6 +105,7 @@ def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
     held = {row: source.catalog.items(row, column) for row in entities}
     # Items as often as rows have them: a "no" is about what is asked elsewhere, so that the item gives nothing away.
     pool = [item for items in held.values() for item in items if plain.fullmatch(item)]
+    known = set(pool)
     everyday = [item for item in pool if _has_other_words(source, item)]
     for entity, items in held.items():
         if not 0 < len(items) <= MAX_CELL:
@@ -98,14 +115,25 @@ def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
             for item in items
             if plain.fullmatch(item) and _stands_once(item, items) and fold(item) not in fold(entity.name)
         ]
-        absent = next(
-            (item for item in _some_of(source, pool, everyday) if _clearly_absent(source, readers, item, items)), None
-        )
+        tried = chain(_beside(source, entity, column, known), _some_of(source, pool, everyday))
+        absent = next((item for item in tried if _clearly_absent(source, readers, item, items)), None)
         if candidates and absent:
             others = [item for item in candidates if _has_other_words(source, item)]
             present = next(_some_of(source, candidates, others))
             yield _decide(source, entity, column, present, items, holds=True)
             yield _decide(source, entity, column, absent, items, holds=False)
+
+
+def _beside(source: Source, entity: Entity, column: str, known: set[str]) -> list[str]:
+    """Return, for so many questions, items of the row's other columns that this one has in other rows.
+
+    Who reads another column than the one asked about answers these wrongly.
+    """
+    if source.rng.random() >= BESIDE_SHARE:
+        return []
+    others = [other for other in source.natural.patterns.yes_no[entity.table] if other != column]
+    items = [item for other in others for item in source.catalog.items(entity, other) if item in known]
+    return source.rng.sample(items, len(items))
 
 
 def _has_other_words(source: Source, item: str) -> bool:

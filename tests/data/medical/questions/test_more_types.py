@@ -11,8 +11,9 @@ import pytest
 from sql_agent.data.medical.banks import Topic, banks
 from sql_agent.data.medical.phrasing import wording
 from sql_agent.data.medical.questions.catalog import Catalog, read_catalog
+from sql_agent.data.medical.questions.claimed_rows import claimed_rows
 from sql_agent.data.medical.questions.claims import claim_readers
-from sql_agent.data.medical.questions.draft import MAX_ITEMS, Source
+from sql_agent.data.medical.questions.draft import MAX_ITEMS, Condition, Source
 from sql_agent.data.medical.questions.negation import negation
 from sql_agent.data.medical.questions.topics import TopicReader
 from sql_agent.data.medical.sample_facts import SEPARATORS
@@ -130,6 +131,18 @@ def test_what_rows_lack_is_asked_in_all_ways() -> None:
     assert ("cate_name LIKE '%中成药%' AND (storage IS NULL OR storage = '')", "感冒灵胶囊；双黄连口服液") in made
     assert ("cate_name LIKE '%中成药%' AND cate_name NOT LIKE '%解热药%'", "感冒灵胶囊；双黄连口服液") in made
     assert any("med_name NOT LIKE '%" in sql for sql, _ in made)
+
+
+def test_what_rows_lack_is_told_by_what_they_hold_where_each_would_hold_the_other_word() -> None:
+    status = ["处方药", "非处方药", "非处方药", "处方药"]
+    drugs: list[dict[str, object]] = [
+        {"id": n, "med_name": f"感冒灵{n}", "indication": "感冒", "status": text} for n, text in enumerate(status)
+    ]
+    catalog = Catalog({"drugs_info": drugs, "disease": [{"id": 1, "disease_name": "痛风"}]}, "zh")
+    source = Source(catalog, wording("zh"), {}, [], random.Random(0), 50, banks("zh"))
+    group = (Condition("drugs_info", "indication", "感冒"), list(catalog.rows["drugs_info"]))
+    made = {(draft.sql.partition(" AND ")[2], draft.answer) for draft in claimed_rows(source, [group] * 20)}
+    assert made == {("status LIKE '%非处方%'", "感冒灵1；感冒灵2"), ("status NOT LIKE '%非处方%'", "感冒灵0；感冒灵3")}
 
 
 def test_conditions_are_both_needed(sample: tuple[Path, Made]) -> None:
