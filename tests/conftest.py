@@ -5,13 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # with two tests on two cores, further threads wait for each other, busily
 
 import pytest
+from filelock import FileLock
+
+from sql_agent.schemas import Lang
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process started here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -55,3 +61,27 @@ def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support.tiny_model import make_tiny_model
 
     return make_tiny_model(tmp_path_factory.mktemp("tiny-model"))
+
+
+@pytest.fixture(scope="session")
+def sample_of(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[Lang], tuple[Path, Path]]:
+    """Return the sample database of a language and the folder of its questions, which all processes share.
+
+    Making them takes five seconds, so whoever asks first makes them; they are only to be read.
+    """
+    from tests.support.medical_questions import questions_folder
+
+    own = tmp_path_factory.getbasetemp()
+    shared = own if worker_id == "master" else own.parent
+
+    def sample(lang: Lang) -> tuple[Path, Path]:
+        folder = shared / f"sample-{lang}"
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                making = shared / f"making-sample-{lang}"
+                making.mkdir()
+                questions_folder(making, lang, "sample")
+                making.rename(folder)
+        return folder / "sample.db", folder / "sample"
+
+    return sample

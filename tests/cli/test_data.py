@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,23 +15,24 @@ from sql_agent.data.medical.schema import SCHEMA
 from sql_agent.data.medical.splits import SHARES
 from sql_agent.data.question_files import load_questions
 from sql_agent.database import open_database
+from sql_agent.schemas import Lang
 from tests.support.medical_questions import questions_folder
 
 
 @pytest.mark.slow
-def test_the_same_database_gives_the_same_files(tmp_path: Path) -> None:
-    _, one = questions_folder(tmp_path, "en", "one")
+def test_the_same_database_gives_the_same_files(tmp_path: Path, sample_of: Callable[[Lang], tuple[Path, Path]]) -> None:
+    database, one = sample_of("en")
     _, two = questions_folder(tmp_path, "en", "two")
     names = sorted(path.name for path in one.iterdir())
     assert names == ["qa_dataset.jsonl", "test.parquet", "train.parquet", "val.parquet"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
-    catalog = read_catalog(tmp_path / "one.db")
+    catalog = read_catalog(database)
     assert make_questions(catalog, seed=0, per_type=20) != make_questions(catalog, seed=1, per_type=20)
 
 
 @pytest.mark.slow
-def test_the_jsonl_file_holds_all_splits(tmp_path: Path) -> None:
-    _, folder = questions_folder(tmp_path, "zh", "zh")
+def test_the_jsonl_file_holds_all_splits(sample_of: Callable[[Lang], tuple[Path, Path]]) -> None:
+    _, folder = sample_of("zh")
     parts = [question for split in SHARES for question in load_questions(folder / f"{split}.parquet")]
     assert load_questions(folder / "qa_dataset.jsonl") == parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import cn2an
 from text_to_num import text2num
@@ -92,6 +92,7 @@ class Reader:
         return re.compile(f"(?:{'|'.join(map(re.escape, counters))})$")
 
 
+@lru_cache(maxsize=8192)  # because the rollouts of a group read the same cells and answer with the same items
 def normalise(text: str) -> str:
     """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
 

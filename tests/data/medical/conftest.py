@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sql_agent.data.medical.splits import SHARES
 from sql_agent.data.question_files import load_questions
-from tests.support.medical_questions import Made, questions_folder
+from sql_agent.schemas import Lang
+from tests.support.medical_questions import Made
 
 
 @pytest.fixture(scope="session", params=["en", "zh"])
-def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+def sample(request: pytest.FixtureRequest, sample_of: Callable[[Lang], tuple[Path, Path]]) -> tuple[Path, Made]:
     """The sample database of one language and its questions as the command line writes them."""
-    database, folder = questions_folder(tmp_path_factory.mktemp("sample"), request.param, "sample")
+    database, folder = sample_of(request.param)
     return database, {split: load_questions(folder / f"{split}.parquet") for split in SHARES}

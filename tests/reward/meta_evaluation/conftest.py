@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from sql_agent.data.judge_examples import read_example
-from sql_agent.data.medical.prepare import make_question_files
-from sql_agent.data.medical.sample_database import build_database
-from sql_agent.data.medical.sample_facts import load_facts
 from sql_agent.data.medical.task import TASK
+from sql_agent.data.question_files import load_questions
 from sql_agent.database import open_database
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.meta_evaluation.dataset import shipped
@@ -32,16 +32,15 @@ def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], JudgeEvaluat
 
 
 @pytest.fixture(scope="session")
-def sample_examples(tmp_path_factory: pytest.TempPathFactory) -> list[Example]:
+def sample_examples(sample_of: Callable[[Lang], tuple[Path, Path]]) -> list[Example]:
     """Every second test question about the sample of both languages, with what its queries return.
 
     `sql-agent judge evaluate` asks them all.
     """
     examples: list[Example] = []
     for lang in get_args(Lang):
-        path = tmp_path_factory.mktemp("sample") / f"sample_{lang}.db"
-        build_database(load_facts(), lang, path)
-        questions = make_question_files(path, path.parent / "questions", lang)["test"]
+        path, folder = sample_of(lang)
+        questions = load_questions(folder / "test.parquet")
         with open_database(path, TASK.schema) as database:
             examples += [read_example(question, database) for question in questions[::2]]
     return examples
