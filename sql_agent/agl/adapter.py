@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import agentlightning as agl
+import orjson  # three to ten times faster than json on lists of numbers
 from agentlightning.semconv import LightningSpanAttributes
-from pydantic_core import from_json  # two to ten times faster than json on lists of numbers
 
 _REWARD = f"{LightningSpanAttributes.REWARD.value}.0.value"
 _PREFIX = "llm.hosted_vllm."
 ROLE_ATTRIBUTE = "sql_agent.role"
+_PROMPT_IDS, _RESPONSE_IDS = f"{_PREFIX}prompt_token_ids", f"{_PREFIX}response_token_ids"
 _EXTRAS = {"logprobs": f"{_PREFIX}response_logprobs", "versions": f"{_PREFIX}response_versions"}
 
 
@@ -33,17 +34,25 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
                 triplet.metadata["role"] = attributes[ROLE_ATTRIBUTE]
             for name, key in _EXTRAS.items():
                 if key in attributes:
-                    triplet.response[name] = from_json(str(attributes[key]))
+                    triplet.response[name] = orjson.loads(attributes[key])
         return triplets
 
     def _maybe_reward_value(self, span: Any) -> float | None:
         return reward_of(span)
 
+    def _extract_tokens_from_raw(self, attrs: dict[str, Any]) -> tuple[list[int], list[int]]:
+        # The base class examines each id of these two lists, which takes longer than to parse them.
+        try:
+            return orjson.loads(attrs[_PROMPT_IDS]), orjson.loads(attrs[_RESPONSE_IDS])[0]
+        except (KeyError, IndexError, TypeError, ValueError):  # of another server, or of a call that failed
+            ids: tuple[list[int], list[int]] = super()._extract_tokens_from_raw(attrs)
+            return ids
+
     def _literal_eval_maybe(self, v: Any) -> Any:
         # Lists of numbers read the same as JSON, which parses them some ten times faster.
         if isinstance(v, str):
             try:
-                return from_json(v)
+                return orjson.loads(v)
             except ValueError:
                 return super()._literal_eval_maybe(v)
         return v

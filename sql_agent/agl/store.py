@@ -16,6 +16,7 @@ from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
 from sql_agent.agl.exchange import REFUSED, STARTED
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.store_client import StoreClient
+from sql_agent.agl.store_collections import OneLoopCollections
 from sql_agent.errors import TrainingError
 
 logger = logging.getLogger(__name__)
@@ -32,11 +33,14 @@ _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arr
 class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     """Calls `notifier.notify` for each queued rollout and `on_end` for each ended one, and deletes consumed ones.
 
-    agent-lightning's store drops old spans, but keeps every rollout and attempt for ever: millions in one night.
+    agent-lightning's store drops old spans, but keeps every rollout and attempt for ever: millions in one night. All
+    calls must come from one event loop.
     """
 
     def __init__(self, notifier: Notifier, **options: Any) -> None:
-        super().__init__(span_size_estimator=_size_of, **options)
+        # Called safe for threads, because its server would else hold a lock of threads while a call waits.
+        super().__init__(thread_safe=True, span_size_estimator=_size_of, **options)
+        self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None  # called from whichever thread ended the rollout
         self._notifier = notifier
         self._consumed: deque[str] = deque()
@@ -51,18 +55,16 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
         """Store those `spans` whose attempt is known and that are new, and return them.
 
-        The base class takes six locks for the spans of each attempt, and notes a sign of life that nothing asks for;
-        this was most of the store's time. One span of a deleted rollout would make all the others fail there.
+        The base class notes a sign of life for each attempt, which nothing asks for and which was most of the store's
+        time. One span of a deleted rollout would make all the others fail there.
         """
         attempts: defaultdict[tuple[str, str], list[agl.Span]] = defaultdict(list)
         for span in spans:
             attempts[span.rollout_id, span.attempt_id].append(span)
         stored: list[agl.Span] = []
-        labels = ["attempts", "rollouts", "spans", "span_sequence_ids"]
-        async with self.collections.atomic(mode="rw", labels=labels) as collections:
-            for (rollout_id, attempt_id), group in attempts.items():
-                stored += await self._add_of_attempt(collections, rollout_id, attempt_id, group)
-            await self._maybe_evict_spans(collections)
+        for (rollout_id, attempt_id), group in attempts.items():
+            stored += await self._add_of_attempt(rollout_id, attempt_id, group)
+        await self._maybe_evict_spans(self.collections)
         started = {span.rollout_id: span.attempt_id for span in stored if span.rollout_id not in self._running}
         for rollout_id, attempt_id in started.items():
             self._running.add(rollout_id)
@@ -70,9 +72,8 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 await self._post_update_rollout([update])
         return stored
 
-    async def _add_of_attempt(
-        self, collections: Any, rollout_id: str, attempt_id: str, spans: Sequence[agl.Span]
-    ) -> list[agl.Span]:
+    async def _add_of_attempt(self, rollout_id: str, attempt_id: str, spans: Sequence[agl.Span]) -> list[agl.Span]:
+        collections = self.collections
         of_attempt = {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
         if await collections.attempts.get(filter=of_attempt) is None:
             logger.info("ignored %d spans of attempt %s of rollout %s", len(spans), attempt_id, rollout_id)
@@ -92,33 +93,28 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
         return rollout is not None and rollout.status in STARTED
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
-        """Return the spans of a rollout's only attempt, in any order. Raises TrainingError when they were evicted.
-
-        `query_spans` is not used, because it reads without a lock, while another thread may be adding spans.
-        """
+        """Return the spans of a rollout's only attempt, in any order. Raises TrainingError when they were evicted."""
         if rollout_id in self._evicted_rollout_span_sets:
             raise TrainingError(
                 f"the spans of rollout {rollout_id} were evicted from the store before they were read",
                 hint="lower runner.concurrency or runner.n_runners, so that fewer spans wait in the store",
             )
-        async with self.collections.atomic(mode="rw", labels=["spans"]) as collections:
-            found = await collections.spans.query(filter={"rollout_id": {"exact": rollout_id}})
+        found = await self.collections.spans.query(filter={"rollout_id": {"exact": rollout_id}})
         spans: Sequence[agl.Span] = found.items
         return spans
 
     async def _delete(self, rollout_id: str) -> None:
+        collections = self.collections
         of_rollout = {"rollout_id": {"exact": rollout_id}}
-        labels = ["rollouts", "attempts", "spans", "span_sequence_ids"]
-        async with self.collections.atomic(mode="rw", labels=labels) as collections:
-            await self._evict_spans_for_rollout(collections, rollout_id)
-            for collection in (collections.attempts, collections.rollouts):
-                await collection.delete((await collection.query(filter=of_rollout)).items)
-            collections.attempts._items.pop(rollout_id, None)  # else an empty dict stays under its id
-            await collections.span_sequence_ids.pop(rollout_id)
-            self._evicted_rollout_span_sets.discard(rollout_id)
-            self._start_time_by_rollout.pop(rollout_id, None)
-            self._completion_events.pop(rollout_id, None)
-            self._running.discard(rollout_id)
+        await self._evict_spans_for_rollout(collections, rollout_id)
+        for collection in (collections.attempts, collections.rollouts):
+            await collection.delete((await collection.query(filter=of_rollout)).items)
+        collections.attempts._items.pop(rollout_id, None)  # else an empty dict stays under its id
+        await collections.span_sequence_ids.pop(rollout_id)
+        self._evicted_rollout_span_sets.discard(rollout_id)
+        self._start_time_by_rollout.pop(rollout_id, None)
+        self._completion_events.pop(rollout_id, None)
+        self._running.discard(rollout_id)
 
     async def _post_update_rollout(
         self, rollouts: Sequence[tuple[agl.Rollout, Sequence[str]]], skip_enqueue: bool = False

@@ -145,7 +145,7 @@ async def serve_store(host: str, port: int, started: Callable[[str], None], unti
 
     Raises TrainingError when it cannot be served there.
     """
-    store = RunStore(Notifier(1), thread_safe=True, eviction_memory_threshold=SPAN_BYTES)
+    store = RunStore(Notifier(1), eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(store, host, port)
     async with served(server):
         started(server.endpoint)

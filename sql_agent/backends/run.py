@@ -130,7 +130,7 @@ async def opened_store(
                 await asyncio.wait(others, timeout=_CANCEL_S)
             await client.close()
         return
-    own = RunStore(processes.notifier, thread_safe=True, eviction_memory_threshold=SPAN_BYTES)
+    own = RunStore(processes.notifier, eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(own, "127.0.0.1", settings.runner.store_port or free_port())
     async with served(server):
         yield server, server.endpoint

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,24 @@ import sql_agent.agl
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.lit_agent import SqlLitAgent
 from sql_agent.agl.llm_proxy import LocalLlmProxy
+from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.runner import ConcurrentRunner, NoTracer
 from sql_agent.agl.store import RunStore
+from sql_agent.agl.store_collections import KeyedCollection, OneLoopCollections
 from sql_agent.backends.algorithm import TrainingAlgorithm
 
 # What we override, public methods too, because an override that agent-lightning no longer calls raises no error.
 OVERRIDES = [
     (RunStore, "_post_update_rollout"),
     (RunStore, "add_many_spans"),
+    (KeyedCollection, "get"),
+    (KeyedCollection, "tracking_context"),
+    (OneLoopCollections, "atomic"),
     (ConcurrentRunner, "_post_process_rollout_result"),
     (ConcurrentRunner, "get_worker_id"),
     (ConcurrentRunner, "init_worker"),
     (ConcurrentRunner, "iter"),
+    (TokenIdAdapter, "_extract_tokens_from_raw"),
     (TokenIdAdapter, "_literal_eval_maybe"),
     (TokenIdAdapter, "_maybe_reward_value"),
     (TokenIdAdapter, "adapt"),
@@ -133,6 +139,27 @@ async def test_the_store_s_collections_can_be_locked_queried_and_emptied() -> No
         await collections.span_sequence_ids.pop(rollout.rollout_id)
 
 
+def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+
+    def result(call: Coroutine[Any, Any, Any]) -> Any:
+        with pytest.raises(StopIteration) as ended:  # a call that waits returns from `send` instead
+            call.send(None)
+        return ended.value.value
+
+    result(store.enqueue_rollout(input={}))
+    (taken,) = result(store.dequeue_many_rollouts(limit=2, worker_id="w"))
+    ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
+    span = agl.Span.from_attributes(name="call", attributes={}, sequence_id=1, **ids)
+    result(store.add_many_spans([span]))
+    assert result(store.get_rollout_by_id(taken.rollout_id)).status == "running"
+    result(store.update_attempt(**ids, status="succeeded"))
+    assert result(store.spans_of(taken.rollout_id)) == [span]
+    result(store.mark_consumed(taken.rollout_id))
+    notifier.close()
+
+
 def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     """Compare with the code: attributes that no module of the package defines, and private overrides."""
     folder = Path(sql_agent.agl.__file__).parent
@@ -142,7 +169,16 @@ def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     own.add("_exit")  # os._exit, which Python documents
     used = {n.attr for n in nodes if isinstance(n, ast.Attribute) and _is_private(n.attr)} - own
-    classes = (RunStore, ConcurrentRunner, NoTracer, LocalLlmProxy, TokenIdAdapter, SqlLitAgent)
+    classes = (
+        RunStore,
+        OneLoopCollections,
+        KeyedCollection,
+        ConcurrentRunner,
+        NoTracer,
+        LocalLlmProxy,
+        TokenIdAdapter,
+        SqlLitAgent,
+    )
     used |= {name for ours in classes for name in vars(ours) if _is_private(name) and base_of(ours, name)}
     named = {name for _, name in [*OVERRIDES, *CALLED] if _is_private(name)} | set(READ) | {COLLECTION_READ}
     assert used == named, f"add to this test or remove from it: {sorted(used ^ named)}"

@@ -94,7 +94,7 @@ async def ended(store: RunStore, count: int) -> dict[str, str]:
 
 async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_spans() -> None:
     notifier = Notifier(1)
-    store = RunStore(notifier, thread_safe=True)
+    store = RunStore(notifier)
     resources = await store.add_resources({})
     async with running(store, notifier, poll_s=0.05) as client:
         for question in ("one", "fail", "two"):
@@ -108,7 +108,7 @@ async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_sp
 
 async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_polls() -> None:
     notifier = Notifier(1)
-    store = RunStore(notifier, thread_safe=True)
+    store = RunStore(notifier)
     resources = await store.add_resources({})
     async with running(store, notifier, poll_s=60.0) as client:
         client.losses = 0
@@ -121,7 +121,7 @@ async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_poll
 
 async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_for_them() -> None:
     notifier = Notifier(1)
-    store = RunStore(notifier, thread_safe=True)
+    store = RunStore(notifier)
     resources = await store.add_resources({})
     async with running(store, notifier, poll_s=0.05) as client:
         client.lost_answers = 3
@@ -134,7 +134,7 @@ async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_f
 
 async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_loses_no_other() -> None:
     notifier = Notifier(1)
-    store = Refusing(notifier, thread_safe=True)
+    store = Refusing(notifier)
     resources = await store.add_resources({})
     async with running(store, notifier, poll_s=0.05) as client:
         client.losses = 0

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-import threading
-
 import agentlightning as agl
 import pytest
 from agentlightning.store.client_server import LightningStoreServer
 
 from sql_agent.agl import store as run_store
 from sql_agent.agl.notifier import Notifier
-from sql_agent.agl.store import RunStore, mark_consumed, read_spans
+from sql_agent.agl.store import RunStore, mark_consumed
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setattr(run_store, "_KEPT", 3)
-    return RunStore(Notifier(1), thread_safe=True)
+    return RunStore(Notifier(1))
 
 
 def span_of(attempt: agl.AttemptedRollout, name: str) -> agl.Span:
@@ -79,27 +75,3 @@ async def test_a_rollout_that_was_not_consumed_is_never_deleted(store: RunStore)
     for _ in range(10):
         await run_one(store)
     assert await store.get_rollout_by_id(unread.rollout_id) is not None
-
-
-async def test_spans_can_be_read_while_another_thread_adds_to_them(store: RunStore) -> None:
-    await store.enqueue_rollout(input={"question": "?"})
-    attempt = await store.dequeue_rollout(worker_id="w")
-    assert attempt is not None
-    added = 300
-
-    def add() -> None:
-        for index in range(added):
-            asyncio.run(store.add_many_spans([span_of(attempt, str(index))]))
-
-    server = LightningStoreServer(store, "127.0.0.1", 0)
-    writer = threading.Thread(target=add)
-    often = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        writer.start()
-        while writer.is_alive():
-            await read_spans(server, attempt.rollout_id)
-    finally:
-        writer.join()
-        sys.setswitchinterval(often)
-    assert len(await read_spans(server, attempt.rollout_id)) == added
