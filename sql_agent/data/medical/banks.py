@@ -106,6 +106,45 @@ class Predicates(Bank):
     lacks: Wordings
 
 
+class Kind(Topic):
+    """A kind of items: an item is of it when it holds one of `words`, or names a row of the table `named_in`.
+
+    `outside` are words of items that are not. With them, an item that shows neither is doubtful too, which is what it
+    takes to ask for all others by a name of theirs: `rest`.
+    """
+
+    outside: tuple[str, ...] = ()
+    named_in: str | None = None
+    rest: tuple[str, ...] = ()
+
+
+class KindAsks(Bank):
+    """The kinds of items that a column is asked for, beside the sentences of `patterns.toml` for all kinds.
+
+    `own` are questions for one kind, which need not say it ("is there an operation for {name}?"), `own_rest` for all
+    other items ("how is {name} treated without drugs?").
+    """
+
+    kinds: tuple[str, ...]
+    own: dict[str, Halves[Asks]] = {}
+    own_rest: dict[str, Halves[Asks]] = {}
+
+
+class Position(Bank):
+    """The first `count` items of a cell, or with a negative count the last: `said` is how people call them."""
+
+    count: int
+    said: tuple[str, ...]
+
+
+class Kinds(Bank):
+    """`kinds.toml`: kinds of items by name, which of them each column is asked for, and places in a list."""
+
+    kinds: dict[str, Kind]
+    asks: dict[str, dict[str, KindAsks]]
+    positions: tuple[Position, ...]
+
+
 class Claim(Halves[Asks]):
     """A question that is answered by yes or no from what the cells of `columns` say in so many words.
 
@@ -229,6 +268,7 @@ class Banks(Bank):
     claims: Claims
     situations: Situations
     topics: Topics
+    kinds: Kinds
     patterns: Patterns
     searches: Searches
     passing: Passing
@@ -239,7 +279,7 @@ class Banks(Bank):
 def banks(lang: Lang) -> Banks:
     """Return the phrase banks of `lang`, read from its TOML files."""
     folder = PHRASINGS_DIR / lang
-    others = ("claims", "situations", "topics", "patterns", "searches", "passing", "names")
+    others = ("claims", "situations", "topics", "kinds", "patterns", "searches", "passing", "names")
     return Banks.model_validate(
         {
             "asks": {table: _read(folder / f"asks_{table}.toml") for table in ("drugs_info", "disease")},

@@ -15,7 +15,7 @@ import pytest
 from sql_agent.data.medical.phrasing import PHRASINGS_DIR, wording
 from sql_agent.schemas import Lang
 
-FILES = ("asks_drugs_info", "asks_disease", "situations", "topics", "patterns", "searches", "passing")
+FILES = ("asks_drugs_info", "asks_disease", "situations", "topics", "kinds", "patterns", "searches", "passing")
 PERSON = {"they", "them", "their"}
 # What a sentence may leave open, by file.
 SLOTS = {
@@ -23,6 +23,7 @@ SLOTS = {
     "asks_disease": {"name"} | PERSON,
     "situations": {"name", "asker"} | PERSON,
     "topics": {"name", "topic"} | PERSON,
+    "kinds": {"name"} | PERSON,
     "searches": {"one", "other"},
     "passing": {"name", "kind", "asker"},
     "patterns": {"name", "other", "names", "rows", "field", "clause", "first", "second", "item", "keyword", "topic"}
@@ -109,7 +110,7 @@ def test_sentences_leave_open_only_what_can_be_filled_in(lang: Lang, name: str) 
 
 
 @each_language
-@pytest.mark.parametrize("name", ["asks_drugs_info", "asks_disease", "topics"])
+@pytest.mark.parametrize("name", ["asks_drugs_info", "asks_disease", "topics", "kinds"])
 def test_a_complete_question_names_the_entity_and_one_that_follows_does_not(lang: Lang, name: str) -> None:
     for path, *both in _halves(_read(lang, name)):
         for half in both:
@@ -140,6 +141,18 @@ def test_questions_of_one_topic_stand_beside_a_topic_of_their_column(lang: Lang)
                 for half in (train, test):
                     assert all(_slots(text)["name"] == 1 for text in half.get("named", [])), path
                     assert all("name" not in _slots(text) for text in half.get("after", [])), path
+
+
+@each_language
+def test_each_kind_of_items_is_asked_for_and_told_from_the_rest(lang: Lang) -> None:
+    bank = _read(lang, "kinds")
+    columns = [asks for of_table in bank["asks"].values() for asks in of_table.values()]
+    assert {kind for asks in columns for kind in asks["kinds"]} == set(bank["kinds"])
+    for asks in columns:
+        assert set(asks.get("own", {})) | set(asks.get("own_rest", {})) <= set(asks["kinds"])
+    for name, kind in bank["kinds"].items():
+        lists = [kind["words"], kind.get("outside", []), kind.get("doubtful", [])]
+        assert sum(map(len, lists)) == len({word.casefold() for words in lists for word in words}), name
 
 
 @each_language

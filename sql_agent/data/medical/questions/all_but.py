@@ -22,7 +22,7 @@ def all_but(source: Source) -> Iterator[Draft]:
     """Yield the items of a cell but for one that the question names, or but for those that concern a topic."""
     readers = topic_readers(source)
     for table, columns in LISTS.items():
-        for row in source.some(table):
+        for row in source.rows_for_fields(table):
             for column in columns:
                 items = source.catalog.items(row, column)
                 if len(items) >= LEAST_ITEMS:

@@ -177,17 +177,20 @@ class Composer:
         table, column = draft.column
         if kind := draft.pool.removeprefix("lacking ") if draft.pool.startswith("lacking ") else None:
             return patterns.lacking[table][kind].of(self._half)
-        if draft.pool.startswith("part_of_field "):
-            topic = draft.pool.removeprefix("part_of_field ")
-            return self._rng.choice(self._banks.topics.asks[table][column].about(topic, self._half))
         return self._asks_of_column(draft.pool, table, column)
 
     def _asks_of_column(self, pool: str, table: str, column: str) -> Asks | None:
-        if pool.startswith("claim "):
-            return self._banks.claims[table][pool.removeprefix("claim ")].of(self._half)
-        if pool.startswith("opposite "):
-            opposite = self._banks.claims[table][pool.removeprefix("opposite ")].opposite
+        about, _, name = pool.partition(" ")
+        if about == "claim":
+            return self._banks.claims[table][name].of(self._half)
+        if about == "opposite":
+            opposite = self._banks.claims[table][name].opposite
             return opposite.of(self._half) if opposite else None
+        if about in {"topic", "topics"}:
+            return self._rng.choice(self._banks.topics.asks[table][column].about(name, self._half))
+        if about in {"kind", "rest"}:
+            asks = self._banks.kinds.asks[table][column]
+            return (asks.own if about == "kind" else asks.own_rest)[name].of(self._half)
         pools = self._banks.patterns.yes_no[table] if pool == "yes_no" else self._banks.asks[table]
         return pools[column].of(self._half) if column in pools else None
 

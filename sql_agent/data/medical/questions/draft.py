@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from zlib import crc32
 
 from sql_agent.data.medical.banks import Banks, Wordings, spoken
 from sql_agent.data.medical.phrasing import Wording
@@ -85,7 +87,8 @@ class Draft:
     natural wording uses the rest: `subject` is the row that {name} stands for and that people may write in their own
     way, `pair` are those of {name} and {other}, `conditions` become {first} and {second}, `other_sql` answers as well
     as `sql` does, and a text that holds one of `unsaid` would give a wrong question; `second` are the words of
-    {second} where it is no condition on a keyword. No formal sentence can word a draft that is not `formal`.
+    {second} where it is no condition on a keyword. No formal sentence can word a draft that is not `formal`. In a
+    bucket, those of the lowest `order` come first.
     """
 
     task_type: TaskType
@@ -105,6 +108,7 @@ class Draft:
     second: Wordings | None = None
     enough: int | None = None
     formal: bool = True
+    order: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Source:
     rng: random.Random
     wanted: int
     banks: Banks | None = None
+    seed: int = 0
 
     @property
     def natural(self) -> Banks:
@@ -164,6 +169,19 @@ class Source:
         rows = self.catalog.askable(table)
         enough = ROWS_PER_QUESTION * self.wanted
         return rows if len(rows) <= enough else self.rng.sample(rows, enough)
+
+    def rows_for_fields(self, table: str) -> list[Entity]:
+        """Return as many rows as `some`, the same for each type: a cell is asked for a part, for the rest and for all.
+
+        A model that saw only the whole of some cells and a part of others gave the whole where a part was asked.
+        """
+        rows = self.catalog.askable(table)
+        enough = ROWS_PER_QUESTION * self.wanted
+        return rows if len(rows) <= enough else heapq.nsmallest(enough, rows, key=self.order)
+
+    def order(self, row: Entity, column: str = "") -> int:
+        """Return a number by which rows and cells come in the same order for each type, another one for each seed."""
+        return crc32(f"{self.seed} {row.table} {row.row_id} {column}".encode())
 
     def said(self, item: str, everyday_share: float) -> str:
         """Return how a question says `item`: so often in everyday words, where there are some."""
@@ -226,6 +244,7 @@ def cell_draft(
         entities=frozenset({entity.key}) | source.named_by(items),
         bucket=bucket,
         subject=entity,
+        order=source.order(entity, column),
     )
 
 

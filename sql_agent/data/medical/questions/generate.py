@@ -97,7 +97,7 @@ def make_questions(
     for task_type in task_types(style):
         rng = random.Random(f"{seed} {task_type}")
         wanted = per_type if natural is None else round(per_type * WEIGHTS.get(task_type, 1.0))
-        source = Source(catalog, wording(catalog.lang), by_split, related, rng, wanted, natural)
+        source = Source(catalog, wording(catalog.lang), by_split, related, rng, wanted, natural, seed)
         drafts: dict[str | None, list[Draft]] = {}
         generator = TEMPLATE_GENERATORS[task_type] if natural is None else GENERATORS[task_type]
         for draft in generator(source):
@@ -161,6 +161,7 @@ def _round_robin(drafts: list[Draft], rng: random.Random, level: int = 0) -> lis
             inner = _round_robin(inner, rng, level + 1)
         else:
             rng.shuffle(inner)
+            inner.sort(key=lambda draft: draft.order)
         ranked += enumerate(inner)
     return [draft for _, draft in sorted(ranked, key=lambda pair: pair[0])]
 

@@ -174,7 +174,7 @@ def test_first_queries_that_find_nothing_are_about_a_third_of_all(database: Path
     with open_database(database, SCHEMA, QueryLimits(deadline_s=30.0)) as opened:
         first = [opened.query(question.statements[0]) for question in asked]
     missed = [answer for answer in first if not any(cell for row in answer.records for cell in row)]
-    assert 0.15 < len(missed) / len(asked) < 0.37
+    assert 0.15 < len(missed) / len(asked) < 0.38
 
 
 def test_a_short_name_or_typo_leads_to_its_row_alone() -> None:
