@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--stores", nargs="+", choices=STORES, default=STORES)
     parser.add_argument("--runners", type=int, nargs="+", default=[max(2, cores // 2)])
     parser.add_argument("--proxies", type=int, default=max(2, cores // 4))
+    parser.add_argument("--concurrency", type=int, default=32, help="rollouts at once in each runner")
     parser.add_argument("--policies", type=int, default=max(1, cores // 4), help="processes of the scripted policy")
     parser.add_argument("--rollouts", type=int, default=64 * cores, help="a step, in groups of eight")
     parser.add_argument("--steps", type=int, default=6)
@@ -74,7 +75,8 @@ def main() -> None:
         bare = asyncio.run(bare_rate(arguments))
         print(
             f"{cores} cores, {arguments.rollouts} rollouts a step, {arguments.policies} policy processes that answer "
-            f"after {arguments.latency} s, {arguments.proxies} proxies; bare calls: {bare:.0f} rollouts/s"
+            f"after {arguments.latency} s, {arguments.proxies} proxies, "
+            f"{arguments.concurrency} rollouts at once in a runner; bare calls: {bare:.0f} rollouts/s"
         )
         print("| store | runners | rollouts/s | of bare | " + " | ".join(f"{p} ms" for p in PARTS) + " | store MB |")
         print("|---|---|---|---|" + "---|" * (len(PARTS) + 1))
@@ -172,6 +174,7 @@ def start(runners: int, folder: Path, store: str, arguments: argparse.Namespace)
         f"--train-file={folder / 'train.jsonl'}", f"--val-file={folder / 'val.jsonl'}",
         f"database.path={folder / 'medical.db'}", f"runs_dir={folder / 'runs'}", "run_name=bench", "sft.steps=0",
         f"runner.n_runners={runners}", f"runner.n_proxies={arguments.proxies}", "verl.gpu_memory_gb=80",
+        f"runner.concurrency={arguments.concurrency}",
         f"train.group_size={GROUP}", f"train.questions_per_step={arguments.rollouts // GROUP}",
         f"train.steps={arguments.steps + 5}", "train.save_every=1000", "data.val_questions=1",
         "data.natural_questions=0", *([f"--external-store-address={store}"] if store else []),
