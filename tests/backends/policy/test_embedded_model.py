@@ -1,4 +1,4 @@
-"""The embedded model, fine-tuned for half a minute on the simplest questions of the real sample, does one real step."""
+"""The embedded model, fine-tuned for a few steps on the simplest questions of the real sample, does one real step."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"local.cache_dir={folder / 'cache'}",
         "run_name=r",
         "local.threads=1",  # two would wait for each other while other tests run
-        "sft.steps=8",  # some twenty examples teach it to query; to answer well it would need more
+        "sft.steps=6",  # a dozen examples teach it to query; to answer well it would need more
         "sft.batch=2",
-        "sft.lr=8e-4",
+        "sft.lr=4e-4",
         "data.val_questions=1",
         "--n-runners=2",
         "train.questions_per_step=2",
