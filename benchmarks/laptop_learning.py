@@ -1,9 +1,9 @@
 """Show that GRPO learns on two cores: python benchmarks/laptop_learning.py --seeds 0 1 2 [section.key=value ...]
 
 It does `train_sql_agent.py --ci --backend local` for each seed and compares the validations before and after: the same
-questions, greedy, of the split `test`, which training never sees. It prints how many are accurate, how many
-became right and wrong, the chance of so uneven a split if training changed nothing (McNemar's exact test), and the
-seconds.
+questions, greedy, of the splits `val` and `test`, about rows that training never sees, those of `test` in wordings that
+it never sees either. It prints how many are accurate, how many became right and wrong, the chance of so uneven a split
+if training changed nothing (McNemar's exact test), and the seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sql_agent.schemas import RolloutRecord
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
 LAPTOP = Path(local.__file__).with_name("laptop.toml")
 QUESTIONS = 500  # more than the file has: all of them
-MADE = 600  # questions of the trained types, of which a fifth is for testing
+MADE = 400  # questions of the trained types, of which three tenths are held out
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,15 @@ def trained(seed: int, out: Path, overrides: Sequence[str]) -> Outcome:
 def held_out(folder: Path, overrides: Sequence[str]) -> Path:
     """Write questions of the trained types about rows that training never asks for to a file in `folder`; return it.
 
-    They are made as the sample's own are, only more of them: the same rows are in the split for testing.
+    They are made as the sample's own are, only more of them: the same rows are held out.
     """
     ensure_sample(load_settings(["data.style=template"]), print)
     made, types = folder / "questions", load_settings(overrides, defaults=[LAPTOP]).data.task_types
     per_type = MADE // len(types)
     make = [sys.executable, "-m", "sql_agent", "data", "questions", "--style", "template", f"--per-type={per_type}"]
     subprocess.run([*make, "--db", str(sample_path("en")), "--out", str(made)], check=True, stdout=subprocess.DEVNULL)
-    questions = [q for q in load_questions(made / "test.parquet") if q.task_type in types]
+    splits = [load_questions(made / f"{split}.parquet") for split in ("val", "test")]
+    questions = [question for split in splits for question in split if question.task_type in types]
     write_jsonl(folder / "held-out.jsonl", ((question, {}) for question in questions))
     return folder / "held-out.jsonl"
 
