@@ -13,6 +13,14 @@ fi
 make_environment "[dev,tracking]"
 ruff check .
 ruff format --check .
-mypy
+# The types meanwhile, because the tests often wait and leave a core to others.
+types=$(mktemp)
+mypy >"$types" 2>&1 &
+checker=$!
+trap 'kill $checker 2>/dev/null || true; rm -f "$types"' EXIT
 # By file, because the tests of a file share what their fixtures make; tests/conftest.py puts the slow files first.
-python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
+passed=0
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@" || passed=$?
+wait $checker || passed=$?
+cat "$types"
+exit $passed

@@ -29,7 +29,7 @@ from sql_agent.system.sockets import free_port
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[StoreClient]:
     """A client of a RunStore that is served by one of the two ways."""
     server = agl.LightningStoreServer(RunStore(Notifier(1)), "127.0.0.1", free_port())
-    client = StoreClient(server.endpoint)
+    client = StoreClient(server.endpoint, retry_delays=(0.1, 0.2))  # agentlightning's own make eight seconds
     if request.param == "short":
         async with served(server):
             yield client
