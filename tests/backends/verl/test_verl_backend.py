@@ -139,9 +139,12 @@ def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_
     output = finish(process)
     assert process.returncode == 0, output
     assert f"Resuming after step {saved}" in output
-    assert [s["step"] for s in lines(run / "metrics.jsonl")] == list(range(1, saved + 3))
+    # The kill may have come between the checkpoint and the log of its step, which the resumed run says.
+    unwritten = saved if "missing in metrics.jsonl" in output else None
+    written = [step for step in range(1, saved + 3) if step != unwritten]
+    assert [s["step"] for s in lines(run / "metrics.jsonl")] == written
     trained = [r["step"] for r in lines(run / "rollouts.jsonl") if r["mode"] == "train"]
-    assert all(trained.count(step) == 6 for step in range(1, saved + 3)), "no rollout twice, none missing"
+    assert all(trained.count(step) == 6 for step in written), "no rollout twice, none missing"
 
 
 @pytest.mark.parametrize(("logged", "missing"), [(3, False), (2, True)])
