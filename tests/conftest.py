@@ -10,18 +10,22 @@ from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # with two tests on two cores, further threads wait for each other, busily
+# With two tests on two cores, further threads wait for each other, busily.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from sql_agent.schemas import Lang
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process started here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 gc.disable()  # while all that the tests need is imported; sql_agent/system/imports.py says why
 

@@ -41,7 +41,7 @@ questions = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(questions)
 def test_both_formats_give_back_what_was_written(written: list[Question]) -> None:
     with TemporaryDirectory() as folder:

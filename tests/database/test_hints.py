@@ -388,7 +388,7 @@ STATEMENTS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(STATEMENTS)
 @example("SELECT storage FROM drugs_info WHERE indication LIKE '%发热%' AND med_name = 'Aspirin'")
 @example("SELECT treatment FROM disease WHERE overview = 'overview'")
@@ -400,7 +400,7 @@ def test_a_hint_is_short_and_never_shows_the_content_of_a_cell_that_is_no_name(d
         assert "Amlodipine" not in text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sql=STATEMENTS)
 def test_no_statement_makes_the_hints_fail(database: Database, sql: str) -> None:
     with pytest.MonkeyPatch.context() as patch:

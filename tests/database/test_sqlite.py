@@ -392,7 +392,7 @@ def plain(name: str) -> str:
 
 
 @given(sql=selects())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_allowed_statements_agree_with_bare_sqlite(roomy: Database, path: Path, sql: str) -> None:
     answer = roomy.query(sql)
     bare = sqlite3.connect(path)
@@ -410,7 +410,7 @@ secrets_view main . id med_name password count LIMIT
 
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=25).map(" ".join))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_soup_of_words_reads_the_other_table(database: Database, soup: str) -> None:
     for sql in (f"SELECT {soup}", f"SELECT * FROM {soup}", f"SELECT id FROM disease UNION SELECT {soup}"):
         assert CANARY not in answer_json(database.query(sql))

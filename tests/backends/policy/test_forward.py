@@ -78,7 +78,7 @@ def greedy(policy: Policy, prompt: tuple[int, ...], length: int) -> tuple[int, .
     return tuple(ids[len(prompt) :])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(tails=st.lists(st.lists(st.integers(3, 200), min_size=1, max_size=12), min_size=1, max_size=5))
 def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, tails: list[list[int]]) -> None:
     prompts = [PREFIX + tuple(tail) for tail in tails]
@@ -88,7 +88,7 @@ def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, t
         assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rows=st.lists(
         st.tuples(

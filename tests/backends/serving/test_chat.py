@@ -74,7 +74,7 @@ def test_a_turn_cut_off_by_its_length_is_closed_before_the_next_one(policy: Poli
     assert sequence.response_mask[len(cut)] == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(replies=st.lists(st.lists(st.integers(3, 258), min_size=1, max_size=20).map(tuple), min_size=1, max_size=4))
 def test_any_sampled_bytes_stay_one_sequence_with_the_right_mask(
     policy: Policy, replies: list[tuple[int, ...]]

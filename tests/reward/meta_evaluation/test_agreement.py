@@ -49,7 +49,7 @@ def test_an_interval_is_ordered_and_repeatable(pairs: list[tuple[float, float]])
     st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])), max_size=12),
     st.sampled_from(sorted(MEASURES)),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_measure_has_a_value_with_its_interval_or_a_reason_why_not(
     pairs: list[tuple[float, float]], name: str
 ) -> None:

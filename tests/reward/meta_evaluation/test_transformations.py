@@ -51,7 +51,7 @@ def check_payment(
 
 
 @given(lists_of(_ENGLISH_FACT), st.integers(0, 999))
-@settings(max_examples=30, deadline=None)  # each is graded in all its forms
+@settings(max_examples=30)  # each is graded in all its forms
 def test_english_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
     lists: tuple[list[str], list[str]], number: int
 ) -> None:
@@ -59,7 +59,7 @@ def test_english_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
 
 
 @given(lists_of(_CHINESE_FACT), st.integers(0, 999))
-@settings(max_examples=30, deadline=None)  # each is graded in all its forms
+@settings(max_examples=30)  # each is graded in all its forms
 def test_chinese_facts_are_paid_in_any_form_and_never_when_they_are_made_false(
     lists: tuple[list[str], list[str]], number: int
 ) -> None:
@@ -74,7 +74,7 @@ def test_yes_and_no_are_paid_in_any_form_and_never_when_they_are_made_false(lang
 
 
 @given(lists_of(_ENGLISH_FACT), st.data())
-@settings(max_examples=30, deadline=None)  # each is graded in all its forms
+@settings(max_examples=30)  # each is graded in all its forms
 def test_where_some_facts_are_enough_these_are_paid_in_any_form_and_made_false(
     lists: tuple[list[str], list[str]], data: st.DataObject
 ) -> None:
