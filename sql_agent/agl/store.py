@@ -7,7 +7,6 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 import agentlightning as agl
@@ -41,7 +40,7 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
         # Called safe for threads, because its server would else hold a lock of threads while a call waits.
         super().__init__(thread_safe=True, span_size_estimator=_size_of, **options)
         self.collections = OneLoopCollections()
-        self.on_end: Callable[[agl.Rollout], object] | None = None  # called from whichever thread ended the rollout
+        self.on_end: Callable[[agl.Rollout], object] | None = None
         self._notifier = notifier
         self._consumed: deque[str] = deque()
         self._running: set[str] = set()  # rollouts that are known to have started
@@ -146,7 +145,7 @@ async def subscribed_to_ends(store: Any, callback: OnEnd) -> AsyncIterator[Calla
     own = _own(store)
     if own is not None:
         loop = asyncio.get_running_loop()
-        own.on_end = lambda rollout: loop.call_soon_threadsafe(partial(callback, rollout))
+        own.on_end = lambda rollout: loop.call_soon(callback, rollout)
         yield lambda: True
     elif isinstance(store, StoreClient):
         watch = asyncio.create_task(store.watch_ended(callback))

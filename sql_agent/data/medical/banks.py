@@ -69,7 +69,7 @@ class Situations(Bank):
 
 class Topic(Bank):
     """Something that items may concern: `said` is how people call it, `words` stand in its items; a cell with an item
-    that holds one of `doubtful` is not asked about."""
+    that holds one of `doubtful`, and none of `words`, is not asked about."""
 
     said: tuple[str, ...]
     words: tuple[str, ...]

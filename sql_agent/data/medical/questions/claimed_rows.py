@@ -37,8 +37,7 @@ def _of_claim(source: Source, reader: ClaimReader, groups: Sequence[Match]) -> I
     for first, rows in source.rng.sample(groups, len(groups)):
         if first.table != reader.table or first.column == column or found == GROUPS:
             continue
-        cells = {row: row.values.get(column) or "" for row in rows}
-        decided = {row: said[0] for row, text in cells.items() if (said := reader.decide({column: text}))}
+        decided = {row: said for row in rows if (said := _holds(source, reader, row)) is not None}
         if len(decided) < len(rows) or len(set(decided.values())) < 2 or not all(row.askable for row in rows):
             continue
         for holds in (False, True) if source.rng.random() < WITHOUT_NOT else (False,):
@@ -48,6 +47,18 @@ def _of_claim(source: Source, reader: ClaimReader, groups: Sequence[Match]) -> I
                 for draft in search_of(source, "negation", wanted, (first,)):
                     yield _claimed(draft, reader, told, holds=holds)
         found += 1
+
+
+def _holds(source: Source, reader: ClaimReader, row: Entity) -> bool | None:
+    """Return whether a claim holds of a row, where its first column says the same as all of them; None elsewhere.
+
+    The statement reads the first column alone: a drug whose precautions warn drivers does not count as silent.
+    """
+    said = {column: row.values.get(column) or "" for column in reader.claim.columns}
+    cells = {column: text for column, text in said.items() if source.says_something(text)}
+    first = reader.claim.columns[0]
+    alone, together = reader.decide({first: cells.get(first, "")}), reader.decide(cells)
+    return alone[0] if alone and together and alone[0] == together[0] else None
 
 
 def _claimed(draft: Draft, reader: ClaimReader, told: str, *, holds: bool) -> Draft:

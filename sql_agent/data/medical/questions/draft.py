@@ -188,6 +188,10 @@ class Source:
         formal, *everyday = spoken(self.natural, item)
         return self.rng.choice(everyday) if everyday and self.rng.random() < everyday_share else formal
 
+    def says_something(self, text: str) -> bool:
+        """Return whether a cell holds more than that nothing is known: "(尚不明确)" is silent about all things."""
+        return text.strip("()（）。. ").lower() not in {"", *self.wording.meaningless}
+
     def mentioned(self, texts: Iterable[str]) -> frozenset[EntityKey]:
         """Return the rows named inside `texts`: a question that shows them shares these entities too."""
         catalog = self.catalog

@@ -57,7 +57,7 @@ def _claims(source: Source, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
     }
     entities = source.catalog.askable(readers[0].table)
     for entity in source.rng.sample(entities, len(entities)):
-        cells = {column: text for column in columns if _says_something(source, text := entity.values.get(column) or "")}
+        cells = {column: text for column in columns if source.says_something(text := entity.values.get(column) or "")}
         reader = source.rng.choice(readers)
         if cells and sum(map(len, cells.values())) <= MAX_CHARS and (decided := reader.decide(cells)):
             drafts[reader.opposite, decided[0]].append(_claim(source, reader, entity, cells, decided))
@@ -69,11 +69,6 @@ def _claims(source: Source, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
 
 def _columns(source: Source, reader: ClaimReader) -> list[str]:
     return [column for column in reader.claim.columns if column in source.catalog.columns[reader.table]]
-
-
-def _says_something(source: Source, text: str) -> bool:
-    """Return whether a cell holds more than that nothing is known: "(尚不明确)" is silent about all things."""
-    return text.strip("()（）。. ").lower() not in {"", *source.wording.meaningless}
 
 
 def _claim(

@@ -145,6 +145,22 @@ def test_what_rows_lack_is_told_by_what_they_hold_where_each_would_hold_the_othe
     assert made == {("status LIKE '%非处方%'", "感冒灵1；感冒灵2"), ("status NOT LIKE '%非处方%'", "感冒灵0；感冒灵3")}
 
 
+def test_a_claim_about_rows_holds_only_where_no_other_column_says_more() -> None:
+    said = [("嗜睡", ""), ("皮疹", ""), ("皮疹", "")]
+    asked: list[set[str]] = []
+    for precautions in ("", "不宜驾驶车辆"):
+        drugs: list[dict[str, object]] = [
+            {"id": n, "med_name": f"感冒灵{n}", "indication": "感冒", "adverse_reactions": text, "precautions": more}
+            for n, (text, more) in enumerate([*said, ("皮疹", precautions)])
+        ]
+        catalog = Catalog({"drugs_info": drugs, "disease": [{"id": 1, "disease_name": "痛风"}]}, "zh")
+        source = Source(catalog, wording("zh"), {}, [], random.Random(0), 50, banks("zh"))
+        group = (Condition("drugs_info", "indication", "感冒"), list(catalog.rows["drugs_info"]))
+        drafts = [draft for draft in claimed_rows(source, [group] * 20) if "drowsy" in draft.bucket]
+        asked.append({draft.answer for draft in drafts})
+    assert asked == [{"感冒灵0", "感冒灵1；感冒灵2；感冒灵3"}, set()]
+
+
 def test_conditions_are_both_needed(sample: tuple[Path, Made]) -> None:
     _, made = sample
     for question in of_type(made, "two_conditions"):

@@ -54,6 +54,40 @@ def test_the_opposite_question_has_the_opposite_answer() -> None:
     assert [found.decide({"cause": "肥胖"}) for found in catching] == [(False, ["cause"]), (True, ["cause"])]
 
 
+@pytest.mark.parametrize(
+    ("lang", "name", "item", "column", "text"),
+    [
+        ("en", "listed", "weak kidneys", "contraindications", "untreated adrenal insufficiency"),
+        ("en", "diet", "", "drug_interactions", "lithium; colestyramine"),
+        ("en", "warned", "low mood", "contraindications", "hypersensitivity to tricyclic antidepressants"),
+        ("zh", "listed", "肾功能不好", "contraindications", "对肾上腺皮质激素过敏者禁用"),
+        ("zh", "warned", "心脏有毛病的人", "precautions", "用量须小心"),
+        ("zh", "warned", "小孩子", "precautions", "65岁以上者慎用"),
+    ],
+)
+def test_a_word_inside_another_one_says_nothing(lang: Lang, name: str, item: str, column: str, text: str) -> None:
+    assert reader(lang, name, item).decide({column: text}) in (None, (False, [column]))
+
+
+@pytest.mark.parametrize(
+    ("lang", "name", "item", "column", "text"),
+    [
+        ("en", "by_itself", "", "prognosis", "not dangerous; often lasts for years"),
+        ("en", "good_outlook", "", "prognosis", "often improves with age; rarely life-threatening"),
+        ("en", "forbidden", "a diabetic", "contraindications", "pregnancy; aliskiren use in diabetes"),
+        ("en", "forbidden_ill", "asthma", "contraindications", "status asthmaticus (primary treatment)"),
+        ("en", "catching", "", "cause", "imbalance of neurotransmitters"),
+        ("zh", "cured", "", "prognosis", "短期者多可缓解"),
+        ("zh", "catching", "", "epidemiology", "性传播；母婴传播；血液传播"),
+        ("zh", "injured", "", "cause", "急性心肌坏死或损伤"),
+        ("zh", "forbidden", "老人", "precautions", "老年人、孕妇使用安全性：孕妇禁服"),
+        ("zh", "surgery", "", "treatment", "阿司匹林；经皮冠状动脉介入"),
+    ],
+)
+def test_what_says_only_a_part_of_it_decides_nothing(lang: Lang, name: str, item: str, column: str, text: str) -> None:
+    assert reader(lang, name, item).decide({column: text}) is None
+
+
 def test_a_cell_that_lists_several_forms_has_each_of_them() -> None:
     assert reader("zh", "injection").decide({"form": "1.片剂：10mg；2.注射剂：2ml"}) == (True, ["form"])
 
