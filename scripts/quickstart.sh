@@ -14,13 +14,14 @@ python -m sql_agent data build --lang en
 python -m sql_agent data questions --db var/sample_en.db --style template   # those that --ci-fast trains on
 echo "3/5  Supervised fine-tuning on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
-python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 "$@"
+# A longer start than the recipe's, on both tables: the question below is about a disease, and one step adds little to the start.
+python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 sft.steps=6 data.task_types=drug_field,disease_field "$@"
 echo "4/5  One question before and after training"
 python -m sql_agent ask --run "runs/$name"
 echo "5/5  Done in $((SECONDS - started)) s. Where to look next:"
 cat <<EOT
      . .venv/bin/activate
      sql-agent ask --model runs/$name/checkpoints/step-000001/model "What treats hypothyroidism?"
-     sql-agent train --ci                  # 8 steps, see docs/results.md, "On two cores"
+     sql-agent train --ci                  # 14 steps, see docs/results.md, "On two cores"
      runs/$name/report.html                # what happened
 EOT

@@ -152,7 +152,7 @@ def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_mode
         settings = settings_from(parse_arguments(["--backend=local", *arguments]))
         return settings.train.steps, settings.train.group_size * settings.train.questions_per_step
 
-    recipe, one_step, defaults = (8, 96), (1, 16), (20, 16)
+    recipe, one_step, defaults = (14, 96), (1, 16), (20, 16)
     assert asked("--ci") == recipe
     assert asked("--ci-fast") == one_step
     assert asked("--ci", "train.group_size=4", "train.steps=2") == (2, 48), "what is given is stronger"

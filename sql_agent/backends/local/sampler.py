@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from sql_agent.backends.local.kept_turns import KeptTurns
+from sql_agent.backends.local.kept_turns import KeptTurns, Layers
 from sql_agent.backends.local.kv_cache import RowCache, pass_arguments, started
 from sql_agent.backends.local.shared_prefix import ATTENTION, SHARING, Prefix
 from sql_agent.backends.policy.forward import common_prefix, prefix_cache
@@ -70,12 +70,23 @@ class Sampler:
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def admit(self, requests: Sequence[Request]) -> None:
         """Run the prompts of `requests` and add them as rows."""
-        prompts = [r.prompt_ids for r in requests]
-        shared = self._shared(prompts)
+        shared = self._shared([request.prompt_ids for request in requests])
         has_prefix = self._cache.prefix is not None
-        starts = [self._kept.start_of(p) if has_prefix == (shared > 0) else None for p in prompts]
+        starts = [self._kept.start_of(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
+        known = [0 if start is None else start[0][0].shape[1] for start in starts]
+        tails = [r.prompt_ids[shared + n :] for r, n in zip(requests, known, strict=True)]
+        for part in _of_similar_length(tails):
+            self._add([requests[i] for i in part], [tails[i] for i in part], [starts[i] for i in part], shared)
+
+    def _add(
+        self,
+        requests: Sequence[Request],
+        tails: Sequence[tuple[int, ...]],
+        starts: Sequence[Layers | None],
+        shared: int,
+    ) -> None:
+        """Run `tails`, what of the prompts follows the common prefix of `shared` tokens and the kept `starts`."""
         cache, known = started(starts)
-        tails = [p[shared + n :] for p, n in zip(prompts, known.tolist(), strict=True)]
         lengths = torch.tensor([len(t) for t in tails])
         width, before = int(lengths.max()), int(known.max())
         # Padded on the right, where by causal attention no real token attends to it.
@@ -188,6 +199,20 @@ class Sampler:
             return "stop"
         request = row.request
         return "length" if len(row.sampled) >= request.max_tokens or request.cancelled.is_set() else None
+
+
+def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return the places of `tails` in parts, in each of which the longest has at most twice the tokens of the shortest.
+
+    A part is padded to its longest, and one long answer of the tool among 96 made a step take three times as long.
+    """
+    parts: list[list[int]] = []
+    for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):
+        if parts and len(tails[place]) <= 2 * len(tails[parts[-1][0]]):
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return parts
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -122,6 +123,20 @@ def test_rows_that_join_and_leave_at_any_time_do_not_disturb_each_other(
     assert len(done) == len(rows)
     for request, token_ids in done.items():
         assert token_ids == greedy(policy, request.prompt_ids, request.max_tokens)
+
+
+def test_one_long_prompt_does_not_make_the_others_as_long(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+    run = policy.model.model.forward
+
+    def counted(**inputs: Any) -> Any:
+        passed.append(inputs["input_ids"].numel())
+        return run(**inputs)
+
+    monkeypatch.setattr(policy.model.model, "forward", counted)
+    tails = [*([5, number] for number in range(20)), range(3, 203)]
+    Sampler(policy, seed=0).admit([Request((*PREFIX, *tail), 1, temperature=0.0, top_p=1.0) for tail in tails])
+    assert sum(passed) < len(PREFIX) + 2 * sum(map(len, tails))
 
 
 def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -> None:
