@@ -5,31 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from sql_agent.agent.demonstrations import Demonstration, demonstrate
 from sql_agent.agent.tools import LAST, REPEATED
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.task import Task, load_task
 from sql_agent.schemas import Question
-from tests.support.orchard import write_spider_folder
 from tests.support.small_database import make_database
 
 FORM = "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    data = write_spider_folder(tmp_path / "data")
-    return load_settings(
-        [f"spider.data_dir={data}", "spider.val_databases=1", f"local.cache_dir={tmp_path}", "agent.max_turns=3",
-         "agent.workflow=check-rewrite", "task=spider"]
-    )  # fmt: skip
-
-
-@pytest.fixture
-def task(settings: Settings) -> Task:
-    return load_task(settings.task)
 
 
 def asked(task: Task, settings: Settings, start: str) -> Question:

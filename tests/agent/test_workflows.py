@@ -16,27 +16,12 @@ from sql_agent.data.task import Task, load_task
 from sql_agent.schemas import Outcome, Question, RolloutRecord
 from tests.support.chat_server import tool_call
 from tests.support.judge_server import Server, serving
-from tests.support.orchard import write_spider_folder
 from tests.support.small_database import make_database
 
 RIGHT, WRONG = "VERDICT: RIGHT", "The condition is missing.\nVERDICT: WRONG"
 FAILS = "```sql\nSELECT names FROM ferry\n```"
 ALL = "```sql\nSELECT name FROM ferry\n```"
 ORDERED = "Here it is: ```sql\nSELECT name FROM ferry ORDER BY seats;\n```"
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    data = write_spider_folder(tmp_path / "data")
-    return load_settings(
-        [f"spider.data_dir={data}", "spider.val_databases=1", f"local.cache_dir={tmp_path}", "agent.max_turns=3",
-         "agent.workflow=check-rewrite", "task=spider"]
-    )  # fmt: skip
-
-
-@pytest.fixture
-def task(settings: Settings) -> Task:
-    return load_task(settings.task)
 
 
 @pytest.fixture
