@@ -65,13 +65,14 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
         _Query(sql, answer, is_trained=found or not any(is_found[place:]))
         for place, (sql, answer, found) in enumerate(zip(question.statements, answers, is_found, strict=True))
     ]
+    max_calls = most_calls(settings)
     if number % _MISTAKE_EVERY == 1:
-        detour = _DETOURS[number // _MISTAKE_EVERY % len(_DETOURS)]
-        longer = detour(queries, database, settings.agent.max_turns - 1, number // _MISTAKE_EVERY // len(_DETOURS))
-        queries = longer if len(longer) < settings.agent.max_turns else queries
+        count, which = divmod(number // _MISTAKE_EVERY, len(_DETOURS))
+        longer = _DETOURS[which](queries, database, max_calls, count)
+        queries = longer if len(longer) <= max_calls else queries
     answer = _fenced(question.full_answer) if task.answer_is_sql else question.full_answer
     system = task.instructions(question.lang, database, settings)
-    calls = _calls(queries, most_calls(settings))
+    calls = _calls(queries, max_calls)
     return Demonstration(system, question.question, True, (*calls, DemonstratedTurn(answer)))
 
 
@@ -84,7 +85,7 @@ class _Query:
     is_trained: bool
 
 
-def _calls(queries: Sequence[_Query], max_calls: int | None) -> Iterator[DemonstratedTurn]:
+def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTurn]:
     """Yield a call of the tool for each of `queries`, answered as in a rollout that may make `max_calls`."""
     for place, query in enumerate(queries):
         before = [earlier.sql for earlier in queries[:place]]

@@ -57,7 +57,8 @@ class AgentSession:
         self.task = task
         self.database = database
         self.settings = settings
-        self.tool = QueryTool(database, max_calls=most_calls(settings), observer=observer)
+        max_calls = most_calls(settings) if settings.agent.workflow == "react" else None
+        self.tool = QueryTool(database, max_calls=max_calls, observer=observer)
         self.replies: list[Reply] = []
         self._endpoint = endpoint
         self._client = client

@@ -79,12 +79,9 @@ class QueryTool:
         return answer_json(answer)
 
 
-def most_calls(settings: Settings) -> int | None:
-    """Return how many statements a rollout may run; None where its workflow counts no calls of the tool.
-
-    Of an agent that calls the tool, the last turn is for the answer.
-    """
-    return settings.agent.max_turns - 1 if settings.agent.workflow == "react" else None
+def most_calls(settings: Settings) -> int:
+    """Return how many statements an agent that calls the tool may run: its last turn is for the answer."""
+    return settings.agent.max_turns - 1
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
