@@ -87,9 +87,14 @@ class RowCache:
             layer.reserve(rows, columns, source.keys)
 
 
+def tokens_of(start: Layers | None) -> int:
+    """Return how many tokens are kept in `start`."""
+    return 0 if start is None else start[0][0].shape[1]
+
+
 def started(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
     """Return a DynamicCache with a row for each of `starts`, padded on the right, and how many tokens each has."""
-    lengths = torch.tensor([0 if start is None else start[0][0].shape[1] for start in starts])
+    lengths = torch.tensor(list(map(tokens_of, starts)))
     cache = DynamicCache()
     known = next((start for start in starts if start is not None), None)
     for number, (like, _) in enumerate(known or ()):

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from sql_agent.backends.local.kept_turns import KeptTurns, Layers
-from sql_agent.backends.local.kv_cache import RowCache, pass_arguments, started
+from sql_agent.backends.local.kv_cache import RowCache, pass_arguments, started, tokens_of
 from sql_agent.backends.local.shared_prefix import ATTENTION, SHARING, Prefix
 from sql_agent.backends.policy.forward import common_prefix, prefix_cache
 from sql_agent.backends.policy.model import Policy
@@ -73,8 +73,7 @@ class Sampler:
         shared = self._shared([request.prompt_ids for request in requests])
         has_prefix = self._cache.prefix is not None
         starts = [self._kept.start_of(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
-        known = [0 if start is None else start[0][0].shape[1] for start in starts]
-        tails = [r.prompt_ids[shared + n :] for r, n in zip(requests, known, strict=True)]
+        tails = [r.prompt_ids[shared + tokens_of(start) :] for r, start in zip(requests, starts, strict=True)]
         for part in _of_similar_length(tails):
             self._add([requests[i] for i in part], [tails[i] for i in part], [starts[i] for i in part], shared)
 
