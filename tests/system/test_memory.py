@@ -18,7 +18,7 @@ def test_more_memory_than_there_is_ends_a_run_with_a_line_and_advice(ask: Callab
         named_memory_errors(),
     ):
         ask()
-    assert caught.value.hint and "train.questions_per_step" in caught.value.hint
+    assert caught.value.hint and "train.micro_batch" in caught.value.hint
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), FileNotFoundError("x"), ConfigError("wrong")])

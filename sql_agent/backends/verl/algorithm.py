@@ -174,10 +174,9 @@ class VerlGrpo(TrainingAlgorithm):
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if process.returncode:
-            raise TrainingError(
-                f"verl ended with exit code {process.returncode}: {last_error(self._log.folder / 'verl.log')}",
-                hint=f"see {self._log.folder / 'verl.log'}, repair the cause, then --resume",
-            )
+            log = self._log.folder / "verl.log"
+            cause = last_error(log)
+            raise TrainingError(f"verl ended with exit code {process.returncode}: {cause}", hint=_advice(cause, log))
 
     def _show_stopped(self, pid: int) -> None:
         """Print that verl was stopped by a signal, or goes on."""
@@ -241,6 +240,15 @@ def last_error(log: Path) -> str:
     """Return the last line of a log that looks like an error (at most 500 characters), else its last line."""
     causes = [line for line in _tail(log) if "Error" in line or line.startswith("error:")]
     return causes[-1][-500:] if causes else last_line(log)
+
+
+def _advice(cause: str, log: Path) -> str:
+    """Return what to do about an error that ended verl."""
+    if "out of memory" in cause:
+        return (
+            f"see {log}, end what else uses the GPU, then --resume, with a smaller verl.gpu_memory_gb if that helps not"
+        )
+    return f"see {log}, repair the cause, then --resume"
 
 
 def last_line(log: Path) -> str:

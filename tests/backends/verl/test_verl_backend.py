@@ -165,6 +165,7 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
     output = finish(process)
     assert process.returncode == 2
     assert "CUDA out of memory" in output and "verl.log" in output and "Traceback" not in output
+    assert "--resume, with a smaller verl.gpu_memory_gb" in " ".join(output.split())
 
 
 @pytest.mark.slow
