@@ -46,7 +46,7 @@ class Recovery:
             self._fail(
                 TrainingError(
                     f"{ended.name} {ended.how} and cannot be replaced",
-                    hint="see the lines above and proxy*.log in the run's folder, repair the cause, then --resume",
+                    hint="see the lines above and proxy*.log in its folder, repair the cause, then start it again",
                 )
             )
             return

@@ -164,12 +164,12 @@ class StepMonitor:
         if judge_failures > self._accepted_losses(self._settings.judge.max_failed_share, expected):
             return TrainingError(
                 f"{where}: the judge failed on {judge_failures} of {expected} rollouts: {drop_reasons(finished)}",
-                hint="repair the judge, then --resume; the accepted share is "
+                hint="repair the judge, then start it again; the accepted share is "
                 f"judge.max_failed_share={self._settings.judge.max_failed_share:g}",
             )
         if lost <= self._accepted_losses(self._settings.runner.max_failed_share, expected) and not nothing_kept:
             return None
-        hint = f"see {self._log.folder}/rollouts.jsonl, repair the cause, then --resume"
+        hint = f"see {self._log.folder}/rollouts.jsonl, repair the cause, then start it again"
         if not any(r.triplets for r in finished):
             return NoTripletsError(
                 f"{where}: zero triplets from {len(finished)} rollouts: {drop_reasons(finished)}", hint=hint

@@ -14,7 +14,7 @@ from typing import Any
 from sql_agent.errors import SqlAgentError, TrainingError
 
 OUT_OF_MEMORY = errno.ENOMEM  # the exit code of a process that gets no more memory
-MORE_MEMORY = "end other programs, or lower train.micro_batch or local.max_batch; then --resume"
+MORE_MEMORY = "end other programs, or lower train.micro_batch or local.max_batch; then start it again"
 # As torch, CUDA, oneDNN and Python's threads say it in a RuntimeError; a thread needs memory for its stack.
 _WORDS = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "can't start new thread")
 

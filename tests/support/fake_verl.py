@@ -2,8 +2,9 @@
 
 Run as `python -m tests.support.fake_verl OPTIONS.json`. The policy is a script behind the real serving code: it
 queries, reads and answers, after FAKE_LATENCY_S seconds. FAKE_VERL names a mishap to play: crash, slow (its start
-takes seconds), lose (the policy goes away). FAKE_POLICIES names policies that are served elsewhere, by `python -m
-tests.support.fake_verl --serve MODEL`, which prints its address.
+and its updates take seconds), lose (the policy goes away), engine (vLLM fails while it takes the weights).
+FAKE_POLICIES names policies that are served elsewhere, by `python -m tests.support.fake_verl --serve MODEL`, which
+prints its address.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ from sql_agent.backends.serving.tokenizer import generation_config, load_tokeniz
 from sql_agent.backends.verl.sft_result import wait_for_model
 from sql_agent.system.sockets import bind_local
 
+# What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
+ENGINE_FAILED = """\
+\x1b[36m(vLLMHttpServer pid=1)\x1b[0m (Worker pid=3) ERROR 11-23 15:46:55 [multiproc_executor.py:1000] TypeError: no
+\x1b[36m(vLLMHttpServer pid=1)\x1b[0m (EngineCore pid=2) ERROR 11-23 15:46:55 [core.py:1449] RuntimeError: \
+Worker failed with error 'no', please check the stack trace above for the root cause
+\x1b[36m(SimpleStorageUnit pid=4)\x1b[0m 2026-11-23 15:46:56,107 - INFO - 532 requests"""
+# What verl's launcher prints when the GPU has no more memory.
+OUT_OF_MEMORY = f"""\
+ray.exceptions.RayTaskError(OutOfMemoryError): \x1b[36mray::TaskRunner.run()\x1b[39m (pid=11612, ip=192.0.2.2)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 892.00 MiB. {"Process 7 has memory in use. " * 20}
+  See documentation for Memory Management"""
 CALL = (
     '<tool_call>\n{"name": "query_database_by_sql", "arguments": '
     '{"sql": "SELECT form FROM drugs_info WHERE med_name = \'Drug 1\'"}}\n</tool_call>'
@@ -101,7 +113,7 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
             copies = options["actor_rollout_ref"]["rollout"]["n"]
             outputs = await roll_out(session, rollout_server, chosen, step, copies=copies)
             gen_s = time.monotonic() - started
-            await asyncio.sleep(0.5)  # the update; the metrics of the step before are read meanwhile
+            await update()
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
             if step % trainer["save_freq"] == 0:
                 folder.mkdir(exist_ok=True)  # noqa: ASYNC240
@@ -110,6 +122,14 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
                 await roll_out(session, rollout_server, val, step, copies=1)
             timing = {"timing_s/gen": gen_s, "timing_s/update_actor": 0.25}
             log(metrics, step, {"actor/grad_norm": 1.5, "actor/lr": float("nan"), **timing})
+
+
+async def update() -> None:
+    """Play an update, in which the metrics of the step before are read."""
+    if os.environ.get("FAKE_VERL") == "engine":
+        print(ENGINE_FAILED, flush=True)
+        await asyncio.Event().wait()
+    await asyncio.sleep(3.5 if os.environ.get("FAKE_VERL") == "slow" else 0.5)
 
 
 async def roll_out(
@@ -150,7 +170,7 @@ if __name__ == "__main__":
         threading.Event().wait()
     given = json.loads(Path(sys.argv[1]).read_text())
     if os.environ.get("FAKE_VERL") == "crash":
-        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")
+        print(OUT_OF_MEMORY)
         sys.exit(1)
     if os.environ.get("FAKE_VERL") == "slow":
         print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)

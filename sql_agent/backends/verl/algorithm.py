@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import agentlightning as agl
-from rich.text import Text
 
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.processes import RunProcesses
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.verl.config import verl_environment, verl_options
 from sql_agent.backends.verl.dataset import write_dataset
+from sql_agent.backends.verl.logs import EngineWatch, last_error, last_line
 from sql_agent.backends.verl.metrics import step_metrics
 from sql_agent.backends.verl.rollout_server import RolloutServer
 from sql_agent.backends.verl.sft_result import SFT_RESULT
@@ -146,6 +146,7 @@ class VerlGrpo(TrainingAlgorithm):
         path = run / "verl.json"
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
+        engine = EngineWatch(run / "verl.log")
         with (run / "verl.log").open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
@@ -154,12 +155,13 @@ class VerlGrpo(TrainingAlgorithm):
                 return
             with self._starting:
                 self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the proxies"))
-                await self._follow(process, metrics)
+                await self._follow(process, metrics, engine)
         finally:
             await _end(process)
 
-    async def _follow(self, process: asyncio.subprocess.Process, metrics: Path) -> None:
+    async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineWatch) -> None:
         """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
+        log = self._log.folder / "verl.log"
         position = 0
         while True:
             ended = process.returncode is not None
@@ -170,11 +172,12 @@ class VerlGrpo(TrainingAlgorithm):
                 return
             if ended:
                 break
+            if cause := engine.failure():
+                raise TrainingError(f"vLLM failed, and verl waits for it: {cause}", hint=_advice(cause, log))
             self._show_stopped(process.pid)
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if process.returncode:
-            log = self._log.folder / "verl.log"
             cause = last_error(log)
             raise TrainingError(f"verl ended with exit code {process.returncode}: {cause}", hint=_advice(cause, log))
 
@@ -189,11 +192,17 @@ class VerlGrpo(TrainingAlgorithm):
             )
 
     async def _stall(self) -> str | None:
-        """Describe what is waited for: rollouts, or the start of verl; None while verl updates the policy."""
-        if self._scheduler is not None:
-            return await super()._stall()
+        """Describe what is waited for: rollouts, an update, or the start of verl."""
         log = self._log.folder / "verl.log"
-        return f"verl is still starting, which takes minutes on a new host. The last line of {log}: {last_line(log)}"
+        if self._scheduler is None:
+            return (
+                f"verl is still starting, which takes minutes on a new host. The last line of {log}: {last_line(log)}"
+            )
+        quiet_s = time.monotonic() - self._monitor.last_event
+        return await super()._stall() or (
+            f"No rollout has started or ended for {quiet_s:.0f} s: verl updates the policy or saves it. "
+            f"The last line of {log}: {last_line(log)}"
+        )
 
     def _read_metrics(self, path: Path, position: int) -> int:
         if not path.exists():
@@ -236,29 +245,11 @@ def last_checkpoint(run: Path) -> int:
         ) from None
 
 
-def last_error(log: Path) -> str:
-    """Return the last line of a log that looks like an error (at most 500 characters), else its last line."""
-    causes = [line for line in _tail(log) if "Error" in line or line.startswith("error:")]
-    return causes[-1][-500:] if causes else last_line(log)
-
-
 def _advice(cause: str, log: Path) -> str:
     """Return what to do about an error that ended verl."""
     if "out of memory" in cause:
-        return (
-            f"see {log}, end what else uses the GPU, then --resume, with a smaller verl.gpu_memory_gb if that helps not"
-        )
-    return f"see {log}, repair the cause, then --resume"
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of a log that is not empty, without colours (at most 500 characters)."""
-    return next((line[-500:] for line in reversed(_tail(log)) if line), "it printed nothing")
-
-
-def _tail(log: Path) -> list[str]:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]
-    return [Text.from_ansi(line).plain.strip() for line in lines]
+        return f"see {log}, end what else uses the GPU, or start it again with a smaller verl.gpu_memory_gb"
+    return f"see {log}, repair the cause, then start it again"
 
 
 def typed(value: Any) -> Any:

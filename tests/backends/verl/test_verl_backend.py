@@ -68,6 +68,7 @@ def test_a_run_leaves_the_same_files_as_any_backend_and_says_how_far_a_long_star
     process = start([*arguments, "runner.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
     output = finish(process)
     assert process.returncode == 0, output
+    assert "verl updates the policy or saves it" in output
     assert "verl is still starting" in output and "(WorkerDict pid=7) Capturing CUDA graphs [/]  40%" in output
     assert "\n\n" not in output, "the clock of a terminal leaves nothing where there is none"
     run = tmp_path / "runs" / "r"
@@ -164,8 +165,18 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
     process = start(arguments, script=SCRIPT, FAKE_VERL="crash")
     output = finish(process)
     assert process.returncode == 2
-    assert "CUDA out of memory" in output and "verl.log" in output and "Traceback" not in output
-    assert "--resume, with a smaller verl.gpu_memory_gb" in " ".join(output.split())
+    assert "verl ended with exit code 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate" in output
+    assert "verl.log" in output and "a smaller verl.gpu_memory_gb" in output and "Traceback" not in output
+    assert "--resume" not in output, "a run without a checkpoint cannot be resumed"
+
+
+@pytest.mark.slow
+def test_a_failed_vllm_ends_the_run_with_its_cause_although_verl_waits_for_it(arguments: list[str]) -> None:
+    process = start(arguments, script=SCRIPT, FAKE_VERL="engine")
+    output = finish(process)
+    assert process.returncode == 2, output
+    assert "vLLM failed, and verl waits for it: RuntimeError: Worker failed with error" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.slow
