@@ -96,7 +96,9 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
     addresses = os.environ.get("FAKE_POLICIES", "").split()
     if not addresses:
         addresses = [serve(model) for _ in range(options["sql_agent"]["endpoints"])]
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+    # As verl's agent loops do: aiohttp's own limit of 100 connections would be one of rollouts at once.
+    connector, no_limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=connector, timeout=no_limit) as session:
         await post(session, f"{rollout_server}/endpoints", addresses)
         folder = Path(trainer["default_local_dir"])
         saved = folder / "latest_checkpointed_iteration.txt"
