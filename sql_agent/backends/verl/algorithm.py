@@ -63,6 +63,14 @@ class VerlGrpo(TrainingAlgorithm):
             await server.stop()
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
+        """Start to schedule rollouts over the policy's endpoints; an error ends the run, before verl ends by it."""
+        try:
+            return await self._schedule_over(addresses)
+        except TrainingError as error:
+            self._fail(error)
+            raise
+
+    async def _schedule_over(self, addresses: list[str]) -> RetryingScheduler:
         """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
         models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]

@@ -185,7 +185,7 @@ def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arg
     output = finish(process)
     assert process.returncode == 2, output
     # The policy fails already in the call that is made before the first rollout.
-    assert "did not answer" in output or "were lost" in output
+    assert "error: the LLM proxy at" in output and "did not answer" in output
     assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
 
 
