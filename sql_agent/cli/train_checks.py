@@ -41,6 +41,8 @@ def check_before_start(
     train, val = questions_of_run(settings, task)
     task.check_databases(settings, (q.database for questions in (train, *val.values()) for q in questions))
     train, val = check_references(train, val, settings, task, ui)
+    if settings.backend == "verl":
+        _check_full_step(len(train), settings)
     return train, val, judge
 
 
@@ -51,6 +53,16 @@ def _check_minibatches(settings: Settings) -> None:
             f"train.minibatches={train.minibatches} is more than train.questions_per_step={train.questions_per_step}, "
             "and a minibatch holds one question at least",
             hint="lower train.minibatches, or ask more questions in a step",
+        )
+
+
+def _check_full_step(questions: int, settings: Settings) -> None:
+    size = settings.train.questions_per_step
+    if questions < size:
+        raise ConfigError(
+            f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
+            "on full steps only",
+            hint=f"give more questions, or train.questions_per_step={questions} at most",
         )
 
 

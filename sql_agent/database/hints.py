@@ -12,8 +12,9 @@ from sqlglot import exp
 from sql_agent.database.conditions import Condition, SearchedText, conditions, listed_texts, only_table, where_of
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import parse
+from sql_agent.database.hint_names import about_names, place
 from sql_agent.database.lacking import FEW_ROWS, empty_places, has_empty_places, may_count_nothing
-from sql_agent.database.name_index import Found, Name, NameIndex, comparable
+from sql_agent.database.name_index import NameIndex
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted, shortened
 from sql_agent.database.text_parts import longest_part
 from sql_agent.errors import QueryError
@@ -26,7 +27,6 @@ MAX_COUNT = 100  # rows that a condition is counted to
 MAX_ROWS_SEARCHED = 3_000  # of each table, for the columns in which a text stands
 MAX_CELL_CHARS = 300  # of a cell, for the parts of a text in it
 MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which stands in no cell
-_NAMES_SHOWN = 3
 _COLUMNS_SHOWN = 3
 _FILLED_SHOWN = 10
 _CONDITION_CHARS = 50
@@ -91,7 +91,7 @@ class Hints:
             yield written
             return
         found = self._names.find(searched.text)
-        named = self._about_names(searched, found)
+        named = about_names(searched, found)
         # A text that has a near name was meant as a name; one that is only a part of names may be anything.
         columns = [] if found.exact or found.aliases or found.near else self._columns_with(searched)
         # A name says more than a part that is less than half of the text; two characters of a sentence say nothing.
@@ -172,31 +172,7 @@ class Hints:
         if not self._is_name_column(searched) or not searched.text.strip():
             return False
         here = (searched.table, searched.column)
-        return all(_place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
-
-    def _about_names(self, searched: SearchedText, found: Found) -> list[str]:
-        here = (searched.table, searched.column)
-        parts = []
-        for name in found.exact:
-            if _place(name) != here:
-                parts.append(f"'{searched.text}' is a {name.table}.{name.column}")
-            elif name.text != searched.text:
-                parts.append(f"it is written {name.column} = '{name.text}'")
-        if found.aliases:
-            parts.append(f"'{searched.text}' is another name of {_listed(found.aliases, here)}")
-        if found.longer and not found.exact:
-            part, longer = searched.text, _searched_first(found.longer, here)
-            here_too = [name for name in longer if _place(name) == _place(longer[0]) and _holds(name, part)]
-            if here_too:
-                like = f"{_column(longer[0], here)} LIKE '%{part}%' finds"
-                parts.append(f"{like} {len(here_too)}: {_texts(here_too)}")
-            else:
-                parts.append(f"nearest {_listed(longer, here)}")
-        if found.near and not found.exact:
-            parts.append(f"nearest {_listed(found.near, here)}")
-        if found.abbreviated:
-            parts.append(f"perhaps short for {_listed(found.abbreviated, here)}")
-        return parts
+        return all(place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
 
     def _columns_with(self, searched: SearchedText) -> list[str]:
         """Return by table, that of the searched column first, the columns with a text, except those of names."""
@@ -266,32 +242,6 @@ def _equals(searched: SearchedText, dialect: Dialect) -> Condition:
     """Return the condition that the searched column is the text."""
     sql = f"{quoted(searched.column or '')} = {dialect.text_literal(searched.text)}"
     return Condition(searched.table, sql, (searched,))
-
-
-def _place(name: Name) -> tuple[str, str]:
-    return name.table, fold(name.column)
-
-
-def _column(name: Name, here: tuple[str | None, str | None]) -> str:
-    return name.column if _place(name) == here else f"{name.table}.{name.column}"
-
-
-def _searched_first(names: Sequence[Name], here: tuple[str | None, str | None]) -> list[Name]:
-    return sorted(names, key=lambda name: _place(name) != here)
-
-
-def _listed(names: Sequence[Name], here: tuple[str | None, str | None]) -> str:
-    """Return the first names of one column, the one that was searched if it has any: `med_name 'A', 'B'`."""
-    first, *_ = ordered = _searched_first(names, here)
-    return f"{_column(first, here)} {_texts([name for name in ordered if _place(name) == _place(first)])}"
-
-
-def _texts(names: Sequence[Name]) -> str:
-    return ", ".join(f"'{name.text}'" for name in names[:_NAMES_SHOWN])
-
-
-def _holds(name: Name, part: str) -> bool:
-    return comparable(part) in comparable(name.text)
 
 
 def _fitted(parts: Iterable[str]) -> str | None:

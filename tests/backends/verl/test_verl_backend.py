@@ -171,6 +171,15 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
 
 
 @pytest.mark.slow
+def test_fewer_questions_than_a_step_has_are_refused_before_verl_starts(arguments: list[str], tmp_path: Path) -> None:
+    process = start([*arguments, "train.questions_per_step=5"], script=SCRIPT)
+    output = finish(process)
+    assert process.returncode == 2, output
+    assert "4 training questions do not fill a step of train.questions_per_step=5" in output
+    assert not (tmp_path / "runs" / "r").exists()
+
+
+@pytest.mark.slow
 def test_a_failed_vllm_ends_the_run_with_its_cause_although_verl_waits_for_it(arguments: list[str]) -> None:
     process = start(arguments, script=SCRIPT, FAKE_VERL="engine")
     output = finish(process)
