@@ -165,7 +165,7 @@ def start(runners: int, folder: Path, store: str, arguments: argparse.Namespace)
     for name in ("train", "val"):
         questions = [
             Question(id=f"{name}{i}", question=f"{name} {i}: in which form does Drug 1 come?", answer="capsule")
-            for i in range(64)
+            for i in range(arguments.rollouts // GROUP)
         ]
         (folder / f"{name}.jsonl").write_text("".join(q.model_dump_json() + "\n" for q in questions))
     command: list[Any] = [
