@@ -12,6 +12,7 @@ from sql_agent.errors import SqlAgentError
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.imports import lasting_interrupts
 from sql_agent.system.printable import printable
+from sql_agent.system.signals import stopping_signals
 
 INTERRUPTED = 130
 
@@ -32,10 +33,11 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
     """Run `main(argv)` and return its exit code.
 
     A SqlAgentError, a full disk or a file that cannot be used is printed with a hint and gives 2, an interrupt by
-    Ctrl-C or SIGTERM 130.
+    Ctrl-C, SIGTERM or a terminal that is closed 130.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
+        for number in stopping_signals():
+            signal.signal(number, signal.default_int_handler)  # which raises KeyboardInterrupt
     try:
         with named_disk_errors():
             return main(argv)

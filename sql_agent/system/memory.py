@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -80,6 +81,16 @@ def memory_kills() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
+
+
+def how_killed(code: int, kills_before: int) -> str:
+    """Return what killed a process with the exit code `code`, a negative signal, as a participle.
+
+    `kills_before` are the `memory_kills` from before it died.
+    """
+    if code == -signal.SIGKILL and memory_kills() > kills_before:
+        return "was killed by the kernel, because memory ran out"
+    return f"was killed by {signal.Signals(-code).name}"
 
 
 def _end_if_memory(kind: type[BaseException] | None, code: int, said: bytes) -> None:

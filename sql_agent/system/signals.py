@@ -1,4 +1,4 @@
-"""Turn the first interrupt into a request to stop."""
+"""Turn the first interrupt into a request to stop: Ctrl-C, SIGTERM, or a terminal that is closed."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """Return the signals that stop a program, without those that it ignores: under nohup, a terminal that is closed."""
+    return [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def handled_signals(handler: Callable[[], None]) -> Iterator[None]:
-    """Call `handler` at the first SIGINT or SIGTERM inside the context; a second one is handled as before it.
+    """Call `handler` at the first signal inside the context that asks for the end; the next is handled as before it.
 
     Must be entered in a running event loop.
     """
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _NUMBERS}
+    before = {number: signal.getsignal(number) for number in stopping_signals()}
 
     def restore() -> None:
-        for number in _NUMBERS:
+        for number, handler_before in before.items():
             if loop.remove_signal_handler(number):
-                signal.signal(number, before[number])
+                signal.signal(number, handler_before)
 
     def once() -> None:
         restore()
         handler()
 
-    for number in _NUMBERS:
+    for number in before:
         loop.add_signal_handler(number, once)
     try:
         yield

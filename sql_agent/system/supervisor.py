@@ -13,8 +13,15 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from sql_agent.system.memory import OUT_OF_MEMORY, end_when_ignored, ends_without_memory, memory_kills
+from sql_agent.system.memory import (
+    OUT_OF_MEMORY,
+    end_when_ignored,
+    ends_without_memory,
+    how_killed,
+    memory_kills,
+)
 from sql_agent.system.processes import die_with_parent, stopped_or_continued
+from sql_agent.system.signals import STOPPING
 
 Job = Callable[[Any], object]
 
@@ -72,9 +79,10 @@ class Supervisor:
     That process stays small and has one thread, so it can fork at any time; the process that trains holds torch and
     threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
     child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
-    often right after its start; one that stays stopped (SIGSTOP) is killed and replaced. SIGINT is ignored in all of
-    them, and SIGTERM in the one, because both are for the process that started them; they end when that one does. When
-    it dies without `stop`, `if_killed` is called with how it ended (a participle), because nobody else can tell.
+    often right after its start; one that stays stopped (SIGSTOP) is killed and replaced. SIGINT and SIGHUP are ignored
+    in all of them, and SIGTERM in the one, because they are for the process that started them; they end when that one
+    does. When it dies without `stop`, `if_killed` is called with how it ended (a participle), because nobody else can
+    tell.
     """
 
     def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:
@@ -125,7 +133,7 @@ def _supervise(
 ) -> None:
     """Run jobs until the process that started this one asks for the end, or dies."""
     other_end.close()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     killed_for_memory = memory_kills()
     children: dict[int, _Child] = {}  # by what `wait` returns when they end
@@ -203,10 +211,8 @@ def _look(child: _Child, pipe: Connection) -> _Child:
 def _how_it_ended(child: _Child, killed_for_memory: int) -> str:
     child.process.join()
     code = child.process.exitcode or 0
-    if code == -signal.SIGKILL and memory_kills() > killed_for_memory:
-        return "was killed by the kernel, because memory ran out"
     if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
+        return how_killed(code, killed_for_memory)
     if code == OUT_OF_MEMORY:
         return "got no more memory and ended"
     return f"died with exit code {code}" if code else "ended"

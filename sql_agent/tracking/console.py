@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.system.lasting_output import LastingOutput
 from sql_agent.system.printable import printable
 from sql_agent.tracking.validation_table import validation_table
 from sql_agent.tracking.wrapping import wrap
@@ -29,9 +30,12 @@ _WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is se
 
 
 def open_console() -> Console:
-    """Return a console on stdout, as wide as the terminal; where there is none, COLUMNS or else 80 columns wide."""
+    """Return a console on stdout, as wide as the terminal; where there is none, COLUMNS or else 80 columns wide.
+
+    A program that writes to it goes on when nobody reads it any more.
+    """
     known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(highlight=False, width=None if known else _WIDTH)
+    return Console(highlight=False, width=None if known else _WIDTH, file=cast("IO[str]", LastingOutput(sys.stdout)))
 
 
 class Ui:

@@ -198,7 +198,9 @@ async def test_a_child_that_the_kernel_kills_for_memory_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = tmp_path / "kills"
-    monkeypatch.setattr("sql_agent.system.supervisor.memory_kills", lambda: len(list(tmp_path.glob("kill*"))))
+    for module in ("supervisor", "memory"):
+        counter = f"sql_agent.system.{module}.memory_kills"
+        monkeypatch.setattr(counter, lambda: len(list(tmp_path.glob("kill*"))))
     note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})
     try:
         supervisor.start("Sleeper", "sleep", note)

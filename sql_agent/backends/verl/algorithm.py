@@ -28,6 +28,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
+from sql_agent.system.memory import how_killed, memory_kills
 from sql_agent.system.processes import die_with_parent, stopped_or_continued
 from sql_agent.system.sockets import bind
 from sql_agent.tracking.console import Ui
@@ -170,7 +171,7 @@ class VerlGrpo(TrainingAlgorithm):
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineWatch) -> None:
         """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
         log = self._log.folder / "verl.log"
-        position = 0
+        position, kills = 0, memory_kills()
         while True:
             ended = process.returncode is not None
             position = self._read_metrics(metrics, position)
@@ -185,6 +186,10 @@ class VerlGrpo(TrainingAlgorithm):
             self._show_stopped(process.pid)
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
+        if (process.returncode or 0) < 0:
+            raise TrainingError(
+                f"verl {how_killed(process.returncode or 0, kills)}", hint=f"its log is {log}; start the run again"
+            )
         if process.returncode:
             cause = last_error(log)
             raise TrainingError(f"verl ended with exit code {process.returncode}: {cause}", hint=_advice(cause, log))

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sql_agent.backends.verl.algorithm import last_checkpoint, prepare_resume
@@ -16,7 +17,7 @@ from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.schemas import Question
 from sql_agent.tracking.run_log import RunLog
 from tests.support.fake_verl import assert_sampled_ids_have_their_log_probabilities
-from tests.support.processes import finish, lines, start, stop
+from tests.support.processes import finish, lines, start, stop, wait_for
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).parents[2] / "support" / "train_with_fake_verl.py"
@@ -168,6 +169,17 @@ def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str])
     assert "verl ended with exit code 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate" in output
     assert "verl.log" in output and "a smaller verl.gpu_memory_gb" in output and "Traceback" not in output
     assert "--resume" not in output, "a run without a checkpoint cannot be resumed"
+
+
+@pytest.mark.slow
+def test_a_verl_that_is_killed_is_said_to_be(arguments: list[str], tmp_path: Path) -> None:
+    process = start([*arguments, "train.steps=1000"], script=SCRIPT)
+    wait_for(lambda: len(lines(tmp_path / "runs" / "r" / "metrics.jsonl")) >= 1, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    next(child for child in children if "tests.support.fake_verl" in child.cmdline()).kill()
+    output = finish(process)
+    assert process.returncode == 2 and "error: verl was killed by SIGKILL" in output, output
+    assert "The run failed after" in output
 
 
 @pytest.mark.slow
