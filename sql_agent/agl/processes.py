@@ -77,6 +77,11 @@ class RunProcesses:
         """Call `on_event` on this event loop with each process that ends, is stopped or goes on."""
         self._supervisor.watch(on_event)
 
+    @property
+    def supervisor_pid(self) -> int:
+        """Return the process that starts and replaces runners and proxies."""
+        return self._supervisor.pid
+
     def unwatch(self) -> None:
         """End what `watch` began."""
         self._supervisor.unwatch()

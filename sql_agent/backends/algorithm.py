@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from sql_agent.rl.scheduler import RolloutScheduler, named_store_errors
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.memory import named_memory_errors
+from sql_agent.system.processes import stopped_or_continued
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -169,10 +171,21 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     async def _show_stall(self) -> None:
         """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
+        self._show_stopped("The supervisor of runners and proxies", self._processes.supervisor_pid)
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
         if quiet_s > self._settings.runner.stall_s and (stall := await self._stall()):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
+
+    def _show_stopped(self, name: str, pid: int) -> None:
+        """Print that the child `pid`, which nobody else watches, was stopped by a signal, or goes on."""
+        number = stopped_or_continued(pid)
+        if number == signal.SIGCONT:
+            self._ui.say(f"{name} (process {pid}) goes on.")
+        elif number is not None:
+            self._ui.say(
+                f"{name} (process {pid}) was stopped by {number.name}; the run waits until it goes on: kill -CONT {pid}"
+            )
 
     async def _stall(self) -> str | None:
         """Describe what is waited for; None while nothing is."""

@@ -93,6 +93,11 @@ class Supervisor:
         self._process.start()
         theirs.close()
 
+    @property
+    def pid(self) -> int:
+        """Return the process that starts and replaces the children."""
+        return self._process.pid or 0
+
     def start(self, name: str, kind: str, argument: Any = None) -> None:
         """Start a child that does the job `kind` with `argument`, which must be picklable."""
         self._pipe.send(_Order(name, kind, argument))

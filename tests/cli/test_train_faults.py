@@ -52,6 +52,25 @@ def test_runners_and_proxies_that_are_killed_are_replaced_and_every_rollout_is_a
 
 
 @pytest.mark.slow
+def test_a_supervisor_that_is_stopped_is_said_to_be_and_the_run_ends_well_once_it_goes_on(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
+    process = start([*arguments, "train.steps=6", "train.save_every=100"])
+    wait_for(lambda: len(lines(metrics)) >= 1, process)
+    supervisor = runners_and_proxies(process)[0][0].parent()
+    assert supervisor is not None
+    supervisor.suspend()
+    time.sleep(1)
+    supervisor.resume()
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert f"(process {supervisor.pid}) was stopped by SIGSTOP; the run waits until it goes on" in output
+    assert f"The supervisor of runners and proxies (process {supervisor.pid}) goes on." in output
+    assert len(lines(metrics)) == 6
+
+
+@pytest.mark.slow
 def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_saved(
     arguments: list[str], tmp_path: Path
 ) -> None:

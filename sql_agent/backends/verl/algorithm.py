@@ -29,7 +29,7 @@ from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.memory import how_killed, memory_kills
-from sql_agent.system.processes import die_with_parent, stopped_or_continued
+from sql_agent.system.processes import die_with_parent
 from sql_agent.system.sockets import bind
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -183,7 +183,7 @@ class VerlGrpo(TrainingAlgorithm):
                 break
             if cause := engine.failure():
                 raise TrainingError(f"vLLM failed, and verl waits for it: {cause}", hint=_advice(cause, log))
-            self._show_stopped(process.pid)
+            self._show_stopped("verl", process.pid)
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if (process.returncode or 0) < 0:
@@ -193,16 +193,6 @@ class VerlGrpo(TrainingAlgorithm):
         if process.returncode:
             cause = last_error(log)
             raise TrainingError(f"verl ended with exit code {process.returncode}: {cause}", hint=_advice(cause, log))
-
-    def _show_stopped(self, pid: int) -> None:
-        """Print that verl was stopped by a signal, or goes on."""
-        number = stopped_or_continued(pid)
-        if number == signal.SIGCONT:
-            self._ui.say(f"verl (process {pid}) goes on.")
-        elif number is not None:
-            self._ui.say(
-                f"verl (process {pid}) was stopped by {number.name}; the run waits until it goes on: kill -CONT {pid}"
-            )
 
     async def _stall(self) -> str | None:
         """Describe what is waited for: rollouts, an update, or the start of verl."""
