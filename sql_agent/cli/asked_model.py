@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.console import Ui
+from sql_agent.tracking.run_config import read_config
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
@@ -34,24 +34,24 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
 def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any]) -> Settings:
     """Return the settings that `run` was started with, with those of the command line, except for the model, over them.
 
-    Raises DataError when `run` holds no run.
+    Raises DataError when `run` holds no run, or a damaged config.json.
     """
-    if not is_run(run):
+    saved = read_config(run) if (run / "config.json").is_file() else {}
+    if not _is_of_run(saved):
         raise DataError(f"{run} holds no run", hint="name a folder under runs/, such as runs/quickstart")
-    saved = json.loads((run / "config.json").read_text(encoding="utf-8"))
     return load_settings(overrides, flags=_overlaid(saved, {**flags, "model": saved["model"]}))
 
 
 def is_run(folder: Path) -> bool:
     """Return whether `folder` is that of a run; a model's folder has a config.json too, without a task."""
-    path = folder / "config.json"
-    if not path.is_file():
-        return False
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        return (folder / "config.json").is_file() and _is_of_run(read_config(folder))
+    except DataError:
         return False
-    return isinstance(values, dict) and {"task", "runs_dir"} <= values.keys()
+
+
+def _is_of_run(config: Mapping[str, Any]) -> bool:
+    return {"task", "runs_dir"} <= config.keys()
 
 
 def _overlaid(values: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:

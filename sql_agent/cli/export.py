@@ -13,6 +13,7 @@ from pathlib import Path
 from sql_agent.backends.verl.config import verl_environment
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.tracking.checkpoint_damage import refuse_damaged_model
 from sql_agent.tracking.checkpoints import checkpoints_by_step
 
 _DESCRIPTION = """\
@@ -45,11 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export_checkpoint(checkpoint: Path, out: Path) -> None:
     """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
 
-    Raises TrainingError when verl cannot merge its shards.
+    Raises DataError when the model of the backend local is damaged, TrainingError when verl cannot merge its shards.
     """
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
     if (checkpoint / "model").is_dir():
+        refuse_damaged_model(checkpoint)
         shutil.copytree(checkpoint / "model", partial)
     else:
         _merge_shards(checkpoint / "actor", partial)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, ModelError
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files
+from sql_agent.system.weights import parameters_in
 
 _EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
 _SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
@@ -33,7 +32,7 @@ def check_resources(settings: Settings, *, verl: bool) -> None:
 
 
 def check_model_folder(model: str) -> None:
-    """Raise ModelError when `model` is a path, and no Hugging Face folder with weights and a tokenizer is there."""
+    """Raise ModelError when `model` is a path, and no Hugging Face folder with whole weights and a tokenizer."""
     folder = Path(model)
     if not folder.exists():
         if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:  # else the id of a hub
@@ -53,6 +52,7 @@ def check_model_folder(model: str) -> None:
             f"{model} is no Hugging Face model folder: it lacks {', '.join(lacks)}",
             hint="a checkpoint's is CHECKPOINT/model; one of verl is made into a folder by `sql-agent export`",
         )
+    count_parameters(model)
 
 
 def count_parameters(model: str) -> int | None:
@@ -60,17 +60,7 @@ def count_parameters(model: str) -> int | None:
     if not model:
         return _EMBEDDED
     files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
-    return sum(map(_parameters_in, files)) if files else None
-
-
-def _parameters_in(path: Path) -> int:
-    """Count the numbers in a safetensors file: 8 bytes of length, then a JSON header with the shape of each tensor."""
-    try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    except (ValueError, KeyError, AttributeError, OverflowError, MemoryError):
-        raise ModelError(f"{path} is no safetensors file", hint="copy it again; it may have been cut off") from None
+    return sum(map(parameters_in, files)) if files else None
 
 
 def _check_disk(settings: Settings, parameters: int) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError
-from sql_agent.system.files import whole_lines
+from sql_agent.system.json_files import object_lines
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
 from sql_agent.tracking.resume import last_saved_step
@@ -16,11 +14,15 @@ from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:
-    """Write the report, also of a run that failed; None, and a line that says why, when the disk does not take it."""
+    """Write the report, also of a run that failed; None, and a line that says why, when that cannot be done.
+
+    Such as on a full disk, or of a folder that was removed. It raises nothing, because what ended the run matters more.
+    """
     try:
         return write_report(log.folder)
-    except OSError as error:
-        ui.say(f"Warning: the report could not be written: {error.strerror}. Later: sql-agent report {log.folder}")
+    except (OSError, DataError) as error:
+        reason = error.message if isinstance(error, DataError) else error.strerror
+        ui.say(f"Warning: the report could not be written: {reason}. Later: sql-agent report {log.folder}")
         return None
 
 
@@ -37,6 +39,12 @@ def close_trackers(log: RunLog) -> None:
 
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
     """Say how far a run came that ended early, `how` (a participle), what of it is saved, and how to go on."""
+    if not (log.folder / "config.json").exists():
+        ui.say(
+            f"The run {how}, and its folder {log.folder} is gone: it was removed or moved while the run trained. If it "
+            "was moved, move it back; then the same command with --resume goes on after the last save in it"
+        )
+        return
     saved = last_saved_step(log.folder)
     if saved is None:
         ui.say(f"The run {how} before its first save. To start again: the same command; its name can be taken again")
@@ -50,7 +58,7 @@ def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None
 
 def say_results(log: RunLog, ui: Ui, report: Path | None, *, verl: bool) -> None:
     """Print the validations and where the model, the rollouts and the report of a finished run are."""
-    ui.before_after(_lines(log.folder / "validation.jsonl"))
+    ui.before_after(list(object_lines(log.folder / "validation.jsonl")))
     if verl:
         ui.say(f"Model:    sql-agent export {log.folder} OUT")
         ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
@@ -64,7 +72,7 @@ def say_results(log: RunLog, ui: Ui, report: Path | None, *, verl: bool) -> None
 
 def say_finished(log: RunLog, ui: Ui) -> None:
     """Say as the last line of a run whether it learned; GRPO has no gradient where all rewards of a group are equal."""
-    steps = _lines(log.folder / "metrics.jsonl")
+    steps = list(object_lines(log.folder / "metrics.jsonl"))
     if any(step.get("groups/informative") for step in steps):
         ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
     else:
@@ -72,7 +80,3 @@ def say_finished(log: RunLog, ui: Ui) -> None:
             f"Warning: the run learned nothing: in none of its {len(steps)} steps did the rewards within a group "
             "differ, so there was no gradient. Try easier questions, more sft.steps, or a higher agent.temperature."
         )
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in whole_lines(path)]

@@ -46,12 +46,31 @@ def make_writable(folder: Path, setting: str) -> None:
         )
 
 
+def sync(path: Path) -> None:
+    """Wait until the disk holds the file or the names in the folder `path`, so that a power cut does not lose them."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def sync_tree(folder: Path) -> None:
+    """Do as `sync` with `folder` and all that is below it."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` to write to; it replaces `path` when the context ends without an error."""
+    """Yield a temporary path beside `path` to write to; it replaces `path` when the context ends without an error.
+
+    After a power cut `path` holds what it held before, or all that was written.
+    """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         yield unfinished
+        sync(unfinished)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question
-from sql_agent.system.files import whole_lines
+from sql_agent.system.json_files import object_lines
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def largest_gain(run: Path) -> Gain:
     return Gain(questions[best], first[best], last[best], first_step, last_step, len(both))
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Read the objects of a JSONL file, without a last line that was cut off when the process was killed."""
     if not path.exists():
         raise DataError(f"{path} is missing", hint="name the folder of a run that validated, such as runs/quickstart")
-    return [json.loads(line) for line in whole_lines(path)]
+    return object_lines(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from sql_agent.config.settings import Settings, flatten, public_dump
 from sql_agent.errors import ResumeError
 from sql_agent.tracking.checkpoints import local_checkpoints
+from sql_agent.tracking.run_config import read_config
 from sql_agent.tracking.run_info import read_info
 
 # Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
@@ -25,7 +25,7 @@ def settings_to_resume(given: Settings, named: Collection[str]) -> Settings:
 
     `named` are the dotted names of the settings on the command line. What else `given` holds, from the environment or
     defaults, is not used. Raises ResumeError when there is no such run, when it is finished, or when a setting is named
-    that would change what the run computes.
+    that would change what the run computes, and DataError when its config.json or run.json is damaged.
     """
     folder = given.runs_dir / given.run_name
     path = folder / "config.json"
@@ -33,7 +33,7 @@ def settings_to_resume(given: Settings, named: Collection[str]) -> Settings:
         raise ResumeError(
             f"no run to resume in {folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
         )
-    before = {".".join(key): value for key, value in flatten(json.loads(path.read_text(encoding="utf-8"))).items()}
+    before = {".".join(key): value for key, value in flatten(read_config(folder)).items()}
     now = {".".join(key): value for key, value in flatten(public_dump(given)).items()}
     changed = [
         f"{key}: {before.get(key)!r} → {now.get(key)!r}"

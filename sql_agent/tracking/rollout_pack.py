@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.schemas import Drop
+from sql_agent.system.json_files import parse_line
 
 Row = dict[str, Any]  # a line of a JSONL file
 
@@ -29,9 +30,13 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
+        self._lines = 0
 
     def new(self) -> Iterator[Row]:
-        """Yield the objects that were appended since the last call; none where the file does not exist yet."""
+        """Yield the objects that were appended since the last call; none where the file does not exist yet.
+
+        Raises DataError that names a line that is no JSON object.
+        """
         if not self._path.exists():
             return
         with self._path.open("rb") as source:
@@ -40,8 +45,9 @@ class JsonLines:
                 if not line.endswith(b"\n"):
                     return
                 self._position += len(line)
+                self._lines += 1
                 if line.strip():
-                    yield json.loads(line)
+                    yield parse_line(line, self._path, self._lines)
 
     @property
     def was_cut(self) -> bool:

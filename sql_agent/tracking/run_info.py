@@ -12,11 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from sql_agent.errors import SqlAgentError
+from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Record
 from sql_agent.system.files import atomic_write
+from sql_agent.system.json_files import read_object
 
 _FILE = "run.json"
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
@@ -55,9 +56,23 @@ class RunInfo(Record):
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Return what `folder` says of its sessions; none for a run of an older version."""
+    """Return what `folder` says of its sessions; none for a run of an older version.
+
+    Raises DataError when the file is damaged, or of a newer version.
+    """
     path = folder / _FILE
-    return RunInfo.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else RunInfo()
+    if not path.exists():
+        return RunInfo()
+    hint = f"remove {path}: it says no more than when, and by which versions, the run was trained"
+    values = read_object(path, hint=hint)
+    try:
+        return RunInfo.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise DataError(
+            f"{path} is damaged, or of another version of this program: {where}: {problem['msg']}", hint=hint
+        ) from None
 
 
 @dataclass

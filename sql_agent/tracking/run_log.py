@@ -12,13 +12,17 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.system.files import atomic_write, timestamped_folder, whole_lines
+from sql_agent.system.files import atomic_write, timestamped_folder
+from sql_agent.system.json_files import object_lines
+from sql_agent.tracking.checkpoint_damage import refuse_damaged, refuse_damaged_model
 from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
 from sql_agent.tracking.resume import last_saved_step
 
 if TYPE_CHECKING:
     from sql_agent.rl.rollouts import FinishedRollout
     from sql_agent.tracking.trackers.trackers import Trackers
+
+_LINES = ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl")
 
 
 class RunLog:
@@ -61,10 +65,16 @@ class RunLog:
     def resume(cls, settings: Settings) -> RunLog:
         """Open the folder of an earlier run, for this process alone; `settings` are those of `settings_to_resume`.
 
-        Raises ConfigError when another process uses it.
+        Raises ConfigError when another process uses it, and DataError when its last checkpoint or a file of lines is
+        damaged.
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
+        for name in _LINES:
+            for _ in object_lines(log.folder / name):  # which raises for a damaged one
+                pass
+        if found := local_checkpoints(log.folder):
+            refuse_damaged(found[max(found)])
         _write_json(log.folder / "config.json", public_dump(settings))
         return log
 
@@ -124,22 +134,20 @@ class RunLog:
 
     def truncate_after(self, step: int) -> None:
         """Remove the lines of the steps after `step`, because a resumed run repeats those."""
-        for name in ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl"):
+        for name in _LINES:
             path = self.folder / name
             if path.exists():
-                kept = [line for line in whole_lines(path) if json.loads(line)["step"] <= step]
-                _replace(path, "".join(f"{line}\n" for line in kept))
+                kept = [line for line in object_lines(path) if line["step"] <= step]
+                _replace(path, "".join(map(_as_line, kept)))
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl; 0 when it has none."""
-        path = self.folder / "metrics.jsonl"
-        lines = whole_lines(path)
-        return int(json.loads(lines[-1])["step"]) if lines else 0
+        return max((int(line["step"]) for line in object_lines(self.folder / "metrics.jsonl")), default=0)
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as sink:
             for item in objects:
-                sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
+                sink.write(_as_line(item))
             sink.flush()
             os.fsync(sink.fileno())
 
@@ -147,10 +155,12 @@ class RunLog:
 def last_checkpoint(run: Path) -> Path:
     """Return the model of the newest checkpoint in the folder `run`, a Hugging Face folder.
 
-    Raises DataError when there is none, as in a run of the verl backend, whose checkpoints have another form.
+    Raises DataError when it is damaged, or when there is none, as in a run of the verl backend, whose checkpoints have
+    another form.
     """
     found = local_checkpoints(run)
     if found:
+        refuse_damaged_model(found[max(found)])
         return found[max(found)] / "model"
     if verl_checkpoints(run):
         raise DataError(
@@ -158,6 +168,10 @@ def last_checkpoint(run: Path) -> Path:
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
+
+
+def _as_line(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str) + "\n"
 
 
 def _write_json(path: Path, value: Any) -> None:

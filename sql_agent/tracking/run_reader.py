@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from sql_agent.data.task import load_task
 from sql_agent.errors import DataError
 from sql_agent.tracking.curves import charts
 from sql_agent.tracking.rollout_pack import JsonLines, RolloutPack, Row
+from sql_agent.tracking.run_config import read_config
 from sql_agent.tracking.run_info import RunInfo, read_info
 from sql_agent.tracking.validation_table import validation_table
 
@@ -29,12 +29,13 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         """Open the run in `folder`.
 
-        Raises DataError when the folder holds no run, and ConfigError when the run's task cannot be loaded.
+        Raises DataError when the folder holds no run or a damaged file, and ConfigError when the run's task cannot be
+        loaded.
         """
         path = folder / "config.json"
         if not path.exists():
             raise DataError(f"{folder} holds no run", hint="name a folder under runs/, such as runs/quickstart")
-        self.config: Row = json.loads(path.read_text(encoding="utf-8"))
+        self.config: Row = read_config(folder)
         if "task" not in self.config:
             raise DataError(f"{path} names no task", hint="draw the page with the version that wrote this run")
         self.folder = folder

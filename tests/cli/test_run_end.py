@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.run_end import say_finished, say_unfinished
+from sql_agent.cli.run_end import say_finished, say_unfinished, try_report
 from sql_agent.config.settings import load_settings
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
@@ -25,7 +25,8 @@ def test_a_run_without_any_gradient_says_that_it_learned_nothing(
 def test_the_advice_of_a_run_that_ended_early_fits_what_is_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log, settings = RunLog(tmp_path / "r"), load_settings(["train.steps=9"])
+    settings = load_settings(["train.steps=9", f"runs_dir={tmp_path}", "run_name=r"])
+    log = RunLog.create(settings)
     say_unfinished(log, settings, Ui(), how="was interrupted")
     assert "--resume" not in (unsaved := capsys.readouterr().out) and "the same command" in unsaved
     (log.folder / "checkpoints" / "step-000002").mkdir(parents=True)
@@ -35,3 +36,15 @@ def test_the_advice_of_a_run_that_ended_early_fits_what_is_saved(
     say_unfinished(log, settings, Ui(), how="failed")
     said = capsys.readouterr().out
     assert "after 3 of 9 steps; step 2 is saved" in said and "--resume run_name=r" in said
+
+
+def test_a_run_whose_folder_is_gone_says_so_and_hides_no_other_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings([f"runs_dir={tmp_path}", "run_name=r"])
+    log = RunLog.create(settings)
+    log.folder.rename(tmp_path / "elsewhere")
+    say_unfinished(log, settings, Ui(), how="failed")
+    said = capsys.readouterr().out
+    assert f"folder {log.folder} is gone" in said and "move it back" in said and "taken again" not in said
+    assert try_report(log, Ui()) is None

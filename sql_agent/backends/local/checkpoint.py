@@ -12,14 +12,15 @@ from safetensors import SafetensorError
 
 from sql_agent.backends.policy.model import Policy
 from sql_agent.errors import ResumeError, TrainingError
+from sql_agent.system.files import sync, sync_tree
 from sql_agent.tracking.checkpoints import local_checkpoint, local_checkpoints
 
 
 def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
     """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`; keep the newest `keep` of them.
 
-    The folder is written under another name and then renamed, so it is complete whenever it exists. Returns it. Raises
-    TrainingError when it cannot be written; the checkpoints before it stay.
+    The folder is written under another name and renamed when the disk holds it, so it is complete whenever it exists,
+    also after a power cut. Returns it. Raises TrainingError when it cannot be written; the checkpoints before it stay.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")
@@ -29,6 +30,7 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         policy.save(partial / "model")
         torch.save(optimizer.state_dict(), partial / "optimizer.pt")
         (partial / "state.json").write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+        sync_tree(partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors do not pass the system's error on
         shutil.rmtree(partial, ignore_errors=True)
         free = shutil.disk_usage(run_folder).free / 1e9
@@ -39,6 +41,7 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.replace(target)
+    sync(target.parent)
     for old in list(local_checkpoints(run_folder).values())[:-keep]:
         shutil.rmtree(old)
     return target

@@ -18,6 +18,7 @@ from typing import Any
 
 import gguf
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -74,7 +75,7 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
         # Eager attention is no faster on a CPU, and keeps length x length numbers for each head and layer: with it
         # eight demonstrations of two queries took 12 GB.
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
             f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder or id"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -27,6 +28,29 @@ def test_what_lies_beside_checkpoints_is_no_checkpoint_and_stays(tmp_path: Path,
     assert last_saved_step(tmp_path) == 2
     left = {folder.name for folder in saved.parent.iterdir()}
     assert left == {"step-000002", "step-000009-backup", "step-000009.partial"}
+
+
+def test_the_disk_holds_all_of_a_checkpoint_before_it_takes_its_name(
+    tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    held: set[int] = set()  # numbers of files and folders, by which a file keeps its identity when it is renamed
+    lacking: list[str] = []
+    rename = Path.replace
+
+    def sync(opened: int) -> None:
+        held.add(os.fstat(opened).st_ino)
+
+    def replace(source: Path, target: Path) -> Path:
+        if target.name == "step-000001":
+            lacking.extend(str(path) for path in (source, *source.rglob("*")) if path.stat().st_ino not in held)
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", replace)
+    saved = checkpoint.save(tmp_path, 1, policy, torch.optim.AdamW(policy.model.parameters()), keep=1)
+    assert lacking == []
+    assert saved.parent.stat().st_ino in held, "its new name too"
 
 
 def test_a_disk_that_takes_no_more_leaves_the_checkpoint_before_and_says_so(
