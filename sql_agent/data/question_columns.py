@@ -11,6 +11,7 @@ A mapping file is TOML. A dotted path leads into nested columns:
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -103,9 +104,27 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
         values["evidence"] = _evidence(values["evidence"], mapping, f"{where}, column {columns['evidence']}")
     values.setdefault("lang", language(values["question"]))
     try:
-        return Question.model_validate(values)
+        question = Question.model_validate(values)
     except ValidationError as error:
         raise _wrong(error, where, columns) from None
+    for name, value in question.model_dump().items():
+        check_text(value, f"{where}, column {columns[name]}")
+    return question
+
+
+def check_text(value: Any, where: str) -> None:
+    """Raise DataError that begins with `where` when a text in `value` cannot be written as UTF-8.
+
+    JSON can escape half of a surrogate pair, which Python reads but neither a store nor a model's server can be sent.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start]).strip("'")
+        raise DataError(
+            f"{where}: {half} is half of a surrogate pair, which cannot be written as UTF-8",
+            hint="write the character whole, or leave it out",
+        ) from None
 
 
 def language(text: str) -> Lang:

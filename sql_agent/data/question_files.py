@@ -85,17 +85,32 @@ def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the rows of a parquet file with their numbers, from 1. Raises DataError when it is none."""
     try:
         with path.open("rb") as file:
-            rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+            table = pq.read_table(file)
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a parquet file: {error}", hint="write it again") from None
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except UnicodeDecodeError:
+        raise _not_utf8(path, table) from None
     return list(enumerate(rows, 1))
+
+
+def _not_utf8(path: Path, table: pa.Table) -> DataError:
+    """Return the error that names the first text of `table` that is not UTF-8, which is found by reading each again."""
+    for column in table.column_names:
+        for number, value in enumerate(table.column(column), 1):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                return DataError(f"{path}, row {number}, column {column}: not UTF-8: {error}", hint="write it as UTF-8")
+    return DataError(f"{path} holds a text that is not UTF-8", hint="write its texts as UTF-8")
 
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     rows: list[tuple[int, Mapping[str, Any]]] = []
     try:
         # Split at "\n" only, because texts may hold the other characters that splitlines() splits at.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # some programs begin a file with a byte order mark
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
     for number, line in enumerate(lines, 1):
@@ -103,8 +118,10 @@ def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, row {number} is not JSON: {error}", hint="each line is one JSON object") from None
+        except (ValueError, RecursionError) as error:  # also of a number with too many digits, or of deep nesting
+            raise DataError(
+                f"{path}, row {number} is not JSON that can be read: {error}", hint="each line is one JSON object"
+            ) from None
         if not isinstance(row, dict):
             raise DataError(f"{path}, row {number} is not a JSON object", hint="each line is one JSON object")
         rows.append((number, row))

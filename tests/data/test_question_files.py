@@ -7,6 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Question
 from tests.support.users_questions import written
 
-# Lone surrogates cannot be written as UTF-8, so no file holds them.
+# Lone surrogates cannot be written as UTF-8 and are refused.
 texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: bool(text.strip()))
 evidence = st.builds(Evidence, table=texts, row_id=st.integers(min_value=0, max_value=2**62), field=texts, quote=texts)
 questions = st.lists(
@@ -80,6 +82,16 @@ def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
         ({"id": "2", "question": "q", "answer": "a; b", "enough": 0}, "row 2, column enough"),
         ({"id": "2", "question": "q", "answer": "a", "evidence": [{"table": "t"}]}, "row 2, column evidence.0.row_id"),
         (["not", "an", "object"], "row 2 is not a JSON object"),
+        ({"id": "2", "question": "\ud800 a?", "answer": "a"}, r"row 2, column question: \ud800 is half of a surrogate"),
+        (
+            {
+                "id": "2",
+                "question": "q",
+                "answer": "a",
+                "evidence": [{"table": "t", "row_id": 1, "field": "f", "quote": "\udfff"}],
+            },
+            "row 2, column evidence: ",
+        ),
     ],
 )
 def test_a_fault_is_named_with_row_and_column(tmp_path: Path, second: object, place: str) -> None:
@@ -96,6 +108,8 @@ def test_a_fault_is_named_with_row_and_column(tmp_path: Path, second: object, pl
     ("name", "content", "message"),
     [
         ("q.jsonl", b"{broken\n", "row 1 is not JSON"),
+        ("q.jsonl", b'{"id": ' + b"[" * 100_000, "row 1 is not JSON that can be read"),
+        ("q.jsonl", b'{"id": ' + b"9" * 5_000 + b"}", "row 1 is not JSON that can be read"),
         ("q.jsonl", b"\xff\xfe\n", "not UTF-8"),
         ("q.jsonl", b"\n", "holds no question"),
         ("q.parquet", b"not parquet", "not a parquet file"),
@@ -106,6 +120,21 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, name: str, content: byte
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         load_questions(tmp_path / name)
+
+
+def test_a_text_of_parquet_that_is_no_utf8_is_named_with_row_and_column(tmp_path: Path) -> None:
+    texts = pa.array([b"Why?", b"\xed\xa0\x80 a?"], pa.binary())
+    column = pa.Array.from_buffers(pa.string(), 2, texts.buffers())
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"id": ["1", "2"], "question": column, "answer": ["a", "b"]}), path)
+    with pytest.raises(DataError, match=r"mine\.parquet, row 2, column question: not UTF-8"):
+        load_questions(path)
+
+
+def test_a_byte_order_mark_of_windows_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"id": "1", "question": "Why?", "answer": "because"}), encoding="utf-8-sig")
+    assert load_questions(path) == [Question(id="1", question="Why?", answer="because")]
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.config.settings import Settings
-from sql_agent.data.question_columns import ColumnMapping
+from sql_agent.data.question_columns import ColumnMapping, check_text
 from sql_agent.data.question_files import load_questions, parquet_rows
 from sql_agent.data.spider.folder import default_questions
 from sql_agent.data.spider.gold import gold_results
@@ -78,6 +78,7 @@ def _question(row: Mapping[str, Any], number: int, path: Path) -> Question:
                 f"{path}, question {number}, {column}: missing, empty or not a text",
                 hint=f"each question needs {', '.join(_COLUMNS)}",
             )
+        check_text(row[column], f"{path}, question {number}, {column}")
     gold = row["query"].strip().rstrip(";").strip()
     return Question(
         id=f"{path.stem}-{number}",
@@ -91,10 +92,10 @@ def _question(row: Mapping[str, Any], number: int, path: Path) -> Question:
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}", hint="it is a list of objects") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path} is not a list of objects", hint=f"each has {', '.join(_COLUMNS)}")

@@ -83,6 +83,8 @@ def test_questions_are_read_from_json_and_parquet_with_their_hardness(data: Path
     [
         ("[]", "holds no question"),
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('[{"db_id": "orchard", "question": "\\ud800?", "query": "SELECT 1"}]', "question 0, question: .*surrogate"),
         ("[1]", "not a list of objects"),
         ('[{"db_id": "orchard", "question": "?"}]', "question 0, query: missing"),
     ],
