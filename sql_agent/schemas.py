@@ -198,6 +198,7 @@ class DropCause(_WithMessage):
     PROCESS = "process", "the process that ran it died"
     ATTEMPT = "attempt", "the attempt did not succeed"
     STORE = "store", "the store could not be read"
+    PROMPT = "prompt", "the question does not fit into the model's context"
     SPANS = "spans", "spans never reached the store"
     TRIPLETS = "triplets", "the triplets do not match the turns"
     RECORD = "record", "the rollout has no record or no reward"

@@ -44,7 +44,7 @@ async def check_triplet(
 
 async def _call(url: str, model: str) -> None:
     # Here, because they are slow to import, and the checks above come first.
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError  # noqa: PLC0415
+    from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError  # noqa: PLC0415
 
     http = DefaultAsyncHttpxClient(trust_env=False)  # the run's own proxy is not behind http_proxy
     try:
@@ -54,6 +54,11 @@ async def _call(url: str, model: str) -> None:
             await client.chat.completions.create(
                 model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4
             )
+    except BadRequestError as error:
+        raise PreflightError(
+            f"the model refuses a call of one word: {error}",
+            hint="where that is too long for its context, raise local.max_context",
+        ) from error
     except OpenAIError as error:
         raise PreflightError(
             f"the LLM proxy at {url} did not answer: {type(error).__name__}: {error}",

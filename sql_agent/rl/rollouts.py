@@ -14,9 +14,10 @@ from agentlightning.semconv import AGL_OBJECT, LightningSpanAttributes
 from sql_agent.agl.adapter import final_reward
 from sql_agent.agl.store import mark_consumed, read_spans
 from sql_agent.rl.trajectory import TokenSequence, Turn, merge_turns, turns_of
-from sql_agent.schemas import Drop, DropCause, RolloutRecord
+from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
 _SPAN_POLLS_S = (0.01, 0.16)  # the first pause, and the longest: they double
+_MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,15 @@ def _reason_to_drop(
     if record is None or reward is None:
         return Drop(cause=DropCause.RECORD)
     if not triplets or triplets != record.turns:
-        return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
+        return _reason_for_triplets(record, triplets)
     return None
+
+
+def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
+    """Return why there is no triplet, or not one for each turn."""
+    if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
+        return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
+    return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
 
 
 def _record(spans: Sequence[Any]) -> RolloutRecord | None:

@@ -13,6 +13,7 @@ from typing import Any
 import agentlightning as agl
 import pytest
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.llm_proxy import model_entry
@@ -37,6 +38,22 @@ def server_without_token_ids() -> Iterator[str]:
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+    server = ServerThread(app, bind_local())
+    server.start()
+    yield server.base_url
+    server.stop()
+
+
+@pytest.fixture
+def server_with_a_small_context() -> Iterator[str]:
+    """A server that refuses every call as too long, in the words of ours."""
+    app = FastAPI()
+
+    @app.post("/v1/chat/completions")
+    async def complete() -> JSONResponse:
+        reason = "the model's maximum context length is 10, requested: 34 prompt and 4 new tokens"
+        return JSONResponse({"error": {"message": reason, "type": "BadRequestError", "code": 400}}, status_code=400)
 
     server = ServerThread(app, bind_local())
     server.start()
@@ -70,6 +87,15 @@ def test_a_server_that_returns_no_token_ids_is_named_as_the_cause(
     with pytest.raises(PreflightError, match="no triplet with token ids") as caught:
         asyncio.run(preflight(processes, server_without_token_ids, tmp_path / "proxy.log"))
     assert "prompt_token_ids" in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+def test_a_context_in_which_no_call_fits_is_named_with_its_setting(
+    processes: RunProcesses, server_with_a_small_context: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError, match="maximum context length is 10") as caught:
+        asyncio.run(preflight(processes, server_with_a_small_context, tmp_path / "proxy.log"))
+    assert "local.max_context" in (caught.value.hint or "")
 
 
 def test_a_model_that_is_down_is_named_as_the_cause_and_a_proxy_that_is_ended_is_replaced(
