@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sql_agent.errors import ConfigError
 
+_TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 _ROLES = ("algorithm", "runner", "both")
 _TIMEOUT_S = 5.0
@@ -50,16 +51,21 @@ class RunRole:
 def managed_store_from_environment(external_address: str | None) -> bool:
     """Return whether the run makes its own store.
 
-    Raises ConfigError when AGL_MANAGED_STORE and `external_address` contradict each other.
+    Raises ConfigError when AGL_MANAGED_STORE is neither 0 nor 1, or contradicts `external_address`.
     """
     given = os.environ.get("AGL_MANAGED_STORE", "").strip().lower()
+    if given and given not in _TRUE | _FALSE:
+        raise ConfigError(
+            f"AGL_MANAGED_STORE={given} is neither 0 nor 1",
+            hint="1: the run makes its own store; 0: it uses that of --external-store-address",
+        )
     if external_address:
-        if given and given not in _FALSE:
+        if given in _TRUE:
             raise ConfigError(
                 f"--external-store-address is given but AGL_MANAGED_STORE={given}", hint="set AGL_MANAGED_STORE=0"
             )
         return False
-    if given in _FALSE and given:
+    if given in _FALSE:
         raise ConfigError(
             "AGL_MANAGED_STORE=0 but no store is named", hint="add --external-store-address http://127.0.0.1:PORT"
         )

@@ -176,5 +176,5 @@ def _type(schema: dict[str, Any]) -> str:
     if schema["type"] == "null":
         return "none"
     kind = "path" if schema.get("format") == "path" else _TYPES[schema["type"]]
-    bounds = [f"{sign} {schema[bound]:g}" for bound, sign in _BOUNDS.items() if bound in schema]
+    bounds = [f"{sign} {schema[bound]:.10g}" for bound, sign in _BOUNDS.items() if bound in schema]
     return " ".join([kind, " and ".join(bounds)]).strip()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sql_agent.config.paths import RUNS
 from sql_agent.config.questions import DatabaseSettings, DataSettings, SpiderSettings
@@ -13,6 +13,8 @@ from sql_agent.config.rollouts import AgentSettings, JudgeSettings, RunnerSettin
 from sql_agent.config.section import Section
 from sql_agent.config.training import LocalSettings, SftSettings, TrackingSettings, TrainSettings, VerlSettings
 from sql_agent.schemas import Lang, QueryLimits
+
+_MAX_SEED = 2**31 - 1  # what 32 bits with a sign hold; NumPy takes twice as much, PyTorch and vLLM more
 
 
 class Settings(Section):
@@ -30,7 +32,11 @@ class Settings(Section):
     )
     run_name: str = Field("", description="folder of the run under `runs_dir`; empty makes a name from date and time")
     runs_dir: Path = Field(RUNS, description="folder of all runs")
-    seed: int = Field(0, description="seed of the order of the questions, of sampling and of fine-tuning")
+    seed: Annotated[int, Field(ge=0, le=_MAX_SEED)] = Field(
+        0,
+        description="seed of the order of the questions, of sampling and of fine-tuning, within what PyTorch, NumPy "
+        "and vLLM all take",
+    )
     database: DatabaseSettings = DatabaseSettings()
     data: DataSettings = DataSettings()
     agent: AgentSettings = AgentSettings()
@@ -42,6 +48,13 @@ class Settings(Section):
     verl: VerlSettings = VerlSettings()
     spider: SpiderSettings = SpiderSettings()
     tracking: TrackingSettings = TrackingSettings()
+
+    @field_validator("run_name")
+    @classmethod
+    def _is_one_folder(cls, name: str) -> str:
+        if name and (name == ".." or name != Path(name).name or name != name.strip() or not name.isprintable()):
+            raise ValueError("not the plain name of one folder, such as night-1; where it is made is set by runs_dir")
+        return name
 
     def database_limits(self) -> QueryLimits:
         """Return the limits of one query, as the database takes them."""

@@ -15,3 +15,15 @@ def test_a_role_that_does_not_exist_is_refused_with_those_that_do(monkeypatch: p
     assert "algorithm, runner, both" in str(caught.value.hint)
     monkeypatch.setenv("AGL_CURRENT_ROLE", "")
     assert RunRole.from_environment(None).role == "both"
+
+
+@pytest.mark.parametrize("address", [None, "http://127.0.0.1:4747"])
+def test_a_store_s_switch_that_is_neither_on_nor_off_is_refused(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGL_CURRENT_ROLE", "both")
+    monkeypatch.setenv("AGL_MANAGED_STORE", "maybe")
+    with pytest.raises(ConfigError, match="AGL_MANAGED_STORE=maybe is neither 0 nor 1"):
+        RunRole.from_environment(address)
+    monkeypatch.setenv("AGL_MANAGED_STORE", "0" if address else "1")
+    assert RunRole.from_environment(address).managed_store is (address is None)

@@ -127,6 +127,7 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         (["train.questions_per_step=4", "train.minibatches=5"], "more than train.questions_per_step=4"),
         (["agent.max_tokens=512", "local.max_context=512"], "leaves no room for a prompt in local.max_context"),
         (["not-an-override"], "section.key=value"),
+        (["seed=99999999999999999999999"], "less than or equal to 2147483647"),
     ],
 )
 def test_bad_input_is_said_in_words_before_anything_is_left_behind(
@@ -138,6 +139,16 @@ def test_bad_input_is_said_in_words_before_anything_is_left_behind(
     assert run_command("train", [*arguments, *extra]) == 2
     said = capsys.readouterr()
     assert expected in said.out + said.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_question_that_cannot_be_sent_to_a_store_is_refused_before_anything_starts(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "val.jsonl").write_text(r'{"id": "1", "question": "\ud800 a?", "answer": "oral"}', encoding="utf-8")
+    check = ["check", str(tmp_path / "val.jsonl"), f"--db={tmp_path / 'medical.db'}"]
+    assert run_command("train", arguments) == run_command("data", check) == 2
+    assert capsys.readouterr().err.count("val.jsonl, row 1, column question: ") == 2
     assert not (tmp_path / "runs").exists()
 
 

@@ -262,3 +262,21 @@ def test_an_empty_variable_is_one_that_is_not_set_and_hides_that_of_the_file(
     monkeypatch.delenv("MCP_TOKEN")
     token = McpSettings().token
     assert token is not None and token.get_secret_value() == "from-the-file"
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", ".", "/tmp/x", "a/b", "a/", "a\nb", " ", "a\udc80"])
+def test_a_run_s_name_is_the_plain_name_of_one_folder(name: str) -> None:
+    with pytest.raises(ConfigError, match="not the plain name of one folder") as refused:
+        load_settings([f"run_name={name}"])
+    assert "run_name=" in refused.value.message and "runs_dir" in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["night-1", "试验 2", "a..b", ".hidden"])
+def test_other_names_of_runs_are_taken_as_they_are(name: str) -> None:
+    assert load_settings([f"run_name={name}"]).run_name == name
+
+
+@pytest.mark.parametrize("seed", ["-1", "2147483648", "99999999999999999999999"])
+def test_a_seed_that_not_all_generators_take_is_refused(seed: str) -> None:
+    with pytest.raises(ConfigError, match=f"seed='{seed}'"):
+        load_settings([f"seed={seed}"])
