@@ -58,6 +58,8 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
 # The columns that introduce a row and so tell what else it is called.
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
+# The column in which a row's initials stand.
+INITIAL_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name_initial"})
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},

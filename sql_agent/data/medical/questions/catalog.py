@@ -28,6 +28,11 @@ _BREAKS = re.compile(r"[;；\n]")
 # What separates the items of any text: of a list in one of the languages, and of a sentence.
 ITEM_ENDS = re.compile(r"[;；,，、.。:：\n]")
 _CHINESE = re.compile(r"[一-鿿]")
+# How a cell begins that leaves what it would say to another text: 参见氢氯噻嗪。
+_ELSEWHERE = {
+    "en": re.compile(r"(?:see|refer to|same as|as for) ", re.IGNORECASE),
+    "zh": re.compile(r"[请详]?(?:参[见照考阅]|见(?!光))|同[^，。；、]{2,10}。$"),
+}
 _MAX_NAME = {"en": 40, "zh": 20}
 _MAX_ROWS = 10_000_000
 _PATIENCE_S = 60.0
@@ -79,7 +84,7 @@ class Catalog:
 
     def items(self, entity: Entity, column: str) -> list[str]:
         """Return the distinct items of a field without their full stop, each a substring of the field; [] when it says
-        nothing."""
+        nothing itself."""
         key = entity.table, entity.row_id, column
         if key not in self._items:
             self._items[key] = _items(entity.values.get(column) or "", self.lang)
@@ -117,6 +122,11 @@ class Catalog:
                 length += len(piece)
             self._haystacks[table, column] = "".join(pieces), starts
         return self._haystacks[table, column]
+
+
+def refers_elsewhere(text: str, lang: Lang) -> bool:
+    """Return whether a cell only says where else to look, so that nobody can tell from it what holds."""
+    return bool(_ELSEWHERE[lang].match(text.strip()))
 
 
 def holds_item(text: str, name: str) -> bool:
@@ -166,6 +176,8 @@ def _entities(table: str, rows: list[dict[str, object]], lang: Lang) -> Iterator
 
 
 def _items(text: str, lang: Lang) -> list[str]:
+    if refers_elsewhere(text, lang):
+        return []
     parts = text.split(SEPARATORS[lang].strip())
     items = list(dict.fromkeys(part.strip().rstrip("。.").strip() for part in parts))
     unclear = any(not item or item.lower() in wording(lang).meaningless or _BREAKS.search(item) for item in items)

@@ -12,6 +12,11 @@ from sql_agent.schemas import Lang
 
 # Where one statement of a cell ends: a word and what is said of it stand between two of these.
 _CLAUSE_ENDS = re.compile(r"[;；。，,\n]|(?<!\d)\d{1,2}[.．、](?!\d)")
+# What makes a clause say that something does not matter: it names the thing and is no "yes".
+_DENIED = re.compile(
+    r"不影响|不会影响|[无没]有?影响|[无勿]需|[无毋]须|不必|不需|不用"
+    r"|not affect|no effect|no need|not need|need not|not required"
+)
 _SLOT = re.compile(r"\\\{\w+\\\}")
 _NOTHING = re.compile(r"(?!)")
 
@@ -59,6 +64,10 @@ class ClaimReader:
         """Return whether cells name another subject of the claim: the other organ, the other people."""
         return any(self._others.search(fold(text)) for text in cells.values())
 
+    def named_by(self, name: str) -> bool:
+        """Return whether a row's name holds a word that decides: what it is asked for can be read off the question."""
+        return bool(self._words.search(fold(name)) or (self._about and self._about.search(fold(name))))
+
     def worded(self, text: str) -> bool:
         """Return whether `text` asks for this claim in one of its wordings."""
         asks = self.claim.opposite if self.opposite and self.claim.opposite else self.claim
@@ -73,7 +82,7 @@ class ClaimReader:
                 kinds = {self._kinds[match.group()] for match in self._words.finditer(clause)}
                 if self._about is not None and not kinds:
                     kinds = {"yes" if column in self.claim.mentioned_in else "doubtful"}
-                found |= kinds
+                found |= {"doubtful"} if kinds and _DENIED.search(clause) else kinds
         return found
 
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from sql_agent.data.medical.banks import Banks, Wordings, spoken
 from sql_agent.data.medical.phrasing import Wording
-from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
+from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey, refers_elsewhere
 from sql_agent.data.medical.questions.related import DiseaseDrugs
 from sql_agent.data.medical.sample_facts import SEPARATORS
 from sql_agent.data.medical.schema import NAME_COLUMNS
@@ -48,7 +48,8 @@ LISTS = {
 _NO_KEYWORD = {
     "en": re.compile(r"unknown|unclear|not known|see |etc|\d ?(?:mg|g|ml)\b", re.IGNORECASE),
     "zh": re.compile(
-        r"^[或及并和与且但如请为在]|禁忌|[的者等尚见]|不明|不清|未明|未知|其[他它]|本[品药]|\d(?:mg|g|ml)",
+        r"^(?:[或及并和与且但如请为在故]|适?用于|可[并引致])"
+        r"|禁忌|[的者等尚见]|不明|不清|未明|未知|其[他它]|本[品药]|\d(?:mg|g|ml)",
         re.IGNORECASE,
     ),
 }
@@ -189,8 +190,10 @@ class Source:
         return self.rng.choice(everyday) if everyday and self.rng.random() < everyday_share else formal
 
     def says_something(self, text: str) -> bool:
-        """Return whether a cell holds more than that nothing is known: "(尚不明确)" is silent about all things."""
-        return text.strip("()（）。. ").lower() not in {"", *self.wording.meaningless}
+        """Return whether a cell holds more than that nothing is known, or that another text says it: "(尚不明确)" and
+        "参见华法林" are no ground for a "no"."""
+        silent = text.strip("()（）。. ").lower() in {"", *self.wording.meaningless}
+        return not silent and not refers_elsewhere(text, self.catalog.lang)
 
     def mentioned(self, texts: Iterable[str]) -> frozenset[EntityKey]:
         """Return the rows named inside `texts`: a question that shows them shares these entities too."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain, islice, pairwise, zip_longest
 
 from sql_agent.data.medical.banks import Stem, banks, spoken
-from sql_agent.data.medical.questions.catalog import ITEM_ENDS, Catalog, Entity
+from sql_agent.data.medical.questions.catalog import ITEM_ENDS, Catalog, Entity, refers_elsewhere
 from sql_agent.data.medical.questions.draft import Condition, Source, is_keyword
 from sql_agent.database.schema import fold
 
@@ -87,6 +87,8 @@ def keywords_of(source: Source, row: Entity, column: str) -> list[str]:
 
 def holds(source: Source, row: Entity, condition: Condition) -> bool:
     """Return whether LIKE finds the row, and each keyword that it finds there is an item."""
+    if refers_elsewhere(row.values.get(condition.column) or "", source.catalog.lang):
+        return False
     text = fold(row.values.get(condition.column) or "")
     inside = {word for keyword in condition.keywords if (word := fold(keyword)) in text}
     stem = _stem(source, condition.table, condition.column)

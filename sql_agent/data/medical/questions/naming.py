@@ -9,11 +9,12 @@ from functools import partial
 
 from sql_agent.data.medical.aliases import everyday_names
 from sql_agent.data.medical.banks import Names
-from sql_agent.data.medical.questions.catalog import Catalog, Entity
+from sql_agent.data.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.data.medical.questions.draft import in_list, name_is, quoted
 from sql_agent.data.medical.questions.other_names import OtherNames, aliases_of
-from sql_agent.data.medical.schema import NAME_COLUMNS
+from sql_agent.data.medical.schema import INITIAL_COLUMNS, NAME_COLUMNS
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
+from sql_agent.database.schema import fold
 
 # Of the questions that name one row: how many write the name in a way that the database does not.
 OTHER_NAME_SHARE = 0.5
@@ -51,6 +52,7 @@ class Namer:
         self._catalog = catalog
         self._others = OtherNames(names, catalog.lang)
         self._index = NameIndex(names_of(catalog))
+        self._initials = _initials(catalog)
 
     def choose(self, entity: Entity, rng: random.Random) -> Naming:
         """Return how one question names `entity`."""
@@ -95,7 +97,8 @@ class Namer:
         """
         rows, equal = self._rows(entity, asked), f"{NAME_COLUMNS[entity.table]} = {quoted(asked)}"
         found = self._index.find(asked)
-        if found.exact or rows not in ([], [entity.row_id]):
+        others = self._initials.get(fold(asked), set()) - {entity.key}
+        if found.exact or others or rows not in ([], [entity.row_id]):
             return None
         if rows:
             like = _like(entity, asked)
@@ -119,6 +122,16 @@ def names_of(catalog: Catalog) -> Iterator[tuple[str, Name]]:
         for row in rows:
             yield from ((text, names[comparable(row.name)]) for text in (row.name, *aliases_of(row)))
         yield from called_otherwise(names, everyday_names())
+
+
+def _initials(catalog: Catalog) -> dict[str, set[EntityKey]]:
+    """Return the rows by the initials that the database itself gives them: ATS is 氨肽素, whatever else it may mean."""
+    found: dict[str, set[EntityKey]] = {}
+    for table, column in INITIAL_COLUMNS.items():
+        for row in catalog.rows[table]:
+            if initials := row.values.get(column):
+                found.setdefault(fold(initials), set()).add(row.key)
+    return found
 
 
 def _offered(names: Iterable[Name], table: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from sql_agent.data.medical.banks import Banks
+from sql_agent.data.medical.questions.absent import clearly_absent
 from sql_agent.data.medical.questions.catalog import Catalog, Entity
 from sql_agent.data.medical.questions.claimed_rows import WITHOUT_NOT, claimed_rows
 from sql_agent.data.medical.questions.conditions import other_conditions, search_of, searches
@@ -24,6 +25,7 @@ from sql_agent.data.medical.questions.draft import (
     named_rows_sql,
 )
 from sql_agent.data.medical.questions.keywords import Match, contains, holds
+from sql_agent.data.medical.questions.topics import TopicReader, topic_readers
 from sql_agent.data.medical.schema import NAME_COLUMNS
 from sql_agent.database.schema import fold
 
@@ -39,11 +41,12 @@ def negation(source: Source) -> Iterator[Draft]:
     """Yield rows that lack a keyword, are not of a kind, of which a claim does not hold, with an empty column, and
     differences."""
     found = [*_groups(source), *searches(source)]
+    readers = list(topic_readers(source).values())
     for first, rows in found:
         if first.column not in NAME_COLUMNS.values():
             for second in other_conditions(source, first, rows):
-                known = all(source.catalog.items(row, second.column) for row in rows)
-                yield from _without(source, "lacks", first, rows if known else [], second)
+                if _told_by_the_word(source, readers, rows, second):
+                    yield from _without(source, "lacks", first, rows, second)
         for second in _kinds(source, first, rows):
             known = all(row.values.get(second.column) for row in rows)
             yield from _without(source, "kinds", first, rows if known else [], second)
@@ -53,6 +56,16 @@ def negation(source: Source) -> Iterator[Draft]:
         for table, entities in tables.items():
             for column in LISTS[table]:
                 yield from _differences(source, entities, column)
+
+
+def _told_by_the_word(source: Source, readers: list[TopicReader], rows: list[Entity], condition: Condition) -> bool:
+    """Return whether all `rows` say something in the column, and those without the keyword do not say it otherwise.
+
+    NOT LIKE knows one word: the row of 妊娠妇女 does not hold 孕妇, and still is about women who are pregnant.
+    """
+    held = {row: source.catalog.items(row, condition.column) for row in rows}
+    without = [items for row, items in held.items() if not contains(row, condition)]
+    return all(held.values()) and all(clearly_absent(source, readers, condition.keyword, items) for items in without)
 
 
 def _without(source: Source, kind: str, first: Condition, rows: list[Entity], second: Condition) -> Iterator[Draft]:

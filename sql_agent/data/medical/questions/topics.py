@@ -10,6 +10,8 @@ from sql_agent.data.medical.questions.draft import Source
 from sql_agent.database.schema import fold
 
 _NOTHING = re.compile(r"(?!)")
+# Between two things that stand in one item; not inside a word (波及, 缓和).
+_JOINED = re.compile(r"以及|[、/]|(?<![以累涉波危普])及(?!时)|(?<![缓饱中温])和(?![缓胃])|或|与| and | or ")
 _INSIDE, _OUTSIDE, _DOUBTFUL = "inside", "outside", "doubtful"
 
 
@@ -44,8 +46,15 @@ class TopicReader:
     def _belongs(self, item: str) -> bool | None:
         """Return whether `item` belongs to the topic; None when nobody could say."""
         if item not in self._read:
-            self._read[item] = self._decide(fold(item))
+            self._read[item] = self._decide_all(fold(item))
         return self._read[item]
+
+    def _decide_all(self, item: str) -> bool | None:
+        """Decide on an item with all the things that it joins: 肝功能损害以及呕血 is neither inside nor outside."""
+        if item in self._names:
+            return True
+        decided = {self._decide(part) for part in _JOINED.split(item) if part.strip()}
+        return decided.pop() if len(decided) == 1 else None
 
     def _decide(self, item: str) -> bool | None:
         found = {self._meanings[word] for word in self._words.findall(item)}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from sql_agent.data.medical.banks import spoken
+from sql_agent.data.medical.questions.absent import clearly_absent
 from sql_agent.data.medical.questions.catalog import Entity
 from sql_agent.data.medical.questions.claims import ClaimReader, claim_readers
 from sql_agent.data.medical.questions.draft import Draft, Source, evidence, name_is
 from sql_agent.data.medical.questions.part_of_field import MAX_CELL
-from sql_agent.data.medical.questions.topics import TopicReader, topic_readers
+from sql_agent.data.medical.questions.topics import topic_readers
 from sql_agent.database.schema import fold
 
 # Longer cells are too much to read for one thing that they say.
@@ -25,12 +27,17 @@ TRIES = 20
 EVERYDAY_SHARE = 0.7
 # How many items that a cell lacks are of another column of the same row, where there is one that could be of the cell.
 BESIDE_SHARE = 0.6
+# An item that stands in another column of the table so much more often got into this one by mistake.
+BELONGS_SHARE = 0.2
+# What a drug is for is not what it does by accident: an item in both columns of a row says nothing clear in either.
+_CONTRARY = {"adverse_reactions": "indication", "indication": "adverse_reactions"}
 # What can be asked for by name: no sentence ("孕妇禁用").
 _PLAIN = {
     "en": re.compile(r"[a-z][a-z -]{3,22}"),
-    "zh": re.compile(r"(?![可同与及或并和为])(?!.*(?:[禁忌慎等者的尚见勿]|本品|不明|不清|未明|暂无|信息))[一-鿿]{2,6}"),
+    "zh": re.compile(
+        r"(?!适?用于|[可同与及或并和为故])(?!.*(?:[禁忌慎等者的尚见勿]|本品|不明|不清|未明|暂无|信息))[一-鿿]{2,6}"
+    ),
 }
-_WORD = re.compile(r"[a-z]{4,}|[一-鿿]")
 
 
 def yes_no(source: Source) -> Iterator[Draft]:
@@ -59,6 +66,8 @@ def _claims(source: Source, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
     for entity in source.rng.sample(entities, len(entities)):
         cells = {column: text for column in columns if source.says_something(text := entity.values.get(column) or "")}
         reader = source.rng.choice(readers)
+        if reader.named_by(entity.name):
+            continue
         if cells and sum(map(len, cells.values())) <= MAX_CHARS and (decided := reader.decide(cells)):
             drafts[reader.opposite, decided[0]].append(_claim(source, reader, entity, cells, decided))
             if min(map(len, drafts.values())) == source.wanted // CLAIM_PART:
@@ -99,7 +108,8 @@ def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
     entities = source.some(table)
     held = {row: source.catalog.items(row, column) for row in entities}
     # Items as often as rows have them: a "no" is about what is asked elsewhere, so that the item gives nothing away.
-    pool = [item for items in held.values() for item in items if plain.fullmatch(item)]
+    belongs = _belonging(source, table)
+    pool = [item for row in held.values() for item in row if plain.fullmatch(item) and belongs(item, column)]
     known = set(pool)
     everyday = [item for item in pool if _has_other_words(source, item)]
     for entity, items in held.items():
@@ -108,15 +118,33 @@ def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
         candidates = [
             item
             for item in items
-            if plain.fullmatch(item) and _stands_once(item, items) and fold(item) not in fold(entity.name)
+            if item in known
+            and _stands_once(item, items)
+            and fold(item) not in fold(entity.name)
+            and item not in source.catalog.items(entity, _CONTRARY.get(column, ""))
         ]
         tried = chain(_beside(source, entity, column, known), _some_of(source, pool, everyday))
-        absent = next((item for item in tried if _clearly_absent(source, readers, item, items)), None)
+        absent = next((item for item in tried if clearly_absent(source, readers, item, items)), None)
         if candidates and absent:
             others = [item for item in candidates if _has_other_words(source, item)]
             present = next(_some_of(source, candidates, others))
             yield _decide(source, entity, column, present, items, holds=True)
             yield _decide(source, entity, column, absent, items, holds=False)
+
+
+def _belonging(source: Source, table: str) -> Callable[[str, str], bool]:
+    """Return what says whether an item is a thing of a column: it stands there nearly as often as anywhere else."""
+    columns = source.natural.patterns.yes_no[table]
+    rows = {column: Counter(chain.from_iterable(_items_of(source, table, column))) for column in columns}
+
+    def belongs(item: str, column: str) -> bool:
+        return rows[column][item] >= BELONGS_SHARE * max(counts[item] for counts in rows.values())
+
+    return belongs
+
+
+def _items_of(source: Source, table: str, column: str) -> Iterator[list[str]]:
+    return (source.catalog.items(row, column) for row in source.catalog.rows[table])
 
 
 def _beside(source: Source, entity: Entity, column: str, known: set[str]) -> list[str]:
@@ -143,18 +171,6 @@ def _some_of(source: Source, pool: list[str], everyday: list[str]) -> Iterator[s
 
 def _stands_once(item: str, items: list[str]) -> bool:
     return sum(fold(item) in fold(other) for other in items) == 1
-
-
-def _clearly_absent(source: Source, readers: list[TopicReader], item: str, items: list[str]) -> bool:
-    """Return whether no item of the cell shares a word, or in Chinese a character, or a topic with `item`."""
-    words = _words(source, item)
-    if any(words & _words(source, other) for other in items):
-        return False
-    return all(reader.about(items) == [] for reader in readers if reader.concerns(item))
-
-
-def _words(source: Source, item: str) -> set[str]:
-    return set(_WORD.findall(fold(" ".join(spoken(source.natural, item)))))
 
 
 def _decide(source: Source, entity: Entity, column: str, item: str, items: list[str], *, holds: bool) -> Draft:

@@ -82,6 +82,11 @@ def test_a_word_inside_another_one_says_nothing(lang: Lang, name: str, item: str
         ("zh", "injured", "", "cause", "急性心肌坏死或损伤"),
         ("zh", "forbidden", "老人", "precautions", "老年人、孕妇使用安全性：孕妇禁服"),
         ("zh", "surgery", "", "treatment", "阿司匹林；经皮冠状动脉介入"),
+        ("zh", "driving", "", "precautions", "本品不会影响驾驶和机械操作能力"),
+        ("zh", "checkups", "", "precautions", "无需定期复查"),
+        ("en", "drowsy", "", "precautions", "does not affect driving"),
+        ("zh", "women", "", "epidemiology", "孕妇；糖尿病病人"),
+        ("zh", "stopping", "", "adverse_reactions", "皮疹；停药反应"),
     ],
 )
 def test_what_says_only_a_part_of_it_decides_nothing(lang: Lang, name: str, item: str, column: str, text: str) -> None:
