@@ -14,7 +14,7 @@ from sql_agent.schemas import Lang
 _CLAUSE_ENDS = re.compile(r"[;；。，,\n]|(?<!\d)\d{1,2}[.．、](?!\d)")
 # What makes a clause say that something does not matter: it names the thing and is no "yes".
 _DENIED = re.compile(
-    r"不影响|不会影响|[无没]有?影响|[无勿]需|[无毋]须|不必|不需|不用"
+    r"不影响|不会影响|不受|[无没]有?影响|[无勿]需|[无毋]须|不必|不需|不用"
     r"|not affect|no effect|no need|not need|need not|not required"
 )
 _SLOT = re.compile(r"\\\{\w+\\\}")

@@ -48,7 +48,7 @@ LISTS = {
 _NO_KEYWORD = {
     "en": re.compile(r"unknown|unclear|not known|see |etc|\d ?(?:mg|g|ml)\b", re.IGNORECASE),
     "zh": re.compile(
-        r"^(?:[或及并和与且但如请为在故]|适?用于|可[并引致])"
+        r"^(?:[或及并和与且但如请为在故]|适?用于|可[并引致]|味|气[微香])"
         r"|禁忌|[的者等尚见]|不明|不清|未明|未知|其[他它]|本[品药]|\d(?:mg|g|ml)",
         re.IGNORECASE,
     ),

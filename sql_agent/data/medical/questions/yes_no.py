@@ -31,11 +31,11 @@ BESIDE_SHARE = 0.6
 BELONGS_SHARE = 0.2
 # What a drug is for is not what it does by accident: an item in both columns of a row says nothing clear in either.
 _CONTRARY = {"adverse_reactions": "indication", "indication": "adverse_reactions"}
-# What can be asked for by name: no sentence ("孕妇禁用").
+# What can be asked for by name: no sentence ("孕妇禁用"), no look of a drug ("棕褐色液体").
 _PLAIN = {
     "en": re.compile(r"[a-z][a-z -]{3,22}"),
     "zh": re.compile(
-        r"(?!适?用于|[可同与及或并和为故])(?!.*(?:[禁忌慎等者的尚见勿]|本品|不明|不清|未明|暂无|信息))[一-鿿]{2,6}"
+        r"(?!适?用于|[可同与及或并和为故])(?!.*(?:[禁忌慎等者的尚见勿]|本品|不明|不清|未明|暂无|信息|色.*[液粉片粒晶丸膏]))[一-鿿]{2,6}"
     ),
 }
 
