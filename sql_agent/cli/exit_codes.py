@@ -37,7 +37,8 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
     """
     if threading.current_thread() is threading.main_thread():
         for number in stopping_signals():
-            signal.signal(number, signal.default_int_handler)  # which raises KeyboardInterrupt
+            if number is not signal.SIGINT:  # Python has done it, where it is not ignored
+                signal.signal(number, signal.default_int_handler)  # which raises KeyboardInterrupt
     try:
         with named_disk_errors():
             return main(argv)

@@ -11,8 +11,13 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop a program, without those that it ignores: under nohup, a terminal that is closed."""
-    return [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    """Return the signals that stop this program: not that of a closed terminal where it is ignored, as under nohup.
+
+    SIGINT is one of them also where it is ignored, as in what a script starts in the background: there `kill -INT`
+    asks for the end.
+    """
+    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOPPING if not (is_kept and number is signal.SIGHUP)]
 
 
 @contextmanager
