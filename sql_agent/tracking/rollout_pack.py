@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.schemas import Drop
+from sql_agent.system.growing_file import GrowingFile
 from sql_agent.system.json_files import parse_line
 
 Row = dict[str, Any]  # a line of a JSONL file
@@ -29,7 +30,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._position = 0
+        self._file = GrowingFile(path)
         self._lines = 0
 
     def new(self) -> Iterator[Row]:
@@ -37,22 +38,15 @@ class JsonLines:
 
         Raises DataError that names a line that is no JSON object.
         """
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as source:
-            source.seek(self._position)
-            for line in source:
-                if not line.endswith(b"\n"):
-                    return
-                self._position += len(line)
-                self._lines += 1
-                if line.strip():
-                    yield parse_line(line, self._path, self._lines)
+        for line in self._file.new():
+            self._lines += 1
+            if line.strip():
+                yield parse_line(line, self._path, self._lines)
 
     @property
     def was_cut(self) -> bool:
         """Whether the file is shorter than what was read of it, because a resumed run repeats its last steps."""
-        return self._position > (self._path.stat().st_size if self._path.exists() else 0)
+        return self._file.was_cut
 
 
 class RolloutPack:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.system.files import atomic_write, timestamped_folder
+from sql_agent.system.files import atomic_write, timestamped_folder, whole_lines
 from sql_agent.system.json_files import object_lines
 from sql_agent.tracking.checkpoint_damage import refuse_damaged, refuse_damaged_model
 from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
@@ -137,8 +137,8 @@ class RunLog:
         for name in _LINES:
             path = self.folder / name
             if path.exists():
-                kept = [line for line in object_lines(path) if line["step"] <= step]
-                _replace(path, "".join(map(_as_line, kept)))
+                kept = [line for line in whole_lines(path) if json.loads(line)["step"] <= step]
+                _replace(path, "".join(f"{line}\n" for line in kept))
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl; 0 when it has none."""
@@ -147,7 +147,7 @@ class RunLog:
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as sink:
             for item in objects:
-                sink.write(_as_line(item))
+                sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
             sink.flush()
             os.fsync(sink.fileno())
 
@@ -168,10 +168,6 @@ def last_checkpoint(run: Path) -> Path:
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
-
-
-def _as_line(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str) + "\n"
 
 
 def _write_json(path: Path, value: Any) -> None:

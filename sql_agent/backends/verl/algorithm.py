@@ -28,6 +28,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
+from sql_agent.system.growing_file import GrowingFile
 from sql_agent.system.memory import how_killed, memory_kills
 from sql_agent.system.processes import die_with_parent
 from sql_agent.system.sockets import bind
@@ -171,28 +172,26 @@ class VerlGrpo(TrainingAlgorithm):
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineWatch) -> None:
         """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
         log = self._log.folder / "verl.log"
-        position, kills = 0, memory_kills()
+        reported, kills = GrowingFile(metrics), memory_kills()
         while True:
-            ended = process.returncode is not None
-            position = self._read_metrics(metrics, position)
+            code = process.returncode  # before reading, so that nothing that verl reported at its end is missed
+            self._close_reported(reported)
             if self._monitor.failure is not None:
                 raise self._monitor.failure
             if self._stop.is_set():
                 return
-            if ended:
+            if code is not None:
                 break
             if cause := engine.failure():
                 raise TrainingError(f"vLLM failed, and verl waits for it: {cause}", hint=_advice(cause, log))
             self._show_stopped("verl", process.pid)
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
-        if (process.returncode or 0) < 0:
-            raise TrainingError(
-                f"verl {how_killed(process.returncode or 0, kills)}", hint=f"its log is {log}; start the run again"
-            )
-        if process.returncode:
+        if code < 0:
+            raise TrainingError(f"verl {how_killed(code, kills)}", hint=f"its log is {log}; start the run again")
+        if code:
             cause = last_error(log)
-            raise TrainingError(f"verl ended with exit code {process.returncode}: {cause}", hint=_advice(cause, log))
+            raise TrainingError(f"verl ended with exit code {code}: {cause}", hint=_advice(cause, log))
 
     async def _stall(self) -> str | None:
         """Describe what is waited for: rollouts, an update, or the start of verl."""
@@ -207,20 +206,12 @@ class VerlGrpo(TrainingAlgorithm):
             f"The last line of {log}: {last_line(log)}"
         )
 
-    def _read_metrics(self, path: Path, position: int) -> int:
-        if not path.exists():
-            return position
-        with path.open("rb") as source:
-            source.seek(position)
-            for line in source:
-                if not line.endswith(b"\n"):
-                    break
-                position += len(line)
-                entry = json.loads(line)
-                self._monitor.close_validation(entry["step"])
-                if entry["step"] > 0:  # 0 is the validation before training
-                    self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
-        return position
+    def _close_reported(self, metrics: GrowingFile) -> None:
+        for line in metrics.new():
+            entry = json.loads(line)
+            self._monitor.close_validation(entry["step"])
+            if entry["step"] > 0:  # 0 is the validation before training
+                self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
 
 
 def prepare_resume(log: RunLog) -> str:

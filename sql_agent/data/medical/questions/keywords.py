@@ -87,9 +87,10 @@ def keywords_of(source: Source, row: Entity, column: str) -> list[str]:
 
 def holds(source: Source, row: Entity, condition: Condition) -> bool:
     """Return whether LIKE finds the row, and each keyword that it finds there is an item."""
-    if refers_elsewhere(row.values.get(condition.column) or "", source.catalog.lang):
+    cell = row.values.get(condition.column) or ""
+    if refers_elsewhere(cell, source.catalog.lang):
         return False
-    text = fold(row.values.get(condition.column) or "")
+    text = fold(cell)
     inside = {word for keyword in condition.keywords if (word := fold(keyword)) in text}
     stem = _stem(source, condition.table, condition.column)
     return bool(inside) and inside <= {form for item in _items(text, stem) for form in _forms(item, stem)}

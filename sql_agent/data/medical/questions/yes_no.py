@@ -43,9 +43,10 @@ _PLAIN = {
 def yes_no(source: Source) -> Iterator[Draft]:
     """Yield questions for one item of a cell and for what cells say, as many with "yes" as with "no" of each kind."""
     for table, columns in source.natural.patterns.yes_no.items():
+        belongs = _belonging(source, table)
         for column in columns:
             if column in source.catalog.columns[table]:
-                yield from _items(source, table, column)
+                yield from _items(source, table, column, belongs)
     ways: dict[tuple[str, str, str], list[ClaimReader]] = {}
     for reader in claim_readers(source.catalog.lang):
         ways.setdefault((reader.table, reader.name, reader.item), []).append(reader)
@@ -102,13 +103,12 @@ def _claim(
     )
 
 
-def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
+def _items(source: Source, table: str, column: str, belongs: Callable[[str, str], bool]) -> Iterator[Draft]:
     """Yield whether a cell lists an item: one that it holds, or one that it has nothing like."""
     plain, readers = _PLAIN[source.catalog.lang], list(topic_readers(source).values())
     entities = source.some(table)
     held = {row: source.catalog.items(row, column) for row in entities}
     # Items as often as rows have them: a "no" is about what is asked elsewhere, so that the item gives nothing away.
-    belongs = _belonging(source, table)
     pool = [item for row in held.values() for item in row if plain.fullmatch(item) and belongs(item, column)]
     known = set(pool)
     everyday = [item for item in pool if _has_other_words(source, item)]
@@ -135,16 +135,16 @@ def _items(source: Source, table: str, column: str) -> Iterator[Draft]:
 def _belonging(source: Source, table: str) -> Callable[[str, str], bool]:
     """Return what says whether an item is a thing of a column: it stands there nearly as often as anywhere else."""
     columns = source.natural.patterns.yes_no[table]
-    rows = {column: Counter(chain.from_iterable(_items_of(source, table, column))) for column in columns}
+    catalog = source.catalog
+    rows = {
+        column: Counter(item for row in catalog.rows[table] for item in catalog.items(row, column))
+        for column in columns
+    }
 
     def belongs(item: str, column: str) -> bool:
         return rows[column][item] >= BELONGS_SHARE * max(counts[item] for counts in rows.values())
 
     return belongs
-
-
-def _items_of(source: Source, table: str, column: str) -> Iterator[list[str]]:
-    return (source.catalog.items(row, column) for row in source.catalog.rows[table])
 
 
 def _beside(source: Source, entity: Entity, column: str, known: set[str]) -> list[str]:
