@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz, process
-from rapidfuzz.distance import OSA
+from rapidfuzz.distance import OSA, LCSseq
 
 from sql_agent.database.schema import Naming, Schema, fold, quoted
 
@@ -155,18 +155,25 @@ class NameIndex:
     def _short_for(self, key: str) -> list[str]:
         """Return names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins.
 
-        What begins like a name and is as long as that is another one: 格列美脲 is not short for 格列齐特.
+        Two characters in order stand in too many names to mean one. Behind a beginning stands more of the name, or it
+        is another name: 格列美脲 is not short for 格列齐特, nor 奥利替芬定 for 奥利司他胶囊.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
             return found
         for size in range(len(key) - 1, 1, -1):
-            for part, longer_than in ((key[-size:], 0), (key[:size], len(key))):
-                begun = [name for name in self._with(part) if name.startswith(part)]
-                short = begun if 0 < len(begun) <= _FEW else self._abbreviated(part)
-                if longer := [name for name in short if len(name) > longer_than]:
-                    return longer
+            end, beginning = key[-size:], key[:size]
+            if named := self._begun(end) or (self._abbreviated(end) if size > 2 else []):
+                return named
+            named = self._begun(beginning) or (self._abbreviated(beginning) if size > 2 else [])
+            if longer := [name for name in named if len(name) > len(key) and _shares_most(key, name)]:
+                return longer
         return []
+
+    def _begun(self, part: str) -> list[str]:
+        """Return the names that begin with `part`, if they are few."""
+        begun = [name for name in self._with(part) if name.startswith(part)]
+        return begun if len(begun) <= _FEW else []
 
     def _abbreviated(self, key: str) -> list[str]:
         """Return names with the characters of `key` in order, or whose words begin with its letters, short first."""
@@ -260,6 +267,11 @@ def _chinese_parts(key: str) -> Iterator[str]:
     """Yield the parts of a text that leave something out, the longest first."""
     for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
         yield from (key[start : start + size] for start in range(len(key) - size + 1))
+
+
+def _shares_most(key: str, name: str) -> bool:
+    """Return whether more than half of the characters of `key` stand in `name` in their order."""
+    return 2 * LCSseq.similarity(key, name) > len(key)
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:

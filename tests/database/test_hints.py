@@ -128,7 +128,9 @@ def test_the_name_behind_an_abbreviation_is_told(database: Database, name: str, 
     assert by_name(database, name) == f"perhaps short for {expected}"
 
 
-@pytest.mark.parametrize("name", ["zebra stripes", "Warfarin", "完全不相干", "药", "q", "Ibex", "格列美脲"])
+@pytest.mark.parametrize(
+    "name", ["zebra stripes", "Warfarin", "完全不相干", "药", "q", "Ibex", "格列美脲", "急性肝硬化"]
+)
 def test_no_name_is_invented_where_none_is_near(database: Database, name: str) -> None:
     assert by_name(database, name) == f"nothing is like '{name}'; LIKE '%part%' finds parts"
 
