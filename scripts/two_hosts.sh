@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Train one step with the store and the algorithm on one host and the runners on another: bash scripts/two_hosts.sh
-# The hosts are two network namespaces of this machine, joined by a pair of virtual cards; nothing else is reached.
+# Train with the store and the algorithm on one host and the runners on another, while the network between them fails
+# for 10 s: bash scripts/two_hosts.sh. The hosts are two network namespaces of this machine, joined by a pair of virtual cards; nothing else is reached.
 # Needs root and the environment of scripts/test.sh; where namespaces are not permitted it says so and ends well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,7 +51,8 @@ for _ in $(seq 240); do
 done
 AGL_CURRENT_ROLE=runner ip netns exec $there "${shared[@]}" --n-runners 1 >"$folder/runner.log" 2>&1 & runners=$!
 pids+=($runners)
-AGL_CURRENT_ROLE=algorithm ip netns exec $here "${shared[@]}" "${run[@]}" --ci-fast >"$folder/algorithm.log" 2>&1 &
+AGL_CURRENT_ROLE=algorithm ip netns exec $here "${shared[@]}" "${run[@]}" --ci-fast train.steps=6 \
+  >"$folder/algorithm.log" 2>&1 &
 algorithm=$!
 pids+=($algorithm)
 
@@ -60,6 +61,11 @@ fail() {
   tail -n 20 "$folder"/*.log
   exit 1
 }
+# The network fails between two steps or within one; what the runner had in hand is run again.
+until grep --quiet "Step 1/6" "$folder/algorithm.log" || ! kill -0 $algorithm 2>/dev/null; do sleep 0.05; done
+ip -n $here link set veth-a down
+sleep 10
+ip -n $here link set veth-a up
 # Until the run ends, write down each port at which somebody listens on every interface.
 while kill -0 $algorithm 2>/dev/null; do
   for host in $here $there; do
@@ -69,6 +75,8 @@ while kill -0 $algorithm 2>/dev/null; do
 done
 wait $algorithm || fail "the algorithm failed"
 wait $runners || fail "the runner failed"
+grep --quiet "gave no sign of life" "$folder/algorithm.log" || fail "the algorithm did not say that the runner was gone"
+grep --quiet "this runner waits for it" "$folder/runner.log" || fail "the runner did not say that the store was gone"
 [ ! -s "$folder/open" ] || fail "somebody listens on every interface: $(sort -u "$folder/open" | tr '\n' ' ')"
 # What the store handed over must lead to the other host.
 ip netns exec $there python - "http://$store:4747" "http://$store:" <<'PYTHON' || fail "a loopback address was handed over"
@@ -78,6 +86,6 @@ with urllib.request.urlopen(f"{sys.argv[1]}/v1/agl/resources/latest", timeout=10
     endpoint = json.load(reply)["resources"]["main_llm"]["endpoint"]
 sys.exit(0 if endpoint.startswith(sys.argv[2]) else f"the policy's address is {endpoint}")
 PYTHON
-grep -q '"rollouts/kept": 4' "$folder/runs/r/metrics.jsonl" || fail "not every rollout was kept"
+[ "$(grep -c '"rollouts/kept": 4' "$folder/runs/r/metrics.jsonl")" = 6 ] || fail "not every rollout was kept"
 grep -q "^train " "$folder/runner.log" || fail "the runner's terminal shows no rollout"
-echo "two_hosts.sh: 4 of 4 rollouts ran on $runner, with store and algorithm on $store"
+echo "two_hosts.sh: 24 of 24 rollouts ran on $runner, with store and algorithm on $store, and the network failed for 10 s"
