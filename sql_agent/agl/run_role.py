@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import os
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
+from sql_agent.config.endpoints import AglSettings
 from sql_agent.errors import ConfigError
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -15,6 +15,8 @@ _FALSE = {"0", "false", "no", "off"}
 _ROLES = ("algorithm", "runner", "both")
 _TIMEOUT_S = 5.0
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
+HEALTH_PATH = "/v1/agl/health"
+_NAMED_BY_FLAG = "the store is the one of --external-store-address"
 _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 
 
@@ -34,9 +36,10 @@ class RunRole:
     def from_environment(cls, external_address: str | None) -> RunRole:
         """Read AGL_CURRENT_ROLE and AGL_MANAGED_STORE; `external_address` is that of a store that runs elsewhere.
 
-        Raises ConfigError when one of them is no role, or when they contradict the address.
+        Raises ConfigError when one of them is no role, when they contradict the address, or when a variable is set
+        that `refuse_server_variables` refuses.
         """
-        role = os.environ.get("AGL_CURRENT_ROLE", "").strip() or "both"
+        role = (AglSettings().role or "").strip() or "both"
         if role not in _ROLES:
             raise ConfigError(f"AGL_CURRENT_ROLE={role} is no role", hint=f"set it to one of {', '.join(_ROLES)}")
         managed = managed_store_from_environment(external_address)
@@ -45,6 +48,13 @@ class RunRole:
                 f"AGL_CURRENT_ROLE={role} needs a store that both roles share",
                 hint="agl store --host 127.0.0.1 --port 4747, and --external-store-address http://127.0.0.1:4747 here",
             )
+        if managed:
+            refuse_server_variables(
+                host="a run's own store is for this host; `sql-agent store --host` serves one for others",
+                port="runner.store_port sets the port of a run's own store",
+            )
+        else:
+            refuse_server_variables(host=_NAMED_BY_FLAG, port=_NAMED_BY_FLAG)
         return cls(role, external_address.rstrip("/") if external_address else None, managed)
 
 
@@ -53,7 +63,7 @@ def managed_store_from_environment(external_address: str | None) -> bool:
 
     Raises ConfigError when AGL_MANAGED_STORE is neither 0 nor 1, or contradicts `external_address`.
     """
-    given = os.environ.get("AGL_MANAGED_STORE", "").strip().lower()
+    given = (AglSettings().managed_store or "").strip().lower()
     if given and given not in _TRUE | _FALSE:
         raise ConfigError(
             f"AGL_MANAGED_STORE={given} is neither 0 nor 1",
@@ -72,12 +82,26 @@ def managed_store_from_environment(external_address: str | None) -> bool:
     return True
 
 
+def refuse_server_variables(*, host: str, port: str) -> None:
+    """Raise ConfigError when AGL_SERVER_HOST or AGL_SERVER_PORT is set; `host` and `port` say what to use instead.
+
+    By them agent-lightning's own programs choose where a store listens, and also which store a runner uses.
+    """
+    given = AglSettings()
+    for name, value, instead in (
+        ("AGL_SERVER_HOST", given.server_host, host),
+        ("AGL_SERVER_PORT", given.server_port, port),
+    ):
+        if value:
+            raise ConfigError(f"{name}={value} is not used by this program", hint=f"unset it; {instead}")
+
+
 def check_store(address: str) -> None:
     """Raise ConfigError unless a store answers at `address` and takes spans."""
     if not address.startswith(("http://", "https://")):
         raise ConfigError(f"{address!r} is not an http address", hint="example: http://127.0.0.1:4747")
     address = address.rstrip("/")
-    if b'"ok"' not in _answer(address, "/v1/agl/health"):
+    if b'"ok"' not in _answer(address, HEALTH_PATH):
         raise ConfigError(f"what answers at {address} is no store of agent-lightning", hint=_START)
     # An empty body is an export without spans.
     _answer(address, "/v1/traces", data=b"")

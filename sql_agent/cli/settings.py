@@ -24,6 +24,7 @@ from sql_agent.config.settings import (
     GENERAL,
     SECTIONS,
     AgentOpsSettings,
+    AglSettings,
     ChatSettings,
     DatabaseServerSettings,
     EndpointSettings,
@@ -54,7 +55,8 @@ _EXAMPLES = """
   sql-agent settings judge       one section
 """
 _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
-_ENDPOINTS = (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, ChatSettings, AgentOpsSettings)
+_ENDPOINTS = (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, ChatSettings, AglSettings,
+              AgentOpsSettings)  # fmt: skip
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
+from sql_agent.agl.run_role import refuse_server_variables
 from sql_agent.cli.parser import help_text
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import handled_signals
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
     arguments = parser.parse_args(argv)
+    refuse_server_variables(host="--host says where this store listens", port="--port says where this store listens")
     bind(arguments.host, arguments.port).close()  # so that a port that is taken is reported before the slow import
     with slow_imports():
         import agentlightning as agl  # noqa: PLC0415

@@ -37,7 +37,7 @@ _EXAMPLES = """
   sql-agent train train.lr=1e-5 agent.max_turns=3 judge.name=llm
 
 AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from
-the environment; they split a run over terminals that share a store."""
+the environment or .env; they split a run over terminals that share a store."""
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

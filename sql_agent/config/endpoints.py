@@ -94,6 +94,31 @@ class EndpointSettings(_FromEnvironment):
     )
 
 
+class AglSettings(_FromEnvironment):
+    """What agent-lightning's own programs read too; the address is refused, because ours have other names for it."""
+
+    role: str | None = Field(
+        None,
+        validation_alias=AliasChoices("AGL_CURRENT_ROLE"),
+        description="part of a run that `sql-agent train` is: algorithm, runner or both; empty: both",
+    )
+    managed_store: str | None = Field(
+        None,
+        validation_alias=AliasChoices("AGL_MANAGED_STORE"),
+        description="1: the run makes its own store; 0: it uses that of --external-store-address",
+    )
+    server_host: str | None = Field(
+        None,
+        validation_alias=AliasChoices("AGL_SERVER_HOST"),
+        description="refused: use --external-store-address, or --host of `sql-agent store`",
+    )
+    server_port: str | None = Field(
+        None,
+        validation_alias=AliasChoices("AGL_SERVER_PORT"),
+        description="refused: use `runner.store_port`, --external-store-address, or --port of `sql-agent store`",
+    )
+
+
 class AgentOpsSettings(_FromEnvironment):
     """AgentOps, which gets the spans of the agent when its key is set."""
 

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from sql_agent.config.endpoints import (
     AgentOpsSettings,
+    AglSettings,
     ChatSettings,
     DatabaseServerSettings,
     EndpointSettings,
@@ -39,6 +40,7 @@ __all__ = [
     "SECTIONS",
     "AgentOpsSettings",
     "AgentSettings",
+    "AglSettings",
     "ChatSettings",
     "DatabaseServerSettings",
     "EndpointSettings",

@@ -113,7 +113,6 @@ def test_the_trainers_settings_are_ones_that_we_know_and_make_a_run_on_the_servi
     found = yaml.safe_load((DOCKER / file).read_text(encoding="utf-8"))["services"]["trainer"]
     trainer = services["trainer"] | found
     known = {name for entry in entries(ENDPOINTS) for name in entry.name.split(" or ")}
-    known |= {"AGL_MANAGED_STORE", "AGL_CURRENT_ROLE"}
     server = "mysql+pymysql://reader:secret@mariadb/medical"
     given = {name: filled_in(value, {"DATABASE_URL": server}) for name, value in trainer["environment"].items()}
     for name, value in given.items():
