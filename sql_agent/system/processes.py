@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 
@@ -29,6 +30,12 @@ def cpu_seconds(pid: int) -> float:
         return time.clock_gettime((~pid << 3) | 2)  # the number of the process's clock, as clock_getcpuclockid makes it
     except OSError:
         return 0.0
+
+
+def go_on(pid: int) -> None:
+    """Continue the child `pid` where a signal has stopped it, because a stopped process cannot end when it is asked."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def stopped_or_continued(pid: int) -> signal.Signals | None:

@@ -20,7 +20,7 @@ from sql_agent.system.memory import (
     how_killed,
     memory_kills,
 )
-from sql_agent.system.processes import die_with_parent, stopped_or_continued
+from sql_agent.system.processes import die_with_parent, go_on, stopped_or_continued
 from sql_agent.system.signals import STOPPING
 
 Job = Callable[[Any], object]
@@ -122,10 +122,15 @@ class Supervisor:
         """End what `watch` began."""
         asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
+    def ask_to_stop(self) -> None:
+        """Let the supervisor end all children and itself, without waiting for that."""
+        with suppress(OSError, ValueError):  # it has died, or was asked before
+            self._pipe.send(None)
+        go_on(self.pid)
+
     def stop(self) -> None:
         """End all children: ask them with SIGTERM, and kill them 3 s later."""
-        with suppress(OSError, ValueError):  # it has died, or was stopped before
-            self._pipe.send(None)
+        self.ask_to_stop()
         self._pipe.close()
         self._process.join(2 * _GRACE_S)
         if self._process.is_alive():
@@ -170,7 +175,8 @@ def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children:
         children[process.sentinel] = _Child(order, process, time.monotonic(), early)
 
     while True:
-        for ready in wait([pipe, *children], timeout=_LOOK_S):
+        # Orders first, because none is to take the place of another child when the order is to end.
+        for ready in sorted(wait([pipe, *children], timeout=_LOOK_S), key=lambda ready: ready is not pipe):
             if ready is pipe:
                 order = pipe.recv()
                 if order is None:
@@ -230,6 +236,7 @@ def _early_deaths(child: _Child) -> int:
 def _end(processes: list[BaseProcess]) -> None:
     for process in processes:
         process.terminate()
+        go_on(process.pid or 0)
     deadline = time.monotonic() + _GRACE_S
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))

@@ -72,6 +72,23 @@ async def started(note: Path, count: int) -> list[int]:
     pytest.fail(f"{count} processes were to start, and only {len(pids)} did")
 
 
+async def test_a_supervisor_and_a_child_that_are_stopped_end_at_once_all_the_same(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    for number in range(2):
+        supervisor.start(f"Sleeper {number}", "sleep", tmp_path / "pids")
+    killed, stopped = await started(tmp_path / "pids", 2)
+    family = [psutil.Process(pid) for pid in (supervisor.pid, stopped)]
+    for process in family:
+        process.suspend()
+    os.kill(killed, signal.SIGKILL)
+    before = time.monotonic()
+    supervisor.stop()
+    assert time.monotonic() - before < 2
+    assert not any(process.is_running() for process in family)
+    assert len((tmp_path / "pids").read_text().split()) == 2, "none took the place of another"
+
+
 async def test_a_killed_child_is_reported_and_replaced_and_all_end_together(
     supervisor: Supervisor, tmp_path: Path
 ) -> None:

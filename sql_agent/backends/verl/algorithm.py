@@ -263,5 +263,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)  # one that was stopped does not hear of an interrupt
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), timeout=_GRACE_S)
