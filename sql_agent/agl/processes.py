@@ -62,6 +62,7 @@ class RunProcesses:
         if_killed: Callable[[str], object] = lambda _how: None,
     ) -> None:
         self._n_runners = settings.runner.n_runners
+        self._if_killed = if_killed
         self.notifier = Notifier(self._n_runners)
         sockets = [bind(host) for _ in range(n_proxies)]
         for sock in sockets:
@@ -109,6 +110,11 @@ class RunProcesses:
         addresses = self._addresses[: len(log_files)]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
         return addresses
+
+    def leave(self, how: str) -> None:
+        """Let all of these processes end without waiting for that, and call `if_killed` with `how` this one ends."""
+        self._supervisor.ask_to_stop()
+        self._if_killed(how)
 
     def stop(self) -> None:
         """End all of these processes."""

@@ -167,6 +167,7 @@ async def served(server: agl.LightningStoreServer) -> AsyncIterator[None]:
             log_level="warning",
             access_log=False,
             proxy_headers=False,
+            lifespan="off",
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
         )

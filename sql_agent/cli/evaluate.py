@@ -18,7 +18,6 @@ from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.cli.evaluate_questions import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.cli.evaluate_tables import show_report
 from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
-from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
@@ -31,6 +30,7 @@ from sql_agent.evaluation.prices import price_of
 from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
 from sql_agent.schemas import Lang, RolloutRecord
 from sql_agent.system.files import timestamped_folder
+from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_info import installed_versions
 

@@ -12,9 +12,7 @@ from sql_agent.errors import SqlAgentError
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.imports import lasting_interrupts
 from sql_agent.system.printable import printable
-from sql_agent.system.signals import stopping_signals
-
-INTERRUPTED = 130
+from sql_agent.system.signals import INTERRUPTED, end_interrupted, say_interrupted, stopping_signals
 
 
 def run_command(name: str, argv: Sequence[str] | None = None) -> int:
@@ -32,8 +30,8 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> int:
 def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
     """Run `main(argv)` and return its exit code.
 
-    A SqlAgentError, a full disk or a file that cannot be used is printed with a hint and gives 2, an interrupt by
-    Ctrl-C, SIGTERM or a terminal that is closed 130.
+    A SqlAgentError, a full disk or a file that cannot be used is printed with a hint and gives 2. After an interrupt by
+    Ctrl-C, SIGTERM or a terminal that is closed it does not return: the process ends with exit code 130.
     """
     if threading.current_thread() is threading.main_thread():
         for number in stopping_signals():
@@ -41,13 +39,15 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
                 signal.signal(number, signal.default_int_handler)  # which raises KeyboardInterrupt
     try:
         with named_disk_errors():
-            return main(argv)
+            code = main(argv)
     except SqlAgentError as error:
         print_error(error)
         return 2
     except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        return INTERRUPTED
+        end_interrupted(say_interrupted)
+    if code == INTERRUPTED:
+        end_interrupted()
+    return code
 
 
 def print_error(error: SqlAgentError) -> None:

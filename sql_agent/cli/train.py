@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store
-from sql_agent.cli.exit_codes import INTERRUPTED
 from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import leaves_out_natural
 from sql_agent.cli.train_checks import check_before_start
@@ -19,6 +18,7 @@ from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.meta_evaluation.trust import check_trust
 from sql_agent.schemas import Question
 from sql_agent.system.imports import slow_imports
+from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_info import recorded_session
 from sql_agent.tracking.run_log import RunLog
