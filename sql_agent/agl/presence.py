@@ -20,7 +20,7 @@ BEAT_S = 1.0
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # of a store that does not answer
 _SILENT_BEATS = 5
 _BEAT_TIMEOUT_S = 5.0
-_LAST_S = 3.0  # for the last announcement of an algorithm
+_LAST_S = 2.0  # for the last announcement of an algorithm
 # Algorithms are entered among the workers, because the store notes the time of a worker's sign of life.
 _ALGORITHM = "sql-agent-algorithm"
 

@@ -6,9 +6,9 @@ import asyncio
 import signal
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import agentlightning as agl
@@ -35,6 +35,10 @@ from sql_agent.system.processes import stopped_or_continued
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
+
+T = TypeVar("T")
+
+_LOOK_S = 5.0  # that a store may take to describe what is waited for
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
@@ -64,6 +68,11 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self.error: SqlAgentError | None = None
         self.interrupted = False
 
+    def say_of_store(self, text: str) -> None:
+        """Print `text` about a store that is waited for, unless the run is about to end."""
+        if not (self.interrupted or self.error or self._monitor.failure):
+            self._ui.say(text)
+
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after.
 
@@ -75,11 +84,12 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
         self._processes.watch(self._recovery.handle)
-        with handled_signals(self._interrupt):
+        with handled_signals(self._interrupt, again=lambda: self._processes.leave("was interrupted")):
             try:
                 with named_disk_errors(), named_memory_errors():
-                    await self._refuse_shared_store()
-                    await self._run(train_dataset, [q for questions in val.values() for q in questions])
+                    await self._unless_stopped(self._refuse_shared_store())
+                    if not self._stop.is_set():
+                        await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
             except SqlAgentError as error:
                 self.error = error
@@ -104,6 +114,20 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 f"the run {now[0].run} uses the store at {self.store_address}",
                 hint="wait until it has ended, or start another store on another port",
             )
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """Return what `waiting` returns, or None as soon as a signal asks for the end.
+
+        For what another process must answer: one that is stopped does not for minutes.
+        """
+        task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            stopped.cancel()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
@@ -173,7 +197,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
         self._show_stopped("The supervisor of runners and proxies", self._processes.supervisor_pid)
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
-        if quiet_s > self._settings.runner.stall_s and (stall := await self._stall()):
+        if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
 
@@ -190,8 +214,12 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _stall(self) -> str | None:
         """Describe what is waited for; None while nothing is."""
         waiting = self._scheduler.waiting if self._scheduler else {}
-        with named_store_errors():
-            return await describe_stalled(self.get_store(), waiting) if waiting else None
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                with named_store_errors():
+                    return await describe_stalled(self.get_store(), waiting) if waiting else None
+        except TimeoutError:
+            return f"Nothing has ended for a while, and the store does not say within {_LOOK_S:.0f} s why."
 
     def _watch_ended(self, watch: asyncio.Task[None]) -> None:
         if not watch.cancelled() and (error := watch.exception()):

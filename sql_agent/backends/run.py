@@ -19,6 +19,7 @@ from sql_agent.agl.run_role import RunRole
 from sql_agent.agl.store import RunStore
 from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_server import SPAN_BYTES, served
+from sql_agent.agl.store_watch import watched_store
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.backends.local.algorithm import LocalGrpo
 from sql_agent.backends.runner_role import RunnerRole
@@ -89,6 +90,8 @@ def set_log_level(*, debug: bool) -> None:
     """Show errors only, or with `debug` the logs of every part."""
     agl.setup_logging("DEBUG" if debug else "ERROR")
     if not debug:
+        # It says for each request of each process that a store does not answer, which is said once by `watched_store`.
+        logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
         # A filter, because uvicorn sets the level again whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
@@ -102,7 +105,7 @@ async def _train(
     train: Sequence[Question],
     val: Mapping[str, Sequence[Question]],
 ) -> None:
-    async with opened_store(settings, run_role, processes) as (store, address):
+    async with opened_store(settings, run_role, processes, algorithm.say_of_store) as (store, address):
         algorithm.set_store(store)
         algorithm.store_address = address
         if run_role.role == "both":
@@ -112,16 +115,18 @@ async def _train(
 
 @asynccontextmanager
 async def opened_store(
-    settings: Settings, run_role: RunRole, processes: RunProcesses
+    settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
 ) -> AsyncIterator[tuple[agl.LightningStore, str]]:
     """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.
 
-    Raises TrainingError when the run's own cannot be served.
+    `say` gets a line when the one that runs elsewhere does not answer. Raises TrainingError when the run's own cannot
+    be served.
     """
     if run_role.store_address:
         client = StoreClient(run_role.store_address)
         try:
-            yield client, run_role.store_address
+            with watched_store(run_role.store_address, "the run", say):
+                yield client, run_role.store_address
         finally:
             # Rollouts in hand are cancelled in the store, which would open a session after the last was closed.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:

@@ -16,6 +16,7 @@ from sql_agent.agl.llm_proxy import HEALTH
 from sql_agent.agl.presence import BEAT_S, STORE_ERRORS, Announcement, read_announcement
 from sql_agent.agl.processes import RunProcesses
 from sql_agent.agl.run_settings import RESOURCE, check_same, settings_here, text_of
+from sql_agent.agl.store_watch import watched_store
 from sql_agent.backends.recovery import Recovery
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import load_task
@@ -40,7 +41,7 @@ class RunnerRole:
         self._address = address
         self._ui = ui
         # Asked each second, so without retries of its own.
-        self._store = agl.LightningStoreClient(address, retry_delays=(), health_retry_delays=(), request_timeout=5.0)
+        self._store = agl.LightningStoreClient(address, retry_delays=(), health_retry_delays=(), request_timeout=3.0)
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
         self._state = ""
@@ -58,7 +59,7 @@ class RunnerRole:
         """
         self._processes.watch(Recovery(self._store, self._ui.say, self._fail).handle)
         try:
-            with handled_signals(self._ended.set):
+            with handled_signals(self._ended.set), watched_store(self._address, "this runner", self._ui.say):
                 while not self._ended.is_set():
                     await self._look()
                     with contextlib.suppress(TimeoutError):
@@ -72,9 +73,7 @@ class RunnerRole:
     async def _look(self) -> None:
         try:
             found = await read_announcement(self._store)
-        except STORE_ERRORS as error:
-            why = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._tell("lost", f"The store at {self._address} does not answer ({why}); this runner waits for it")
+        except STORE_ERRORS:  # which `watched_store` reports when it lasts
             return
         if found is None:
             self._tell_waiting()

@@ -24,9 +24,11 @@ _POLL_S = 0.02
 _OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
 _REPORTED_S = 0.5  # within which the death of a process is reported to this one
 _IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
+_LONGEST_IDLE_S = 2.0  # so that a store that was stopped for minutes is asked soon after
 _ENQUEUE_LIMIT = 256  # rollouts in one request
 _GROUPS_KEPT = 4096  # of which the route is known, more than are asked for at once
 _SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
+_CANCEL_S = 2.0  # that a store has to hear of a rollout that nobody waits for any more
 _LOOK_S = 5.0  # between two looks for rollouts that run for too long
 
 
@@ -142,8 +144,8 @@ class RolloutScheduler:
                     self._end(rollout)
                 await self._give_up_slow()
             # A store that takes long to answer is asked less often, because it has one thread for all.
-            poll_s = _SUBSCRIBED_POLL_S if is_told() else _POLL_S
-            await asyncio.sleep(max(poll_s, _IDLE_SHARE * (time.monotonic() - asked)))
+            idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
+            await asyncio.sleep(max(_SUBSCRIBED_POLL_S if is_told() else _POLL_S, idle_s))
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
         """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
@@ -180,8 +182,10 @@ class RolloutScheduler:
                     queued.set_result(rollout.rollout_id)
 
     async def _cancel(self, rollout_id: str) -> None:
-        with suppress(StoreLostError), named_store_errors():  # which is reported elsewhere
-            await self._store.update_rollout(rollout_id, status="cancelled")
+        # Whatever a store does not take now is reported elsewhere, and the next algorithm cancels what is left in it.
+        with suppress(StoreLostError), named_store_errors():
+            async with asyncio.timeout(_CANCEL_S):
+                await self._store.update_rollout(rollout_id, status="cancelled")
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | str:
         """Wait for a rollout's end; returns why, when it was given up.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +15,7 @@ import aiohttp
 import pytest
 
 from sql_agent.agl.presence import Announcement, Announcer, read_announcement
+from sql_agent.backends import algorithm as training_algorithm
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError, TrainingError
@@ -19,6 +23,7 @@ from sql_agent.rl.scheduler import StoreLostError
 from sql_agent.schemas import Question
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
+from tests.support.signals import restored_signals
 from tests.support.small_database import make_database
 
 
@@ -69,3 +74,40 @@ async def test_runners_are_told_that_a_run_failed_whatever_ended_it(algorithm: A
         assert not isinstance(error, SqlAgentError)
     found = await read_announcement(store)
     assert found is not None and found[0].end == "failed"
+
+
+async def test_an_interrupt_is_answered_at_once_while_a_store_that_is_stopped_is_waited_for(
+    algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = agl.InMemoryLightningStore()
+    waits = asyncio.Event()
+
+    async def silent(*_: object, **__: object) -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "get_worker_by_id", silent)
+    algorithm.set_store(store)
+    with restored_signals():
+        running = asyncio.create_task(algorithm.run([], {}))
+        await waits.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        async with asyncio.timeout(5):
+            await running
+    assert algorithm.interrupted and algorithm.error is None
+
+
+async def test_a_stall_is_described_in_seconds_also_while_the_store_does_not_answer(
+    algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    store = agl.InMemoryLightningStore()
+    monkeypatch.setattr(store, "query_rollouts", silent)
+    monkeypatch.setattr(training_algorithm, "_LOOK_S", 0.05)
+    algorithm.set_store(store)
+    scheduler: Any = SimpleNamespace(waiting={"ro-1": 61.0})
+    algorithm._scheduler = scheduler
+    async with asyncio.timeout(5):
+        assert "the store does not say" in (await algorithm._stall() or "")

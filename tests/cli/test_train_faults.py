@@ -71,7 +71,49 @@ def test_a_supervisor_that_is_stopped_is_said_to_be_and_the_run_ends_well_once_i
 
 
 @pytest.mark.slow
-def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_saved(
+def test_an_interrupt_ends_a_run_in_seconds_whose_supervisor_is_stopped_and_whose_runners_are_dead(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
+    process = start([*arguments, "train.steps=500", "train.save_every=100"])
+    wait_for(lambda: len(lines(metrics)) >= 1, process)
+    family, ports = family_and_ports(process)
+    runners, _ = runners_and_proxies(process)
+    supervisor = runners[0].parent()
+    assert supervisor is not None
+    supervisor.suspend()
+    for runner in runners:
+        runner.kill()
+    wait_for(lambda: "was stopped by SIGSTOP" in process.printed(), process)
+    process.send_signal(signal.SIGINT)
+    interrupted = time.monotonic()
+    output = finish(process, timeout=30)
+    assert process.returncode == 130, output
+    assert time.monotonic() - interrupted < 5, output
+    assert_nothing_left(family, ports)
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_ends_a_run_at_once_with_what_is_saved_and_no_traceback(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    process = start([*arguments, "train.steps=500"])
+    wait_for((tmp_path / "runs" / "r" / "checkpoints" / "step-000002").exists, process)
+    family, ports = family_and_ports(process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    again = time.monotonic()
+    output = finish(process, timeout=30)
+    assert process.returncode == 130, output
+    assert time.monotonic() - again < 2, output
+    _asked, ended = output[output.index("Stopping after") :].splitlines()
+    assert ended.startswith("The run was interrupted after ") and "--resume run_name=r" in ended
+    assert_nothing_left(family, ports)
+
+
+@pytest.mark.slow
+def test_a_store_that_is_stopped_is_waited_for_and_one_that_is_killed_ends_the_run_with_its_finished_steps_saved(
     arguments: list[str], tmp_path: Path
 ) -> None:
     run = tmp_path / "runs" / "r"
@@ -79,6 +121,14 @@ def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_
         command = [*arguments, "train.steps=500", "train.save_every=100", f"--external-store-address={address}"]
         process = start(command, AGL_MANAGED_STORE="0")
         wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
+        store.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        wait_for(lambda: f"The store at {address} does not answer, for " in process.printed(), process)
+        assert time.monotonic() - stopped < 8
+        store.send_signal(signal.SIGCONT)
+        wait_for(lambda: f"The store at {address} answers again." in process.printed(), process)
+        steps_before = len(lines(run / "metrics.jsonl"))
+        wait_for(lambda: len(lines(run / "metrics.jsonl")) > steps_before + 1, process)
         family, ports = family_and_ports(process)
         store.kill()
         killed = time.monotonic()
@@ -86,6 +136,7 @@ def test_a_store_that_is_killed_ends_the_run_in_seconds_with_its_finished_steps_
         seconds = time.monotonic() - killed
     assert process.returncode == 2, output
     assert "the store does not answer any more" in output and "Traceback" not in output
+    assert output.count("the run waits for it") == 1, "not for the one that was killed"
     steps = lines(run / "metrics.jsonl")
     assert all(step["rollouts/with_triplets"] == step["rollouts/finished"] == 4 for step in steps)
     saved = sorted((run / "checkpoints").glob("step-*/state.json"))

@@ -68,7 +68,11 @@ class PreparedProcess:
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:
         """Wait for the end and return what was printed, errors included. Raises subprocess.TimeoutExpired."""
         self.wait(timeout)
-        return Path(self._output).read_text(encoding="utf-8"), None
+        return self.printed(), None
+
+    def printed(self) -> str:
+        """Return what was printed so far, errors included."""
+        return Path(self._output).read_text(encoding="utf-8")
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the script unless it has ended."""

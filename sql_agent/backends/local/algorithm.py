@@ -43,14 +43,18 @@ class LocalGrpo(TrainingAlgorithm):
         api_base = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
         try:
             with self._ui.status("Starting the LLM proxy"):
-                log_file = self._log.folder / "proxy.log"
-                (address,) = await self._start_proxies([model_entry(_SERVED_AS, api_base)], [log_file])
+                models, log_file = [model_entry(_SERVED_AS, api_base)], self._log.folder / "proxy.log"
+                addresses = await self._unless_stopped(self._start_proxies(models, [log_file]))
+            if addresses is None:
+                return
             trainer = await self._open_trainer(train, sock)
             if trainer is None:
                 return
             try:
-                route = agl.ProxyLLM(endpoint=address, model=_SERVED_AS)
-                await self._train(trainer, await self._start_rollouts([route]), train, val)
+                routes = [agl.ProxyLLM(endpoint=addresses[0], model=_SERVED_AS)]
+                scheduler = await self._unless_stopped(self._start_rollouts(routes))
+                if scheduler is not None:
+                    await self._train(trainer, scheduler, train, val)
             finally:
                 trainer.close()
         finally:

@@ -16,6 +16,7 @@ from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
 from sql_agent.reward.judges.retry import OUTAGE_S, RETRIED_STATUS, OutageError, RetryableError, retry
 from sql_agent.schemas import Usage
+from sql_agent.system.outage import Outage
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -76,7 +77,8 @@ class JudgeClient:
         self._attempts = attempts
         self._max_tokens = max_tokens
         self._structure = structure
-        self._out: bool | None = None  # whether it is not reached at present; None until it has answered once
+        self._has_answered = False
+        self._outage = Outage(f"The judge {endpoint.model}", logger.warning)
 
     @property
     def identity(self) -> str:
@@ -161,17 +163,14 @@ class JudgeClient:
 
     def _is_outage(self, error: OpenAIError) -> bool:
         """Return whether the endpoint cannot be reached though it answered before; the first time, say so."""
-        if self._out is None or not _is_unreachable(error):
+        if not self._has_answered or not _is_unreachable(error):
             return False
-        if not self._out:
-            self._out = True
-            logger.warning("The judge %s does not answer any more; it is asked for %d s.", self.model, OUTAGE_S)
+        self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
         return True
 
     def _answers(self) -> None:
-        if self._out:
-            logger.warning("The judge %s answers again.", self.model)
-        self._out = False
+        self._has_answered = True
+        self._outage.end()
 
     def _refused(self, why: str, usage: Usage) -> JudgeError:
         return JudgeRefusedError(
