@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import agentlightning as agl
@@ -20,8 +21,9 @@ from sql_agent.agl.exchange import EndedAttempt
 from sql_agent.agl.gathering import gathering_s
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.presence import STORE_ERRORS, Heartbeat
-from sql_agent.agl.store_client import StoreClient
+from sql_agent.agl.store_client import StoreClient, is_refusal
 from sql_agent.errors import SqlAgentError
+from sql_agent.system.outage import Outage
 
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
@@ -143,6 +145,7 @@ class _RunnerStore:
         self.spans: dict[str, Sequence[agl.Span]] = {}
         self._store = store
         self._resources: dict[str, agl.ResourcesUpdate] = {}
+        self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -153,12 +156,18 @@ class _RunnerStore:
             return []
         ended, self.ended = self.ended, []
         try:
-            return await self._store.exchange(ended, worker_id=worker, limit=limit)
-        except STORE_ERRORS as error:
+            taken = await self._store.exchange(ended, worker_id=worker, limit=limit)
+        except (*STORE_ERRORS, ValueError) as error:
             # Not a warning, because they are reported again, and the store may end first when a run is stopped.
             logger.info("the store did not take %d ended rollouts: %r", len(ended), error)
             self.ended = ended + self.ended
+            if isinstance(error, ValueError) or (
+                isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status)
+            ):
+                self._refusal.begin(f"gives a runner no rollouts: {type(error).__name__}: {error}; it is asked again")
             return []
+        self._refusal.end()
+        return taken
 
     async def update_attempt(self, rollout_id: str, attempt_id: str, status: Any) -> None:
         """Keep the end of an attempt, with its spans."""

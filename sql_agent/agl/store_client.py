@@ -61,7 +61,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
             try:
                 answer = await self._post(EXCHANGE, request)
             except aiohttp.ClientResponseError as error:
-                if not ended or not _is_refusal(error.status):
+                if not ended or not is_refusal(error.status):
                     raise
                 for attempt in ended:  # by itself, to find which of them it is
                     await self._report_alone(attempt, worker_id)
@@ -83,7 +83,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         session = await self._get_session()
         body = self._request([attempt], worker_id, 0)
         async with session.post(f"{self.server_address_root}{EXCHANGE}", json=body) as response:
-            if not _is_refusal(response.status):
+            if not is_refusal(response.status):
                 response.raise_for_status()
                 return
             cause = " ".join((await response.text()).split())[:_CAUSE_CHARS]
@@ -105,7 +105,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
                 metadata = (rollout.metadata or {}) | {REFUSED: reason}
                 await self.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
         except aiohttp.ClientResponseError as error:
-            if not _is_refusal(error.status):
+            if not is_refusal(error.status):
                 raise
             logger.warning("rollout %s ends by its time limit: %s, and its failure too", attempt.rollout_id, reason)
 
@@ -116,11 +116,12 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         """
         while self._is_ours:
             try:
-                answer = await self._post(ENDED, None)
-            except STORE_ERRORS as error:  # rollouts that are missed now are found by whoever waits for them
+                told = _ENDED.validate_python(await self._post(ENDED, None) or [])
+            # Rollouts that are missed now are found by whoever waits for them.
+            except (*STORE_ERRORS, ValueError) as error:
                 logger.info("the store did not tell which rollouts ended: %r", error)
-                answer = None
-            for ended in _ENDED.validate_python(answer or []):
+                told = []
+            for ended in told:
                 if callback(ended.rollout):
                     self._spans[ended.rollout.rollout_id] = ended.spans
             await asyncio.sleep(_ENDED_PAUSE_S)
@@ -160,6 +161,6 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         return answer
 
 
-def _is_refusal(status: int) -> bool:
+def is_refusal(status: int) -> bool:
     """Return whether `status` is a store's answer to what it was sent, which will be the same the next time."""
     return status >= 400 and status not in _AWAY

@@ -15,6 +15,7 @@ import agentlightning as agl
 import aiohttp
 
 from sql_agent.agl.store import mark_consumed, reason_lost, reason_refused, started_ids, subscribed_to_ends
+from sql_agent.agl.store_client import is_refusal
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rl.rollouts import FinishedRollout, complete_spans, read_rollout
 from sql_agent.schemas import DropCause, Question
@@ -239,13 +240,30 @@ class RolloutScheduler:
 
 @contextmanager
 def named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for what the client of a store raises when that does not answer; errors of ours pass."""
+    """Raise StoreLostError for what the client of a store raises when that does not answer, or not so that it helps.
+
+    Errors of ours pass.
+    """
     try:
         yield
     except SqlAgentError:
         raise
-    except (aiohttp.ClientError, OSError, RuntimeError) as error:
-        raise StoreLostError(
-            f"the store does not answer any more: {type(error).__name__}: {error}",
-            hint="start it again; what was finished is saved",
-        ) from error
+    except (aiohttp.ClientError, OSError, RuntimeError, ValueError) as error:
+        raise _store_lost(error) from error
+
+
+def _store_lost(error: Exception) -> StoreLostError:
+    if isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status):
+        return StoreLostError(
+            f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
+            hint="see what it printed, and start another: this one may keep what it cannot send",
+        )
+    if isinstance(error, ValueError):  # of JSON, or of pydantic
+        return StoreLostError(
+            f"an answer of the store cannot be used: {type(error).__name__}: {error}",
+            hint="use one version of this program and of agent-lightning on all hosts",
+        )
+    return StoreLostError(
+        f"the store does not answer any more: {type(error).__name__}: {error}",
+        hint="start it again; what was finished is saved",
+    )

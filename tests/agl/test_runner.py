@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import agentlightning as agl
 import aiohttp
+import pytest
 
 from sql_agent.agl.exchange import EndedAttempt
 from sql_agent.agl.notifier import Notifier
@@ -43,13 +44,18 @@ class Refusing(RunStore):
 class Unsteady(StoreClient):
     """Loses the connection whenever it is to report an end, and then the answers that bring rollouts, so many times.
 
-    Every second loss is what a gateway says before a store that is away.
+    Every second loss is what a gateway says before a store that is away. So many times it refuses at first to do
+    anything.
     """
 
     losses = 2
     lost_answers = 0
+    refusals = 0
 
     async def exchange(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
+        if self.refusals:
+            self.refusals -= 1
+            raise aiohttp.ClientResponseError(Mock(), (), status=500, message="a defect")
         if ended and self.losses:
             self.losses -= 1
             if self.losses % 2:
@@ -143,4 +149,35 @@ async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_los
         assert await ended(store, 3) == {"one": "succeeded", "refused": "failed", "two": "succeeded"}
     (failed,) = await store.query_rollouts(status_in=["failed"])
     assert "TypeError: a span that cannot be stored" in (reason_refused(failed) or "")
+    notifier.close()
+
+
+async def test_a_rollout_that_json_cannot_hold_ends_with_the_reason_and_keeps_no_other_from_being_run() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        client.losses = 0
+        for question in ("one", "half \ud800", "two"):
+            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
+        assert await ended(store, 3) == {"one": "succeeded", "half \ud800": "failed", "two": "succeeded"}
+    (failed,) = await store.query_rollouts(status_in=["failed"])
+    assert "the store cannot send it to a runner" in (reason := reason_refused(failed) or "")
+    assert "surrogates not allowed" in reason
+    notifier.close()
+
+
+async def test_a_store_that_refuses_to_hand_out_rollouts_is_reported_once_with_the_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.02) as client:
+        client.losses, client.refusals = 0, 3
+        await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
+        await ended(store, 1)
+    refused, again = capsys.readouterr().out.splitlines()
+    assert "gives a runner no rollouts: ClientResponseError: 500, message='a defect'" in refused
+    assert again == f"The store at {client.server_address_root} answers again."
     notifier.close()

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import agentlightning as agl
+import aiohttp
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from sql_agent.agl.exchange import REFUSED
 from sql_agent.rl import scheduler as rollout_scheduler
 from sql_agent.rl.retry import RetryingScheduler, RolloutLostError
 from sql_agent.rl.rollouts import FinishedRollout
-from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
+from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler, StoreLostError, named_store_errors
 from sql_agent.schemas import Drop, DropCause, Question
 
 QUESTION = Question(id="q", question="?", answer="!")
+STORE = URL("http://127.0.0.1:9/v1/agl/rollouts")
+REQUEST = aiohttp.RequestInfo(STORE, "GET", CIMultiDictProxy(CIMultiDict()), STORE)
 
 
 class UnreadableStore(agl.InMemoryLightningStore):  # type: ignore[misc]
@@ -137,3 +143,38 @@ async def test_a_rollout_that_runs_for_too_long_is_lost_with_that_reason(monkeyp
         assert finished.dropped == Drop(cause=DropCause.ATTEMPT, detail="it ran for more than 0.2 s")
         (rollout,) = await store.query_rollouts()
         assert rollout.status == "cancelled"
+
+
+async def test_a_store_that_is_stopped_keeps_no_rollout_from_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_scheduler, "_CANCEL_S", 0.05)
+    store = agl.InMemoryLightningStore()
+    scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, span_deadline_s=0.1, train_roles="write")
+    running = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
+    while not scheduler.waiting:  # noqa: ASYNC110  nothing tells
+        await asyncio.sleep(0.01)
+
+    async def silent(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "update_rollout", silent)
+    running.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait([running])
+    assert running.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (aiohttp.ClientConnectionError("no"), "the store does not answer any more: ClientConnectionError: no"),
+        (aiohttp.ClientResponseError(REQUEST, (), status=503, message="away"), "the store does not answer any more: "),
+        (
+            aiohttp.ClientResponseError(REQUEST, (), status=500, message="a defect"),
+            "the store answers /v1/agl/rollouts with status 500: a defect",
+        ),
+        (json.JSONDecodeError("no value", "", 0), "an answer of the store cannot be used: JSONDecodeError: no value"),
+    ],
+)
+def test_a_store_that_answers_what_does_not_help_is_not_said_to_be_silent(error: Exception, said: str) -> None:
+    with pytest.raises(StoreLostError, match=said), named_store_errors():
+        raise error
