@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.data.task import BUILT_IN, Task, load_task
 from sql_agent.errors import ConfigError
+from sql_agent.system.validation import first_problem
 
 RESOURCE = "main_llm"
 _SETTINGS = "settings"
@@ -87,10 +88,8 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
     try:
         return sent, Settings.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
         raise ConfigError(
-            f"the run {sent.run} has settings of another version: {'.'.join(map(str, problem['loc']))}: "
-            f"{problem['msg']}",
+            f"the run {sent.run} has settings of another version: {first_problem(error)}",
             hint="use one version of this program on all hosts",
         ) from None
 

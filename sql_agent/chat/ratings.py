@@ -17,6 +17,7 @@ from sql_agent.data.question_files import write_jsonl
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang, Question, Record
 from sql_agent.system.files import atomic_write, drop_cut_line, whole_lines
+from sql_agent.system.validation import first_problem
 
 Mark = Literal["up", "down", "corrected", "withdrawn"]
 _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
@@ -144,5 +145,6 @@ def _ratings(log: Path) -> list[Rating]:
         try:
             ratings.append(Rating.model_validate_json(line))
         except ValidationError as error:
-            raise DataError(f"{log}, line {number} is no rating", hint="mend or remove the line") from error
+            what = first_problem(error)
+            raise DataError(f"{log}, line {number} is no rating: {what}", hint="mend or remove the line") from error
     return ratings

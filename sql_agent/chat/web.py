@@ -37,6 +37,7 @@ from sql_agent.chat.page import render_page
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Record
+from sql_agent.system.validation import first_problem
 from sql_agent.tracking.page import MESSAGES
 
 _KEPT_ANSWERS = 500  # that can still be rated
@@ -111,7 +112,7 @@ class ChatPage:
         try:
             asked = _Asked.model_validate_json(await request.body())
         except ValidationError as error:
-            return _refused(f"the request cannot be read: {error.errors(include_url=False)[0]['msg']}")
+            return _refused(f"the request cannot be read: {first_problem(error)}")
         if asked.model not in self._known:
             return _refused(f"{asked.model!r} is not offered here", "name it on the command line")
         return StreamingResponse(self._events(asked), media_type="application/x-ndjson")
@@ -171,7 +172,7 @@ class ChatPage:
             model, answered = self._answers[rated.answer]
             await asyncio.to_thread(self._kept.rate, model, answered, rated.rating, rated.correction)
         except ValidationError as error:
-            return _refused(f"the request cannot be read: {error.errors(include_url=False)[0]['msg']}")
+            return _refused(f"the request cannot be read: {first_problem(error)}")
         except SqlAgentError as error:
             return _refused(one_line(error))
         return JSONResponse({"kept": str(self._kept.path)})

@@ -21,6 +21,7 @@ from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.rescaling import Scale
 from sql_agent.schemas import Drop
+from sql_agent.system.validation import first_problem
 from sql_agent.tracking.console import open_console
 
 DESCRIPTION = """\
@@ -161,9 +162,7 @@ def read(files: Sequence[Path]) -> Scores:
             try:
                 _add(json.loads(line), str(file.resolve()), scores)
             except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                where = ".".join(map(str, first["loc"])) or "not an object"
-                raise DataError(f"{file}, line {number}: {where}: {first['msg']}", hint=_WANTED) from None
+                raise DataError(f"{file}, line {number}: {first_problem(error)}", hint=_WANTED) from None
             except (ValueError, RecursionError):
                 if number < len(lines) or not line.startswith(b'{"step"'):
                     raise DataError(f"{file}, line {number}: not JSON", hint=_WANTED) from None

@@ -34,6 +34,7 @@ from sql_agent.config.section import Section
 from sql_agent.config.sections import Settings
 from sql_agent.config.training import LocalSettings, SftSettings, TrainSettings
 from sql_agent.errors import ConfigError
+from sql_agent.system.validation import reason
 
 __all__ = [
     "GENERAL",
@@ -239,8 +240,7 @@ def _wrong_values(error: ValidationError, sources: list[_Source]) -> ConfigError
         location = tuple(map(str, problem["loc"]))  # longer than a key where one item of a tuple is wrong
         key = location[:1] if location[0] in _NAMES else location[:2]
         given = next(source for source in reversed(sources) if key in source.values)
-        reason = problem["msg"].removeprefix("Value error, ")
-        problems.append(f"{given.spell(key)}={given.values[key]!r} ({given.where}): {reason}")
+        problems.append(f"{given.spell(key)}={given.values[key]!r} ({given.where}): {reason(problem)}")
         sections.add(key[0] if len(key) > 1 else GENERAL)
     section = sections.pop() if len(sections) == 1 else ""
     return ConfigError(f"wrong setting: {'; '.join(dict.fromkeys(problems))}", hint=_listing(section))

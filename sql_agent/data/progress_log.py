@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record
 from sql_agent.system.files import drop_cut_line, whole_lines
+from sql_agent.system.validation import first_problem
 
 
 class Entry(Record):
@@ -38,7 +39,7 @@ class ProgressLog(Generic[AnyEntry]):
             try:
                 entry = kind.model_validate_json(line)
             except ValidationError as error:
-                what = error.errors()[0]["msg"]
+                what = first_problem(error)
                 raise DataError(f"{path}, line {number}: {what}", hint="delete the file to ask again") from None
             self._entries[entry.id] = entry
 

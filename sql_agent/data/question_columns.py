@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Lang, Question
+from sql_agent.system.validation import first_problem
 
 # For each of our fields the columns that are read for it, the first that a row has.
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -106,7 +107,7 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     try:
         question = Question.model_validate(values)
     except ValidationError as error:
-        raise _wrong(error, where, columns) from None
+        raise DataError(f"{where}, column {first_problem(error, columns)}") from None
     for name, value in question.model_dump().items():
         check_text(value, f"{where}, column {columns[name]}")
     return question
@@ -174,14 +175,8 @@ def _evidence(value: Any, mapping: ColumnMapping, where: str) -> tuple[Evidence,
         try:
             items.append(Evidence.model_validate(known))
         except ValidationError as error:
-            raise _wrong(error, f"{where}.{number}", columns, joined=".") from None
+            raise DataError(f"{where}.{number}.{first_problem(error, columns)}") from None
     return tuple(items)
-
-
-def _wrong(error: ValidationError, where: str, columns: Mapping[str, str], *, joined: str = ", column ") -> DataError:
-    first = error.errors(include_url=False)[0]
-    name, *rest = map(str, first["loc"])
-    return DataError(f"{where}{joined}{'.'.join((columns[name], *rest))}: {first['msg']}")
 
 
 def _check_names(path: Path, names: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import atomic_write, drop_cut_line
+from sql_agent.system.validation import first_problem
 
 Key = tuple[str, str]  # the name of a set and the id of a question
 _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl"
@@ -131,9 +132,7 @@ def _read(kind: type[_Read], text: bytes, where: object) -> _Read:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        what = ": ".join([*([".".join(map(str, problem["loc"]))] if problem["loc"] else []), problem["msg"]])
         raise DataError(
-            f"{where} is damaged or of another version of this program: {what}",
+            f"{where} is damaged or of another version of this program: {first_problem(error)}",
             hint="read it with the version that its config.json names, or evaluate anew",
         ) from None

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sql_agent.config.settings import Settings, flatten, public_dump
 from sql_agent.errors import ResumeError
+from sql_agent.system.validation import first_problem
 from sql_agent.tracking.checkpoints import local_checkpoints
 from sql_agent.tracking.run_config import read_config
 from sql_agent.tracking.run_info import read_info
@@ -89,9 +90,7 @@ def _settings(values: Mapping[str, Any], path: Path) -> Settings:
     try:
         return Settings.model_validate(nested)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
         raise ResumeError(
-            f"{path} is of another version of this program: {where}: {problem['msg']}",
+            f"{path} is of another version of this program: {first_problem(error)}",
             hint="resume it with the version that run.json beside it names",
         ) from None

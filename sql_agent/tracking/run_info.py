@@ -18,6 +18,7 @@ from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Record
 from sql_agent.system.files import atomic_write
 from sql_agent.system.json_files import read_object
+from sql_agent.system.validation import first_problem
 
 _FILE = "run.json"
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
@@ -68,10 +69,8 @@ def read_info(folder: Path) -> RunInfo:
     try:
         return RunInfo.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
         raise DataError(
-            f"{path} is damaged, or of another version of this program: {where}: {problem['msg']}", hint=hint
+            f"{path} is damaged, or of another version of this program: {first_problem(error)}", hint=hint
         ) from None
 
 

@@ -28,6 +28,7 @@ from pydantic import Field, ValidationError, field_validator
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
 from sql_agent.schemas import Record
+from sql_agent.system.validation import first_problem
 
 MAX_KNOTS = 101
 _Share = Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)]
@@ -100,10 +101,7 @@ class Scale(Record):
         except OSError as error:
             raise ConfigError(f"cannot read the scale {path}: {error.strerror}", hint=_HINT) from None
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "not a scale"
-            problem = first["msg"].removeprefix("Value error, ")
-            raise ConfigError(f"{path}: {where}: {problem}", hint=_HINT) from None
+            raise ConfigError(f"{path} is no scale: {first_problem(error)}", hint=_HINT) from None
 
     def save(self, path: Path) -> None:
         """Write as JSON. Raises ConfigError when the file cannot be written."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
+from sql_agent.system.validation import first_problem
 
 # A reply may hold more keys than were asked for. The schema that is sent forbids them all the same, because OpenAI's
 # strict mode wants that.
@@ -126,10 +127,8 @@ def _parse(text: str, source: str) -> Rubric:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the rubric {source} is not valid TOML: {error}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
         raise ConfigError(
-            f"the rubric {source}: {where}: {first['msg']}", hint="see sql_agent/reward/judges/rubrics/default.toml"
+            f"the rubric {source}: {first_problem(error)}", hint="see sql_agent/reward/judges/rubrics/default.toml"
         ) from None
 
 

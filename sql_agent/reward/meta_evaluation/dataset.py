@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from sql_agent.errors import DataError
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.schemas import QueryCall, Question, Record
+from sql_agent.system.validation import first_problem
 
 
 class LabelledCase(Record):
@@ -59,10 +60,8 @@ def _parse(text: str, source: str) -> list[LabelledCase]:
         try:
             cases.append(LabelledCase.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
             raise DataError(
-                f"{source}, line {number}: {where}: {first['msg']}",
+                f"{source}, line {number}: {first_problem(error)}",
                 hint="see LabelledCase in sql_agent/reward/meta_evaluation/dataset.py",
             ) from None
     if not cases:

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sql_agent.data.medical.importers.records import Record, Rejected, Row
 from sql_agent.data.medical.schema import NAME_COLUMNS, TABLES
 from sql_agent.errors import ConfigError
+from sql_agent.system.validation import first_problem
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 # Columns that no source gives: the row's number, and when it was written.
@@ -63,12 +64,13 @@ class TableMapping:
         hint = "docs/data.md has an example"
         if unknown := sorted(content.keys() - TABLES.keys()):
             raise ConfigError(f"{path}: there is no table {', '.join(unknown)}", hint=f"tables: {', '.join(TABLES)}")
-        try:
-            tables = {name: _Table.model_validate(section) for name, section in content.items()}
-        except ValidationError as error:
-            raise ConfigError(f"{path}: {error}", hint=hint) from error
-        for name, table in tables.items():
-            _check(path, name, table)
+        tables = {}
+        for name, section in content.items():
+            try:
+                tables[name] = _Table.model_validate(section)
+            except ValidationError as error:
+                raise ConfigError(f"{path}: {name}: {first_problem(error)}", hint=hint) from error
+            _check(path, name, tables[name])
         if not isinstance(separator, str) or not tables:
             raise ConfigError(f"{path} maps no table, or its separator is no text", hint=hint)
         return cls(tables, separator)
