@@ -6,10 +6,10 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError
-from sql_agent.system.json_files import object_lines
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
 from sql_agent.tracking.resume import last_saved_step
+from sql_agent.tracking.run_lines import run_lines
 from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
 
@@ -58,7 +58,7 @@ def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None
 
 def say_results(log: RunLog, ui: Ui, report: Path | None, *, verl: bool) -> None:
     """Print the validations and where the model, the rollouts and the report of a finished run are."""
-    ui.before_after(list(object_lines(log.folder / "validation.jsonl")))
+    ui.before_after(list(run_lines(log.folder / "validation.jsonl")))
     if verl:
         ui.say(f"Model:    sql-agent export {log.folder} OUT")
         ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
@@ -72,7 +72,7 @@ def say_results(log: RunLog, ui: Ui, report: Path | None, *, verl: bool) -> None
 
 def say_finished(log: RunLog, ui: Ui) -> None:
     """Say as the last line of a run whether it learned; GRPO has no gradient where all rewards of a group are equal."""
-    steps = list(object_lines(log.folder / "metrics.jsonl"))
+    steps = list(run_lines(log.folder / "metrics.jsonl"))
     if any(step.get("groups/informative") for step in steps):
         ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
     else:

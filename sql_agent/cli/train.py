@@ -101,10 +101,12 @@ def _run_rollouts(arguments: argparse.Namespace, run_role: RunRole, ui: Ui) -> i
 
 
 def _open_log(settings: Settings, ui: Ui, *, resume: bool) -> RunLog:
-    """Open the folder of the run; says when an earlier one of that name, without a checkpoint, was moved aside."""
+    """Open the folder of the run; says how a resumed one goes on, and when an unsaved one of that name was moved."""
     log = RunLog.resume(settings) if resume else RunLog.create(settings)
     if log.moved_aside:
         ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
+    if log.resumed:
+        ui.say(log.resumed)
     return log
 
 

@@ -15,7 +15,10 @@ class GrowingFile:
         self._position = position
 
     def new(self) -> Iterator[bytes]:
-        """Yield the lines, with their ends, that were appended since the last call; none where there is no file."""
+        """Yield the lines, with their ends, that were appended since the last call; none where there is no file.
+
+        A line at which the caller stops comes again.
+        """
         if not self._path.exists():
             return
         with self._path.open("rb") as source:
@@ -23,8 +26,8 @@ class GrowingFile:
             for line in source:
                 if not line.endswith(b"\n"):
                     return
-                self._position += len(line)
                 yield line
+                self._position += len(line)
 
     @property
     def was_cut(self) -> bool:

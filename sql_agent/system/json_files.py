@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,21 @@ def read_object(path: Path, *, hint: str) -> dict[str, Any]:
     return _parsed(path.read_bytes(), path, 1, hint)
 
 
-def object_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSONL file, none if it is missing, without a last line that has no end.
-
-    A process was killed while it wrote such a line. Raises DataError that names another line that is no JSON object.
-    """
-    if not path.exists():
-        return
-    with path.open("rb") as source:
-        for number, line in enumerate(source, 1):
-            if line.endswith(b"\n"):
-                yield parse_line(line, path, number)
-
-
 def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """Return the JSON object in `line`, which has the `number` in the JSONL file `path`; raises DataError as above."""
-    return _parsed(line, path, number, f"remove that line, for example by sed -i '{number}d' {path}")
+    """Return the JSON object in `line`, which has the `number` in the JSONL file `path`.
+
+    Raises DataError as `damaged_line` makes it when there is none.
+    """
+    return _parsed(line, path, number, _without(path, number))
+
+
+def damaged_line(path: Path, number: int, problem: str) -> DataError:
+    """Return the error for the line with the `number` in the JSONL file `path`, with what to do about it."""
+    return DataError(f"{path} is damaged: line {number}: {problem}", hint=_without(path, number))
+
+
+def _without(path: Path, number: int) -> str:
+    return f"remove that line, for example by sed -i '{number}d' {path}"
 
 
 def _parsed(content: bytes, path: Path, number: int, hint: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question
-from sql_agent.system.json_files import object_lines
+from sql_agent.tracking.run_lines import run_lines
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,4 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Read the objects of a JSONL file, without a last line that was cut off when the process was killed."""
     if not path.exists():
         raise DataError(f"{path} is missing", hint="name the folder of a run that validated, such as runs/quickstart")
-    return object_lines(path)
+    return run_lines(path)

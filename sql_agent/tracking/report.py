@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sql_agent.system.files import atomic_write
 from sql_agent.tracking.page import render_page
-from sql_agent.tracking.rollout_pack import Row
+from sql_agent.tracking.run_lines import Row
 from sql_agent.tracking.run_reader import RunReader
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from sql_agent.schemas import Drop
-from sql_agent.system.growing_file import GrowingFile
-from sql_agent.system.json_files import parse_line
-
-Row = dict[str, Any]  # a line of a JSONL file
+from sql_agent.tracking.run_lines import Row
 
 # Rollouts of a block: a page decompresses one to show a rollout, so a block should take a few milliseconds.
 _BLOCK = 200
@@ -23,30 +19,6 @@ _COLUMNS = (
     "step", "mode", "set", "group", "question", "reward", "judge", "outcome", "dropped", "advantage", "queries",
     "turns", "tokens", "seconds",
 )  # fmt: skip
-
-
-class JsonLines:
-    """Reads a JSONL file that another process appends to; a last line without an end waits until it has one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = GrowingFile(path)
-        self._lines = 0
-
-    def new(self) -> Iterator[Row]:
-        """Yield the objects that were appended since the last call; none where the file does not exist yet.
-
-        Raises DataError that names a line that is no JSON object.
-        """
-        for line in self._file.new():
-            self._lines += 1
-            if line.strip():
-                yield parse_line(line, self._path, self._lines)
-
-    @property
-    def was_cut(self) -> bool:
-        """Whether the file is shorter than what was read of it, because a resumed run repeats its last steps."""
-        return self._file.was_cut
 
 
 class RolloutPack:
@@ -64,7 +36,7 @@ class RolloutPack:
         return len(self.columns["step"])
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add one rollout."""
+        """Add one rollout. Raises an error of Python's, and adds nothing, for a `line` of another form."""
         record = line["record"] or {}
         reward = record.get("reward")
         values = {
@@ -83,10 +55,11 @@ class RolloutPack:
             "tokens": record.get("usage", {}).get("completion_tokens", 0),
             "seconds": _rounded(record.get("seconds", 0.0)),
         }
+        drop = Drop.model_validate(line["dropped"]) if line["dropped"] else None
         for name, value in values.items():
             self.columns[name].append(value)
-        if line["dropped"]:
-            self._drops[str(Drop.model_validate(line["dropped"]))] += 1
+        if drop:
+            self._drops[str(drop)] += 1
         kept = {key: value for key, value in record.items() if key != "question"}
         whole = kept | {"rollout_id": line.get("rollout_id"), "dropped": line["dropped"]}
         whole |= {key: line[key] for key in ("triplets", "sequences") if key in line}

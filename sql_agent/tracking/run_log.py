@@ -12,29 +12,32 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.system.files import atomic_write, timestamped_folder, whole_lines
-from sql_agent.system.json_files import object_lines
+from sql_agent.system.files import atomic_write, timestamped_folder
 from sql_agent.tracking.checkpoint_damage import refuse_damaged, refuse_damaged_model
 from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
 from sql_agent.tracking.resume import last_saved_step
+from sql_agent.tracking.run_lines import Kept, cut_after, run_lines
 
 if TYPE_CHECKING:
     from sql_agent.rl.rollouts import FinishedRollout
     from sql_agent.tracking.trackers.trackers import Trackers
 
-_LINES = ("metrics.jsonl", "validation.jsonl", "rollouts.jsonl")
+_OF_EVERY_STEP = ("metrics.jsonl", "rollouts.jsonl")
+_LINES = (*_OF_EVERY_STEP, "validation.jsonl")
 
 
 class RunLog:
     """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none.
 
     `moved_aside` is where the files of an earlier run of that name are now, which had saved nothing; None without one.
+    `resumed` says of a resumed run how it goes on, and what was lost; it is empty for a new one.
     `trackers`, where they are set, are sent what is appended.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.moved_aside: Path | None = None
+        self.resumed = ""
         self.trackers: Trackers | None = None
 
     @classmethod
@@ -65,16 +68,17 @@ class RunLog:
     def resume(cls, settings: Settings) -> RunLog:
         """Open the folder of an earlier run, for this process alone; `settings` are those of `settings_to_resume`.
 
-        Raises ConfigError when another process uses it, and DataError when its last checkpoint or a file of lines is
+        Its files are cut back to the last step that is saved, because the steps after it are repeated. Raises
+        ConfigError when another process uses it, and DataError when its last checkpoint or a file of lines is
         damaged.
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
-        for name in _LINES:
-            for _ in object_lines(log.folder / name):  # which raises for a damaged one
-                pass
         if found := local_checkpoints(log.folder):
             refuse_damaged(found[max(found)])
+        saved = last_saved_step(log.folder) or 0
+        kept = {name: cut_after(log.folder / name, saved) for name in _LINES}
+        log.resumed = _resumed(saved, settings.train.steps, kept)
         _write_json(log.folder / "config.json", public_dump(settings))
         return log
 
@@ -132,17 +136,9 @@ class RunLog:
         if self.trackers:
             self.trackers.rollouts(step, mode, lines)
 
-    def truncate_after(self, step: int) -> None:
-        """Remove the lines of the steps after `step`, because a resumed run repeats those."""
-        for name in _LINES:
-            path = self.folder / name
-            if path.exists():
-                kept = [line for line in whole_lines(path) if json.loads(line)["step"] <= step]
-                _replace(path, "".join(f"{line}\n" for line in kept))
-
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl; 0 when it has none."""
-        return max((int(line["step"]) for line in object_lines(self.folder / "metrics.jsonl")), default=0)
+        return max((int(line["step"]) for line in run_lines(self.folder / "metrics.jsonl")), default=0)
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as sink:
@@ -168,6 +164,21 @@ def last_checkpoint(run: Path) -> Path:
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
+
+
+def _resumed(saved: int, steps: int, kept: Mapping[str, Kept]) -> str:
+    """Say after which step a run goes on, what was removed of later ones, and what its files lack of that step."""
+    said = [f"Resuming after step {saved} of {steps}"]
+    if cut := [name for name, of_file in kept.items() if of_file.was_cut]:
+        said.append(f"The last line of {' and of '.join(cut)} was cut off and is removed")
+    if lacking := [name for name in _OF_EVERY_STEP if kept[name].last_step < saved]:
+        said.append(
+            f"The checkpoint holds this step, but the run ended before it was written: it is missing in "
+            f"{' and '.join(lacking)}"
+        )
+    elif cut or any(of_file.removed for of_file in kept.values()):
+        said.append("What follows was not saved with a checkpoint and is done again")
+    return ". ".join(said)
 
 
 def _write_json(path: Path, value: Any) -> None:

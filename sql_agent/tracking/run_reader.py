@@ -9,9 +9,10 @@ from typing import Any
 from sql_agent.data.task import load_task
 from sql_agent.errors import DataError
 from sql_agent.tracking.curves import charts
-from sql_agent.tracking.rollout_pack import JsonLines, RolloutPack, Row
+from sql_agent.tracking.rollout_pack import RolloutPack
 from sql_agent.tracking.run_config import read_config
 from sql_agent.tracking.run_info import RunInfo, read_info
+from sql_agent.tracking.run_lines import GrowingLines, Row
 from sql_agent.tracking.validation_table import validation_table
 
 _FILES = ("metrics", "validation", "rollouts")
@@ -40,6 +41,7 @@ class RunReader:
             raise DataError(f"{path} names no task", hint="draw the page with the version that wrote this run")
         self.folder = folder
         self.disclaimer = load_task(self.config["task"]).disclaimer
+        self._starts = 0
         self._start()
         self.refresh()
 
@@ -48,17 +50,30 @@ class RunReader:
         """The name of the run's folder."""
         return self.folder.resolve().name
 
-    def refresh(self) -> bool:
-        """Read what was appended, or all again where a resumed run cut its files; returns whether anything changed."""
+    def refresh(self) -> None:
+        """Read what was appended, or all again where a resumed run cut its files.
+
+        Raises DataError that names the damaged line or file, or a folder that is gone, in each call until it is mended;
+        what stands before it was read.
+        """
+        if not self.folder.is_dir():
+            raise DataError(f"{self.folder} is gone: it was removed or moved", hint="put it back")
         if any(source.was_cut for source in self._sources.values()):
             self._start()
-        info, self.info = self.info, read_info(self.folder)
-        before = (len(self.steps), len(self.validations), len(self.pack), info)
+        self.info = read_info(self.folder)
         self.steps += self._sources["metrics"].new()
         self.validations += self._sources["validation"].new()
-        for line in self._sources["rollouts"].new():
-            self.pack.add(line)
-        return before != (len(self.steps), len(self.validations), len(self.pack), self.info)
+        rollouts = self._sources["rollouts"]
+        for line in rollouts.new():
+            try:
+                self.pack.add(line)
+            except (LookupError, TypeError, AttributeError, ValueError):
+                raise rollouts.damaged("not a rollout as this version writes it") from None
+
+    @property
+    def version(self) -> object:
+        """What was read so far: it differs whenever `data` does."""
+        return self._starts, len(self.steps), len(self.validations), len(self.pack), self.info
 
     def data(self) -> Row:
         """Return what the page shows of the run besides the records."""
@@ -81,7 +96,8 @@ class RunReader:
         }
 
     def _start(self) -> None:
-        self._sources = {name: JsonLines(self.folder / f"{name}.jsonl") for name in _FILES}
+        self._starts += 1
+        self._sources = {name: GrowingLines(self.folder / f"{name}.jsonl") for name in _FILES}
         self.info = RunInfo()
         self.steps: list[Row] = []
         self.validations: list[Row] = []

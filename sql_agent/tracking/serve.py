@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from sql_agent.errors import DataError
 from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tracking.page import packed, render_page
 from sql_agent.tracking.report import page_data
@@ -28,7 +29,8 @@ class ReportServer(ThreadingHTTPServer):
         self._runs = runs
         self._lock = threading.Lock()  # because each request has a thread of its own
         self._version = 0
-        self._packed: tuple[int, bytes] | None = None  # with the version that it holds
+        self._shown: object = None  # what the version stands for
+        self._packed = b""
         self.url = f"http://127.0.0.1:{sock.getsockname()[1]}/"
 
     def page(self) -> bytes:
@@ -37,18 +39,33 @@ class ReportServer(ThreadingHTTPServer):
             return render_page(page_data(self._runs), [], live=True).encode()
 
     def data(self) -> tuple[str, bytes]:
-        """Return the version of the data, which changes when a run's files do, and the data compressed with gzip."""
+        """Return the version of the data, which changes when a run's files do, and the data compressed with gzip.
+
+        A file that cannot be read is named in `problems` of the data, beside what was read of it before.
+        """
         with self._lock:
-            changed = [run.refresh() for run in self._runs]
-            self._version += any(changed)
-            if self._packed is None or self._packed[0] != self._version:
-                self._packed = self._version, packed(page_data(self._runs))
-            return f'"{self._packed[0]}"', self._packed[1]
+            problems = [problem for run in self._runs if (problem := _refreshed(run))]
+            shown = (*problems, *(run.version for run in self._runs))
+            if self._shown != shown:
+                self._shown, self._version = shown, self._version + 1
+                self._packed = packed({**page_data(self._runs), "problems": problems})
+            return f'"{self._version}"', self._packed
 
     def block(self, run: int, number: int) -> bytes:
         """Return a block of records, compressed with gzip. Raises IndexError when there is none."""
         with self._lock:
             return self._runs[run].pack.blocks()[number]
+
+
+def _refreshed(run: RunReader) -> str | None:
+    """Read what was appended to a run; returns what is wrong and what to do, where its files cannot be read."""
+    try:
+        run.refresh()
+    except DataError as error:
+        return f"{error.message}; next: {error.hint}"
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    return None
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What is wrong with a file is said in one line: the place in it, and the reason in words that name no class of ours."""
+"""What is wrong with a file is its place and the reason, in words that name no class of ours."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,74 @@ def test_what_cannot_be_resumed_says_what_to_do_instead(tmp_path: Path) -> None:
     with pytest.raises(ResumeError, match="is finished: all its 7 steps"):
         resumed(tmp_path)
     assert resumed(tmp_path, "train.steps=9")[1] == 9
+
+
+CUT = '{"step": 4, "rew'
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rollouts", "said"),
+    [
+        ([1, 2, 3], [1, 2, 3], "Resuming after step 3 of 9"),
+        (
+            [1, 2, 3, 4],
+            [1, 2, 3, 4, 4, 5],
+            "Resuming after step 3 of 9. What follows was not saved with a checkpoint and is done again",
+        ),
+        (
+            [1, 2, 3, CUT],
+            [1, 2, 3, 4],
+            "Resuming after step 3 of 9. The last line of metrics.jsonl was cut off and is removed. What follows was "
+            "not saved with a checkpoint and is done again",
+        ),
+        (
+            [1, 2, CUT],
+            [1, 2, 3],
+            "Resuming after step 3 of 9. The last line of metrics.jsonl was cut off and is removed. The checkpoint "
+            "holds this step, but the run ended before it was written: it is missing in metrics.jsonl",
+        ),
+        (
+            [1, 2],
+            [1, 2],
+            "Resuming after step 3 of 9. The checkpoint holds this step, but the run ended before it was written: it "
+            "is missing in metrics.jsonl and rollouts.jsonl",
+        ),
+    ],
+)
+@pytest.mark.parametrize("backend", ["local", "verl"])
+def test_a_resumed_run_says_after_which_step_it_goes_on_and_what_was_lost(
+    tmp_path: Path, backend: str, metrics: list[int | str], rollouts: list[int], said: str
+) -> None:
+    log = run_with(tmp_path, "train.steps=9", saved=3 if backend == "local" else None)
+    if backend == "verl":
+        (log.folder / "checkpoints").mkdir()
+        (log.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
+    else:
+        for name, content in {"optimizer.pt": None, "model/config.json": b"{}", "model/x.safetensors": None}.items():
+            path = log.folder / "checkpoints" / "step-000003" / name
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path) if content is None else path.write_bytes(content)
+    for name, steps in (("metrics.jsonl", metrics), ("rollouts.jsonl", rollouts)):
+        lines = [step if isinstance(step, str) else json.dumps({"step": step}) + "\n" for step in steps]
+        (log.folder / name).write_text("".join(lines))
+    folder = log.folder
+    del log  # its process has ended
+    resumed = RunLog.resume(load_settings([f"runs_dir={tmp_path}", "run_name=night", "train.steps=9"]))
+    assert resumed.resumed == said
+    resumed.metrics(4, {"reward/mean": 0.5})
+    for name, steps in (("metrics.jsonl", metrics), ("rollouts.jsonl", rollouts)):
+        left = [json.loads(line)["step"] for line in (folder / name).read_text().splitlines()]
+        kept = [step for step in steps if isinstance(step, int) and step <= 3]
+        assert left == kept + ([4] if name == "metrics.jsonl" else [])
+
+
+def write_whole(path: Path) -> None:
+    """Write an empty file of weights or of an optimizer, whole."""
+    if path.suffix == ".pt":
+        with zipfile.ZipFile(path, "w"):
+            pass
+    else:
+        path.write_bytes((2).to_bytes(8, "little") + b"{}")
 
 
 def test_a_run_that_saved_nothing_gives_its_name_away_and_keeps_its_files(tmp_path: Path) -> None:

@@ -44,6 +44,35 @@ def test_the_data_change_only_when_the_run_s_files_do(run: Path, url: str) -> No
     assert httpx.get(f"{url}data").json()["runs"][0]["columns"]["step"] == []
 
 
+def test_a_file_that_is_damaged_while_it_is_served_is_named_with_its_line_until_it_is_mended(
+    run: Path, url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def served() -> tuple[list[str], int]:
+        data = httpx.get(f"{url}data").json()
+        return data["problems"], len(data["runs"][0]["columns"]["step"])
+
+    whole, described = (run / "rollouts.jsonl").read_bytes(), (run / "run.json").read_bytes()
+    assert served() == ([], 9)
+    for damage in (b'{"step": 3, "mo\n', b"\0\0\0\n", b"{}\n", b'{"step": 3, "record": 5}\n'):
+        (run / "rollouts.jsonl").write_bytes(whole + damage)
+        for _ in range(2):
+            (problem,), rollouts = served()
+            assert f"{run / 'rollouts.jsonl'} is damaged: line 10: " in problem and rollouts == 9
+            assert f"sed -i '10d' {run / 'rollouts.jsonl'}" in problem
+    assert httpx.get(url).status_code == 200
+    (run / "rollouts.jsonl").write_bytes(whole)
+    write_lines(run / "rollouts.jsonl", [rollout_line(3, 1.0)])
+    assert served() == ([], 10)
+    (run / "run.json").write_bytes(b"{")
+    assert f"{run / 'run.json'} is damaged: line 1: " in served()[0][0]
+    (run / "run.json").write_bytes(described)
+    run.rename(tmp_path / "moved")
+    assert f"{run} is gone" in served()[0][0] and served()[1] == 10
+    (tmp_path / "moved").rename(run)
+    assert served() == ([], 10)
+    assert capfd.readouterr().err == "", "no traceback in the terminal"
+
+
 def test_what_is_not_there_is_404_and_another_site_s_name_is_refused(url: str) -> None:
     for path in ("block/0-9", "block/3-0", "block/x", "config.json", "../etc/passwd"):
         assert httpx.get(url + path).status_code == 404
@@ -67,4 +96,7 @@ def test_in_a_browser_the_page_follows_the_run_and_keeps_what_is_open(run: Path,
         tab.wait("document.querySelector('#count').textContent === '10 of 10 rollouts'")
         assert tab.value("document.querySelector('.rollout').dataset.kept") == "yes"
         assert tab.count(".line[aria-selected=true]") == 1
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write("nonsense\n")
+        tab.wait("document.querySelector('#problems').innerText.includes('metrics.jsonl is damaged: line 4')")
         assert tab.errors == []

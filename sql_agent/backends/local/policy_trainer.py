@@ -83,7 +83,6 @@ class PolicyTrainer:
                 )
                 checkpoint.restore_optimizer(folder, trainer.trainer.optimizer)
             trainer.step = trainer.saved = checkpoint.step_of(folder)
-            log.truncate_after(trainer.step)
             return trainer
         task = load_task(settings.task)
         with task.databases(settings) as databases:

@@ -25,7 +25,7 @@ from sql_agent.backends.verl.metrics import step_metrics
 from sql_agent.backends.verl.rollout_server import RolloutServer
 from sql_agent.backends.verl.sft_result import SFT_RESULT
 from sql_agent.config.settings import Settings
-from sql_agent.errors import ResumeError, TrainingError
+from sql_agent.errors import TrainingError
 from sql_agent.rl.retry import RetryingScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.growing_file import GrowingFile
@@ -51,8 +51,6 @@ class VerlGrpo(TrainingAlgorithm):
         self._starting = contextlib.ExitStack()  # the clock that is shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        if self._resume:
-            self._ui.say(prepare_resume(self._log))
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
         server = RolloutServer(
@@ -212,31 +210,6 @@ class VerlGrpo(TrainingAlgorithm):
             self._monitor.close_validation(entry["step"])
             if entry["step"] > 0:  # 0 is the validation before training
                 self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
-
-
-def prepare_resume(log: RunLog) -> str:
-    """Cut a run's files back to its last checkpoint, and return the message for the user.
-
-    Raises ResumeError when there is no checkpoint.
-    """
-    step = last_checkpoint(log.folder)
-    log.truncate_after(step)
-    if log.last_step() == step:
-        return f"Resuming after step {step}"
-    return (
-        f"Resuming after step {step}. The checkpoint holds this step, but the run ended before its metrics and "
-        "rollouts were written: they are missing in metrics.jsonl and rollouts.jsonl"
-    )
-
-
-def last_checkpoint(run: Path) -> int:
-    """Return the step of the run's last complete checkpoint. Raises ResumeError when there is none."""
-    try:
-        return int((run / "checkpoints" / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise ResumeError(
-            f"{run} has no checkpoint yet", hint="start a new run under another run_name, or delete this one"
-        ) from None
 
 
 def _advice(cause: str, log: Path) -> str:

@@ -152,6 +152,7 @@ function refresh(fresh) {
     list.selected = rowOfState();
     refilter();
   }
+  document.getElementById("problems").replaceChildren(...(report.page.problems || []).map(problem => el("p.bad", { role: "alert" }, problem)));
   loaded();
 }
 

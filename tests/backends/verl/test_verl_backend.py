@@ -10,12 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from sql_agent.backends.verl.algorithm import last_checkpoint, prepare_resume
 from sql_agent.backends.verl.config import defaults, verl_environment, verl_options
 from sql_agent.config.settings import load_settings
-from sql_agent.errors import ConfigError, ResumeError
+from sql_agent.errors import ConfigError
 from sql_agent.schemas import Question
-from sql_agent.tracking.run_log import RunLog
 from tests.support.fake_verl import assert_sampled_ids_have_their_log_probabilities
 from tests.support.processes import finish, lines, start, stop, wait_for
 from tests.support.small_database import make_database
@@ -149,18 +147,6 @@ def test_however_a_run_is_stopped_everything_ends_and_it_resumes_after_the_last_
     assert all(trained.count(step) == 6 for step in written), "no rollout twice, none missing"
 
 
-@pytest.mark.parametrize(("logged", "missing"), [(3, False), (2, True)])
-def test_a_kill_between_checkpoint_and_log_is_reported_on_resuming(tmp_path: Path, logged: int, missing: bool) -> None:
-    log = RunLog(tmp_path)
-    for step in range(1, logged + 1):
-        log.metrics(step, {"reward/mean": 0.5})
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
-    message = prepare_resume(log)
-    assert message.startswith("Resuming after step 3")
-    assert ("missing in metrics.jsonl" in message) is missing
-
-
 @pytest.mark.slow
 def test_a_crash_of_the_trainer_is_reported_with_its_cause(arguments: list[str]) -> None:
     process = start(arguments, script=SCRIPT, FAKE_VERL="crash")
@@ -208,11 +194,6 @@ def test_rollouts_that_the_infrastructure_loses_stop_the_run_with_the_reason(arg
     # The policy fails already in the call that is made before the first rollout.
     assert "error: the LLM proxy at" in output and "did not answer" in output
     assert "Traceback (most recent call last)" not in output.rpartition("error:")[2]
-
-
-def test_resuming_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ResumeError, match="has no checkpoint yet"):
-        last_checkpoint(tmp_path)
 
 
 def options(*overrides: str) -> dict[str, Any]:
