@@ -34,6 +34,7 @@ from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.processes import stopped_or_continued
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
+from sql_agent.tracking.resume import how_to_go_on
 from sql_agent.tracking.run_log import RunLog
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._processes.watch(self._recovery.handle)
         with handled_signals(self._interrupt, again=lambda: self._processes.leave("was interrupted")):
             try:
-                with named_disk_errors(), named_memory_errors():
+                with named_disk_errors(lambda: how_to_go_on(self._log.folder)), named_memory_errors():
                     await self._unless_stopped(self._refuse_shared_store())
                     if not self._stop.is_set():
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])

@@ -29,7 +29,7 @@ from sql_agent.evaluation.predictions import check_predictions, write_prediction
 from sql_agent.evaluation.prices import price_of
 from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
 from sql_agent.schemas import Lang, RolloutRecord
-from sql_agent.system.files import timestamped_folder
+from sql_agent.system.files import check_writable, timestamped_folder
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_info import installed_versions
@@ -165,6 +165,7 @@ def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFold
 
 def _what_to_ask(model: EvaluatedModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:
     settings, task = model.settings, load_task(model.settings.task)
+    check_writable(settings.runs_dir, "runs_dir")
     task.prepare(settings, ui.say)
     judge = task.judge(settings, alone=True)
     sets = question_sets(arguments.questions, arguments.mapping, arguments.count, task, settings)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, ModelError
-from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files
+from sql_agent.system.files import check_writable
+from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.weights import parameters_in
 
 _EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
@@ -21,6 +22,9 @@ def check_resources(settings: Settings, *, verl: bool) -> None:
     """Raise ConfigError or ModelError, which says what is short and how to need less, unless a run can start."""
     if settings.model:
         check_model_folder(settings.model)
+    check_writable(settings.runs_dir, "runs_dir")  # before its disk is measured, because /proc has none
+    if not verl:
+        check_writable(settings.local.cache_dir, "local.cache_dir")
     _check_open_files(settings)
     if verl:
         _check_gpus(settings)
@@ -68,9 +72,9 @@ def _check_disk(settings: Settings, parameters: int) -> None:
     needed, free = _SAVED_BYTES * parameters * kept, free_disk(settings.runs_dir)
     if free < needed:
         raise ConfigError(
-            f"{needed / 1e9:.1f} GB are needed for the checkpoints of this run, {free / 1e9:.1f} GB are free at "
+            f"{shown_size(needed)} are needed for the checkpoints of this run, {shown_size(free)} are free at "
             f"{settings.runs_dir}",
-            hint="make room, name another disk by runs_dir=FOLDER, or lower train.keep_checkpoints",
+            hint="free space there, name another disk by runs_dir=FOLDER, or lower train.keep_checkpoints",
         )
 
 

@@ -8,7 +8,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.report import write_report
-from sql_agent.tracking.resume import last_saved_step
+from sql_agent.tracking.resume import how_to_go_on, last_saved_step
 from sql_agent.tracking.run_lines import run_lines
 from sql_agent.tracking.run_log import RunLog, last_checkpoint
 
@@ -50,10 +50,7 @@ def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None
         ui.say(f"The run {how} before its first save. To start again: the same command; its name can be taken again")
         return
     done = f"{log.last_step()} of {settings.train.steps} steps"
-    ui.say(
-        f"The run {how} after {done}; step {saved} is saved. "
-        f"To continue: the same command with --resume run_name={log.folder.name}"
-    )
+    ui.say(f"The run {how} after {done}; step {saved} is saved. To continue: {how_to_go_on(log.folder)}")
 
 
 def say_results(log: RunLog, ui: Ui, report: Path | None, *, verl: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.agl.run_role import RunRole, check_store
+from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import leaves_out_natural
 from sql_agent.cli.train_checks import check_before_start
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run_rollouts(arguments, run_role, ui)
     settings, judge_said = with_judge(settings_from(arguments))
     task = load_task(settings.task)
+    check_resources(settings, verl=settings.backend == "verl")  # first, because it takes no time
     task.prepare(settings, ui.say)
     train, val, judge = check_before_start(settings, task, ui)
     if arguments.dev:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.backends.verl import config as verl_config
 from sql_agent.cli.reference_check import check_references
-from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.cli.train_settings import verl_is_installed
 from sql_agent.config.settings import Settings
@@ -33,7 +32,6 @@ def check_before_start(
         _check_verl(settings)
     else:
         _check_context(settings)
-    check_resources(settings, verl=settings.backend == "verl")
     if settings.runner.store_port:
         bind_local(settings.runner.store_port).close()
     task.open_database(settings).close()

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record
-from sql_agent.system.files import drop_cut_line, whole_lines
+from sql_agent.system.files import drop_cut_line, naming, whole_lines
 from sql_agent.system.validation import first_problem
 
 
@@ -60,7 +60,7 @@ class ProgressLog(Generic[AnyEntry]):
     def add(self, entry: AnyEntry) -> None:
         """Append `entry` to the file."""
         self._entries[entry.id] = entry
-        with self.path.open("a", encoding="utf-8", newline="\n") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(entry.model_dump_json() + "\n")
 
     def _whole_lines(self) -> list[str]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
-from sql_agent.system.files import atomic_write, drop_cut_line
+from sql_agent.system.files import atomic_write, drop_cut_line, naming
 from sql_agent.system.validation import first_problem
 
 Key = tuple[str, str]  # the name of a set and the id of a question
@@ -108,13 +108,15 @@ class RecordAppender:
     def __init__(self, path: Path) -> None:
         if path.exists():
             drop_cut_line(path)
+        self._path = path
         self._sink = path.open("a", encoding="utf-8", newline="\n")
 
     def add(self, name: str, record: RolloutRecord) -> None:
         """Append the record of a question of the set `name`."""
         line = {"set": name, "record": record.model_dump(mode="json")}
-        self._sink.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._sink.flush()
+        with naming(self._path):
+            self._sink.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._sink.flush()
 
     def close(self) -> None:
         """Close the file."""

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.system.resources import free_disk, nearest_existing, shown_size
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 @contextmanager
-def named_disk_errors() -> Iterator[None]:
-    """Raise a TrainingError for an OSError of a full or broken disk, or of a named file, wherever it came from."""
+def named_disk_errors(then: Callable[[], str] = lambda: "run the command again") -> Iterator[None]:
+    """Raise a TrainingError for an OSError of a full or broken disk, or of a named file, wherever it came from.
+
+    `then` returns what to do once there is room on the disk.
+    """
     try:
         yield
     except OSError as error:
         if error.errno in _DISK:
-            where = f" to {error.filename}" if error.filename else ""
+            where = ""
+            if error.filename:
+                where = f" to {error.filename}, where {shown_size(free_disk(Path(error.filename)))} are free"
             raise TrainingError(
-                f"could not write{where}: {error.strerror}", hint="make room on the disk, then run the command again"
+                f"could not write{where}: {error.strerror}", hint=f"free space on that disk, then {then()}"
             ) from error
         if error.filename is None:
             raise
@@ -33,17 +40,34 @@ def named_disk_errors() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add `path` to an OSError that names no file, because the system does not say what a write went to."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def make_writable(folder: Path, setting: str) -> None:
     """Create `folder` if it is missing. Raises ConfigError that names `setting` when nothing can be written there."""
+    check_writable(folder, setting)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_writable(folder: Path, setting: str) -> None:
+    """Raise as `make_writable` does, and leave nothing behind."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        problem = None if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+        # By a file, because a file system like /proc takes none whatever the mode of its folders says.
+        with tempfile.TemporaryFile(dir=nearest_existing(folder)):
+            pass
     except OSError as error:
-        problem = error.strerror
-    if problem:
+        problem = "no file can be created there" if isinstance(error, FileNotFoundError) else error.strerror
         raise ConfigError(
             f"cannot write to {setting}={folder}: {problem}", hint=f"name another folder: {setting}=FOLDER"
-        )
+        ) from None
 
 
 def sync(path: Path) -> None:
@@ -69,9 +93,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        yield unfinished
-        sync(unfinished)
-        unfinished.replace(path)
+        with naming(path):
+            yield unfinished
+            sync(unfinished)
+            unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -23,10 +23,19 @@ def available_memory() -> int | None:
     return min([kilobytes * 1024, *(int(limit) for limit in limits if limit.isdigit())])
 
 
-def free_disk(folder: Path) -> int:
-    """Return the free bytes of the disk that `folder`, or the nearest folder above it that exists, is on."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
+def free_disk(path: Path) -> int:
+    """Return the free bytes of the disk that `path`, or the nearest folder above it that exists, is on."""
+    return shutil.disk_usage(nearest_existing(path)).free
+
+
+def nearest_existing(path: Path) -> Path:
+    """Return `path`, or the nearest path above it that exists."""
+    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+
+
+def shown_size(count: int) -> str:
+    """Return a number of bytes for people, such as "0.3 GB" or "12.0 MB"."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def raise_open_files(wanted: int) -> int:

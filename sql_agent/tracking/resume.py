@@ -66,6 +66,12 @@ def last_saved_step(folder: Path) -> int | None:
     return max(steps, default=None)
 
 
+def how_to_go_on(folder: Path) -> str:
+    """Say which command goes on with the run in `folder`, or starts it again where it has saved nothing."""
+    resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
+    return f"the same command{resumed}"
+
+
 def _refuse_finished(folder: Path, steps: int) -> None:
     sessions = read_info(folder).sessions
     if sessions and sessions[-1].end == "finished" and (last_saved_step(folder) or 0) >= steps:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.system.files import atomic_write, timestamped_folder
+from sql_agent.system.files import atomic_write, naming, timestamped_folder
 from sql_agent.tracking.checkpoint_damage import refuse_damaged, refuse_damaged_model
 from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
 from sql_agent.tracking.resume import last_saved_step
@@ -141,7 +141,8 @@ class RunLog:
         return max((int(line["step"]) for line in run_lines(self.folder / "metrics.jsonl")), default=0)
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
-        with (self.folder / name).open("a", encoding="utf-8") as sink:
+        path = self.folder / name
+        with naming(path), path.open("a", encoding="utf-8") as sink:
             for item in objects:
                 sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
             sink.flush()

@@ -24,7 +24,7 @@ def test_a_model_s_parameters_are_counted_without_loading_it(tiny_model_folder: 
 @pytest.mark.parametrize(
     ("measure", "left", "message"),
     [
-        ("free_disk", 10, "GB are needed for the checkpoints"),
+        ("free_disk", 10, "MB are needed for the checkpoints of this run, 0.0 MB are free"),
         ("available_memory", 10, "GB of memory"),
         ("raise_open_files", 10, "open files are needed"),
         ("gpu_names", ["H200"], "this host has 1: H200"),
@@ -38,6 +38,15 @@ def test_what_is_short_is_named(
     with pytest.raises(ConfigError, match=message) as caught:
         check_resources(settings, verl=measure == "gpu_names")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/proc", "/sys/x", "/dev/null/x"])
+def test_a_place_that_cannot_be_written_to_is_said_to_be_rather_than_full(tiny_model_folder: Path, place: str) -> None:
+    for setting in ("runs_dir", "local.cache_dir"):
+        settings = load_settings([f"model={tiny_model_folder}", f"{setting}={place}"])
+        with pytest.raises(ConfigError, match=f"cannot write to {setting}={place}: ") as caught:
+            check_resources(settings, verl=False)
+        assert "are free" not in caught.value.message and f"{setting}=FOLDER" in str(caught.value.hint)
 
 
 def test_a_folder_that_holds_no_model_is_refused_with_what_it_lacks(tmp_path: Path, tiny_model_folder: Path) -> None:

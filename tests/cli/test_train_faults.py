@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import time
 from pathlib import Path
@@ -110,6 +111,24 @@ def test_a_second_interrupt_ends_a_run_at_once_with_what_is_saved_and_no_traceba
     _asked, ended = output[output.index("Stopping after") :].splitlines()
     assert ended.startswith("The run was interrupted after ") and "--resume run_name=r" in ended
     assert_nothing_left(family, ports)
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_no_more_is_named_with_the_file_and_the_command_that_goes_on(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "r"
+    process = start([*arguments, "train.steps=500", "train.save_every=3"])
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 4, process)
+    # The next that is written are rollouts; a checkpoint only after step 6.
+    limit = (run / "rollouts.jsonl").stat().st_size + 10
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    output = finish(process, timeout=30)
+    assert process.returncode == 2, output
+    (wrong,) = (line for line in output.splitlines() if line.startswith("error: "))
+    assert wrong.startswith(f"error: could not write to {run / 'rollouts.jsonl'}, where ")
+    assert wrong.endswith("B are free: File too large")
+    assert "  next: free space on that disk, then the same command with --resume run_name=r" in output.splitlines()
 
 
 @pytest.mark.slow

@@ -32,7 +32,9 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_setting_to_change(t
 
 def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    assert "No space left on device" in run_log_error(tmp_path, capsys)
+    said = run_log_error(tmp_path, capsys)
+    assert f"could not write to {tmp_path / 'metrics.jsonl'}, where " in said
+    assert "B are free: No space left on device" in said
 
 
 def test_a_file_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from sql_agent.backends.policy.model import Policy
 from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.system.files import sync, sync_tree
+from sql_agent.system.resources import free_disk, shown_size
 from sql_agent.tracking.checkpoints import local_checkpoint, local_checkpoints
 
 
@@ -33,11 +34,11 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         sync_tree(partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors do not pass the system's error on
         shutil.rmtree(partial, ignore_errors=True)
-        free = shutil.disk_usage(run_folder).free / 1e9
+        free = shown_size(free_disk(run_folder))
         raise TrainingError(
-            f"could not save the checkpoint of step {step} to {target}, where {free:.1f} GB are free: "
+            f"could not save the checkpoint of step {step} to {target}, where {free} are free: "
             f"{str(error).splitlines()[0]}",
-            hint="make room there, then --resume goes on after the checkpoint before it",
+            hint="free space on that disk, then --resume goes on after the checkpoint before it",
         ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.replace(target)
