@@ -19,6 +19,7 @@ from rich.text import Text
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
+from sql_agent.cli.model_check import check_model_folder
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, load_settings
@@ -107,6 +108,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     if remote:
         ui.say(f"Asking {remote.model} at {remote.base_url}")
     else:
+        check_model_folder(settings.model)
         ui.say(f"Asking {describe_local(settings)}, served on this machine")
     task = load_task(settings.task)
     # The benchmark is not asked, so its database need not be made.
@@ -136,6 +138,8 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     trained = arguments.model or last_checkpoint(run)
     before = settings.model_copy(update={"sft": settings.sft.model_copy(update={"steps": 0})})
     after = settings.model_copy(update={"model": str(trained)})
+    for model in (before.model, after.model):
+        check_model_folder(model)
     ui.say(f"Asking {describe_local(before)}; then {trained}; both served on this machine")
     questions = own_questions(arguments.questions, settings)
     if not questions:

@@ -12,7 +12,7 @@ from typing import Any
 from sql_agent.agent.agent import ModelEndpoint
 from sql_agent.cli.asked_model import describe_local, is_run, local_endpoint, remote_endpoint, settings_of_run
 from sql_agent.cli.export import checkpoint_folder, export_checkpoint
-from sql_agent.cli.resource_check import check_model_folder
+from sql_agent.cli.model_check import check_model_folder
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
@@ -42,7 +42,8 @@ def find_model(
 
     `run` is the run that trained it; alone it stands for its last checkpoint. A model of a run is asked with the run's
     settings. A verl checkpoint is first exported into its run's folder `exported`. Raises DataError when there is no
-    such run, checkpoint or folder, ModelError when the folder holds no model, and ConfigError for wrong settings.
+    such run, checkpoint or folder, or a file of it is damaged, ModelError when it holds no model, and ConfigError for
+    wrong settings.
     """
     found = _find(named, run, overrides, flags, ui)
     if found.remote is None and found.settings.model:

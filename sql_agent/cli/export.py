@@ -46,12 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export_checkpoint(checkpoint: Path, out: Path) -> None:
     """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
 
-    Raises DataError when the model of the backend local is damaged, TrainingError when verl cannot merge its shards.
+    Raises DataError when the model is damaged, TrainingError when verl cannot merge its shards.
     """
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
+    refuse_damaged_model(checkpoint)
     if (checkpoint / "model").is_dir():
-        refuse_damaged_model(checkpoint)
         shutil.copytree(checkpoint / "model", partial)
     else:
         _merge_shards(checkpoint / "actor", partial)

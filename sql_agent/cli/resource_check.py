@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from sql_agent.cli.model_check import check_model_folder, count_parameters
 from sql_agent.config.settings import Settings
-from sql_agent.errors import ConfigError, ModelError
+from sql_agent.errors import ConfigError
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
-from sql_agent.system.weights import parameters_in
 
-_EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
 _SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # of a parameter in memory: the same, its gradient, and the bf16 copy that samples
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
 _FILES = 256  # of a process without rollouts
-_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 
 def check_resources(settings: Settings, *, verl: bool) -> None:
-    """Raise ConfigError or ModelError, which says what is short and how to need less, unless a run can start."""
+    """Raise a SqlAgentError, which says what is short or damaged and what to do, unless a run can start."""
     if settings.model:
         check_model_folder(settings.model)
     check_writable(settings.runs_dir, "runs_dir")  # before its disk is measured, because /proc has none
@@ -33,38 +29,6 @@ def check_resources(settings: Settings, *, verl: bool) -> None:
         _check_disk(settings, parameters)
     if parameters is not None and not verl:
         _check_memory(settings, parameters)
-
-
-def check_model_folder(model: str) -> None:
-    """Raise ModelError when `model` is a path, and no Hugging Face folder with whole weights and a tokenizer."""
-    folder = Path(model)
-    if not folder.exists():
-        if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:  # else the id of a hub
-            raise ModelError(f"there is no model folder {model}", hint="give --model a Hugging Face folder or id")
-        return
-    lacks = [
-        what
-        for what, names in {
-            "config.json": ("config.json",),
-            "weights": _WEIGHTS,
-            "a tokenizer": ("tokenizer*", "vocab*"),
-        }.items()
-        if not any(any(folder.glob(name)) for name in names)
-    ]
-    if lacks:
-        raise ModelError(
-            f"{model} is no Hugging Face model folder: it lacks {', '.join(lacks)}",
-            hint="a checkpoint's is CHECKPOINT/model; one of verl is made into a folder by `sql-agent export`",
-        )
-    count_parameters(model)
-
-
-def count_parameters(model: str) -> int | None:
-    """Return how many parameters `model` has, from the headers of its safetensors files; None where there are none."""
-    if not model:
-        return _EMBEDDED
-    files = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
-    return sum(map(parameters_in, files)) if files else None
 
 
 def _check_disk(settings: Settings, parameters: int) -> None:

@@ -1,31 +1,36 @@
-"""Refuse a checkpoint of the backend local that is damaged, before anything is loaded."""
+"""Refuse a checkpoint of either backend that is damaged, before anything is loaded."""
 
 from __future__ import annotations
 
-import zipfile
-import zlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sql_agent.errors import DataError, ModelError
 from sql_agent.system.json_files import read_object
-from sql_agent.system.weights import parameters_in
-from sql_agent.tracking.checkpoints import local_checkpoints
+from sql_agent.system.weights import check_torch_file, parameters_in
+from sql_agent.tracking.checkpoints import is_of_verl, local_checkpoints, verl_checkpoints, verl_latest
 
 
 def refuse_damaged(checkpoint: Path) -> None:
     """Raise DataError that names the damaged file of `checkpoint`, unless a run can go on from it."""
     with _named(checkpoint):
-        read_object(checkpoint / "state.json", hint="")
-        _check_optimizer(checkpoint / "optimizer.pt")
-        _check_model(checkpoint / "model")
+        if is_of_verl(checkpoint):
+            _check_shards(checkpoint, "*.pt")
+        else:
+            read_object(checkpoint / "state.json", hint="")
+            check_torch_file(checkpoint / "optimizer.pt", all_of_it=True)
+            _check_model(checkpoint / "model")
 
 
 def refuse_damaged_model(checkpoint: Path) -> None:
     """Raise DataError that names the damaged file of the model of `checkpoint`, unless that can be loaded."""
     with _named(checkpoint):
-        _check_model(checkpoint / "model")
+        if is_of_verl(checkpoint):
+            _check_shards(checkpoint, "model_*.pt")
+        else:
+            _check_model(checkpoint / "model")
 
 
 @contextmanager
@@ -34,17 +39,23 @@ def _named(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     except (DataError, ModelError, FileNotFoundError) as error:
-        step = int(checkpoint.name.rpartition("-")[2])
+        step = int(re.findall(r"\d+", checkpoint.name)[-1])
         problem = f"{error.filename} is missing" if isinstance(error, FileNotFoundError) else error.message
-        older = max((other for other in local_checkpoints(checkpoint.parent.parent) if other < step), default=None)
-        then = (
-            "the run has no older one, so start it again: the same command without --resume"
-            if older is None
-            else f"--resume then goes on after step {older}"
-        )
         raise DataError(
-            f"the checkpoint of step {step} is damaged: {problem}", hint=f"remove the folder {checkpoint}; {then}"
+            f"the checkpoint of step {step} is damaged: {problem}",
+            hint=f"remove the folder {checkpoint}; {_without(checkpoint, step)}",
         ) from None
+
+
+def _without(checkpoint: Path, step: int) -> str:
+    """Say how its run goes on without `checkpoint`, that of `step`."""
+    run, verl = checkpoint.parent.parent, is_of_verl(checkpoint)
+    found = verl_checkpoints(run) if verl else local_checkpoints(run)
+    older = max((other for other in found if other < step), default=None)
+    if older is None:
+        return "the run has no older one, so start it again: the same command without --resume"
+    told = f", once verl is told so: echo {older} > {verl_latest(run)}" if verl else ""
+    return f"--resume then goes on after step {older}{told}"
 
 
 def _check_model(folder: Path) -> None:
@@ -57,12 +68,11 @@ def _check_model(folder: Path) -> None:
         parameters_in(path)
 
 
-def _check_optimizer(path: Path) -> None:
-    """Raise DataError unless `path` is whole: torch writes a zip file, which holds a checksum of each part."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            is_whole = archive.testzip() is None
-    except (zipfile.BadZipFile, zlib.error, EOFError):
-        is_whole = False
-    if not is_whole:
-        raise DataError(f"{path} was cut off or changed")
+def _check_shards(checkpoint: Path, names: str) -> None:
+    """Check the files of torch in a checkpoint of verl, which may hold tens of gigabytes: not the tensors in them."""
+    if not checkpoint.is_dir():
+        raise DataError(f"{checkpoint} is missing")
+    for path in sorted(checkpoint.rglob(names)):
+        check_torch_file(path)
+    for path in sorted((checkpoint / "actor" / "huggingface").glob("*.json")):
+        read_object(path, hint="")

@@ -26,6 +26,21 @@ def verl_checkpoints(run: Path) -> dict[int, Path]:
     return _by_step(run, _VERL)
 
 
+def verl_checkpoint(run: Path, step: int) -> Path:
+    """Return where the backend verl writes the checkpoint of `step`."""
+    return run / "checkpoints" / f"global_step_{step}"
+
+
+def is_of_verl(checkpoint: Path) -> bool:
+    """Return whether the name of `checkpoint` is that of one of the backend verl."""
+    return _VERL.fullmatch(checkpoint.name) is not None
+
+
+def verl_latest(run: Path) -> Path:
+    """Return the file in which verl keeps the step that it goes on after."""
+    return run / "checkpoints" / "latest_checkpointed_iteration.txt"
+
+
 def checkpoints_by_step(run: Path) -> dict[int, Path]:
     """Return the folders of the checkpoints of `run`, of either backend, by their step."""
     return verl_checkpoints(run) | local_checkpoints(run)

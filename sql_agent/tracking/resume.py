@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sql_agent.config.settings import Settings, flatten, public_dump
 from sql_agent.errors import ResumeError
 from sql_agent.system.validation import first_problem
-from sql_agent.tracking.checkpoints import local_checkpoints
+from sql_agent.tracking.checkpoints import local_checkpoints, verl_latest
 from sql_agent.tracking.run_config import read_config
 from sql_agent.tracking.run_info import read_info
 
@@ -60,7 +60,7 @@ def settings_to_resume(given: Settings, named: Collection[str]) -> Settings:
 def last_saved_step(folder: Path) -> int | None:
     """Return the step of the last complete checkpoint of a run of either backend; None when there is none."""
     steps = list(local_checkpoints(folder))
-    latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
+    latest = verl_latest(folder)
     if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
         steps.append(int(text))
     return max(steps, default=None)

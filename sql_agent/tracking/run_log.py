@@ -14,7 +14,7 @@ from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 from sql_agent.tracking.checkpoint_damage import refuse_damaged, refuse_damaged_model
-from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoints
+from sql_agent.tracking.checkpoints import local_checkpoints, verl_checkpoint, verl_checkpoints
 from sql_agent.tracking.resume import last_saved_step
 from sql_agent.tracking.run_lines import Kept, cut_after, run_lines
 
@@ -74,9 +74,9 @@ class RunLog:
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
-        if found := local_checkpoints(log.folder):
-            refuse_damaged(found[max(found)])
         saved = last_saved_step(log.folder) or 0
+        if saved:
+            refuse_damaged(local_checkpoints(log.folder).get(saved) or verl_checkpoint(log.folder, saved))
         kept = {name: cut_after(log.folder / name, saved) for name in _LINES}
         log.resumed = _resumed(saved, settings.train.steps, kept)
         _write_json(log.folder / "config.json", public_dump(settings))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +15,12 @@ import torch
 from sql_agent.__main__ import main
 from sql_agent.backends.local import checkpoint
 from sql_agent.backends.policy.model import load_policy
+from sql_agent.cli.model_check import check_model_folder
 from sql_agent.cli.train_settings import parse_arguments, settings_from
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import DataError
 from sql_agent.tracking.run_log import RunLog
+from tests.support.processes import run_command
 from tests.support.small_run import make_run
 from tests.support.tiny_training import tiny_training
 
@@ -121,11 +129,117 @@ def test_a_damaged_line_is_named_and_a_last_one_that_was_cut_is_left_out(
     assert main(["report", str(run)]) == 0
 
 
-def test_weights_that_are_none_are_refused_before_a_question_is_asked(
-    tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("how", ["cut", "zeros", "emptied"])
+def test_a_damaged_checkpoint_of_verl_is_named_with_what_to_do_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
+    run = RunLog.create(load_settings([f"runs_dir={tmp_path}", "run_name=gpu"])).folder
+    for step in (2, 4):
+        actor = run / "checkpoints" / f"global_step_{step}" / "actor"
+        actor.mkdir(parents=True)
+        for name in ("model", "optim"):
+            torch.save({"weight": torch.zeros(1000)}, actor / f"{name}_world_size_1_rank_0.pt")
+    latest = run / "checkpoints" / "latest_checkpointed_iteration.txt"
+    latest.write_text("4")
+    damage(actor / "model_world_size_1_rank_0.pt", how)
+    with pytest.raises(DataError, match="the checkpoint of step 4 is damaged: ") as found:
+        RunLog.resume(load_settings([f"runs_dir={tmp_path}", "run_name=gpu"]))
+    assert str(actor / "model_world_size_1_rank_0.pt") in found.value.message
+    assert f"goes on after step 2, once verl is told so: echo 2 > {latest}" in str(found.value.hint)
+    assert "the checkpoint of step 4 is damaged" in said_by(capsys, "export", run, tmp_path / "out")[0]
+
+
+@pytest.fixture
+def model(tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the tiny model, to be damaged; no other model is asked."""
     monkeypatch.delenv("OPENAI_API_BASE", raising=False)
-    model = shutil.copytree(tiny_model_folder, tmp_path / "model")
+    return shutil.copytree(tiny_model_folder, tmp_path / "model")
+
+
+COMMANDS = (["ask", "How?"], ["evaluate"], ["chat"], ["train", "--backend=local"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", b'{\n  "model_type": "llama",\n  oops\n}', "line 3: not JSON"),
+        ("config.json", b"[1, 2]", "line 1: not a JSON object"),
+        ("config.json", b"", "line 1: nothing is there"),
+        ("config.json", b'{"hidden_size": 32}', "model_type: Field required"),
+        ("config.json", b'{"model_type": "llama", "hidden_size": "32"}', "hidden_size: Input should be a valid int"),
+        ("tokenizer.json", None, "not JSON"),
+        ("tokenizer.json", b"{}", "model: Field required"),
+        ("tokenizer.json", b"\xff\xfe", "line 1: not text in UTF-8"),
+        ("tokenizer_config.json", None, "not JSON"),
+        ("generation_config.json", b"7", "line 1: not a JSON object"),
+    ],
+)
+def test_a_damaged_file_of_a_model_is_named_before_anything_is_loaded(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, said: str
+) -> None:
+    whole = (model / name).read_bytes()
+    (model / name).write_bytes(whole[: len(whole) // 2] if content is None else content)
+    for command in COMMANDS:
+        wrong, _ = said_by(capsys, *command, f"model={model}", f"runs_dir={tmp_path / 'runs'}")
+        assert f"{model / name} is damaged: " in wrong and said in wrong
+
+
+def test_a_damaged_file_of_a_model_is_named_without_importing_torch(tmp_path: Path, model: Path) -> None:
+    (model / "config.json").write_bytes(b"{")
+    program = "import sys; from sql_agent.__main__ import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    for command in COMMANDS[1:2]:
+        ended = run_command(sys.executable, "-c", program, *command, f"model={model}", f"runs_dir={tmp_path}")
+        assert ended.stdout == "False\n" and "config.json is damaged: line 1" in ended.stderr
+
+
+@pytest.mark.parametrize("how", ["emptied", "cut", "zeros"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.gguf", "model-00001-of-00002.safetensors"])
+def test_damaged_weights_of_any_form_are_named(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str], name: str, how: str
+) -> None:
+    if name.endswith("safetensors"):
+        (model / "model.safetensors").rename(model / name)
+    else:
+        (model / "model.safetensors").unlink()
+        torch.save({"weight": torch.zeros(1000)}, model / name)
+    if not name.endswith("gguf"):
+        check_model_folder(str(model))
+    damage(model / name, how)
+    wrong, _ = said_by(capsys, "evaluate", f"--model={model}", f"runs_dir={tmp_path / 'runs'}")
+    assert str(model / name) in wrong
+
+
+def test_weights_in_the_old_format_of_torch_are_accepted_and_never_unpickled(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    torch.save({"weight": torch.zeros(3)}, model / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    check_model_folder(str(model))
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Deed(model / "done")))
+    check_model_folder(str(model))
+    assert not (model / "done").exists()
+
+
+class Deed:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._path,)
+
+
+def test_a_file_of_weights_that_an_index_names_and_that_is_missing_is_named(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shards = {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    wrong, _ = said_by(capsys, "evaluate", f"--model={model}")
+    assert "names 2 files of weights, and model-00002-of-00002.safetensors is not there" in wrong
+
+
+def test_weights_that_are_none_are_refused_before_a_question_is_asked(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (model / "model.safetensors").write_bytes(b"garbage" * 1000)
     for command in (["evaluate", f"--model={model}"], ["train", f"--model={model}", "--backend=local"]):
         wrong, _ = said_by(capsys, *command, f"runs_dir={tmp_path / 'runs'}")

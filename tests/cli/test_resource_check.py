@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli import resource_check
-from sql_agent.cli.resource_check import check_resources, count_parameters
+from sql_agent.cli.model_check import count_parameters
+from sql_agent.cli.resource_check import check_resources
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ModelError
 

@@ -119,6 +119,7 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
             (metrics.parent / f"sequences-{step}.json").write_text(json.dumps(outputs))
             if step % trainer["save_freq"] == 0:
                 folder.mkdir(exist_ok=True)  # noqa: ASYNC240
+                (folder / f"global_step_{step}" / "actor").mkdir(parents=True)
                 saved.write_text(str(step))
             if step % trainer["test_freq"] == 0:
                 await roll_out(session, rollout_server, val, step, copies=1)

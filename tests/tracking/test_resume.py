@@ -104,7 +104,7 @@ def test_a_resumed_run_says_after_which_step_it_goes_on_and_what_was_lost(
 ) -> None:
     log = run_with(tmp_path, "train.steps=9", saved=3 if backend == "local" else None)
     if backend == "verl":
-        (log.folder / "checkpoints").mkdir()
+        (log.folder / "checkpoints" / "global_step_3").mkdir(parents=True)
         (log.folder / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("3")
     else:
         for name, content in {"optimizer.pt": None, "model/config.json": b"{}", "model/x.safetensors": None}.items():
@@ -128,8 +128,8 @@ def test_a_resumed_run_says_after_which_step_it_goes_on_and_what_was_lost(
 def write_whole(path: Path) -> None:
     """Write an empty file of weights or of an optimizer, whole."""
     if path.suffix == ".pt":
-        with zipfile.ZipFile(path, "w"):
-            pass
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", b"")
     else:
         path.write_bytes((2).to_bytes(8, "little") + b"{}")
 

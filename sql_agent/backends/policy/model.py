@@ -18,13 +18,13 @@ from typing import Any
 
 import gguf
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from sql_agent.backends.policy.model_cache import build_once
 from sql_agent.backends.serving.tokenizer import TOOL_TEMPLATE, load_tokenizer, stop_ids
 from sql_agent.errors import ModelError
+from sql_agent.system.memory import is_memory_error
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -75,11 +75,13 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
         # Eager attention is no faster on a CPU, and keeps length x length numbers for each head and layer: with it
         # eight demonstrations of two queries took 12 GB.
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # a folder's files decide which of their own the libraries raise
+        if is_memory_error(error):
+            raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder or id"
-        ) from None
+        ) from error
     return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config), folder)
 
 
