@@ -175,12 +175,9 @@ def jump(offset: float) -> Callable[[Run], None]:
     return act
 
 
-def send(number: signal.Signals) -> Callable[[Run], None]:
-    def act(run: Run) -> None:
-        run.done_at = time.monotonic()
-        run.process.send_signal(number)
-
-    return act
+def interrupt(run: Run) -> None:
+    run.done_at = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
 
 
 SURVIVED = [
@@ -218,8 +215,8 @@ def try_survived(faults: Sequence[Fault], model: Path, folder: Path) -> bool:
             run.show_output()
         if ended:
             return False
-    send(signal.SIGINT)(run)
-    return end(run, Fault("Ctrl-C in a step", send(signal.SIGINT), "Stopping", code=130)) and fine
+    interrupt(run)
+    return end(run, Fault("Ctrl-C in a step", interrupt, "Stopping", code=130)) and fine
 
 
 def try_fatal(fault: Fault, model: Path, folder: Path) -> bool:
@@ -233,9 +230,9 @@ def try_fatal(fault: Fault, model: Path, folder: Path) -> bool:
 def started(model: Path, folder: Path, steps: int) -> Run:
     """Start a run whose clock can be set."""
     (folder / "clock").write_text("0")
-    environment = {"FAKE_LATENCY_S": "0.3"}
     (folder / "sitecustomize.py").write_text(_CLOCK.format(offset=str(folder / "clock")))
-    environment["PYTHONPATH"] = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = {"FAKE_LATENCY_S": "0.3", "PYTHONPATH": path}
     arguments = [*arguments_in(folder, model, steps, _PER_STEP, 2), "runner.n_proxies=1"]
     process = start_new(arguments, script=ROOT / "tests" / "support" / "train_with_fake_verl.py", **environment)
     run = Run(folder, process)
@@ -282,9 +279,7 @@ def show(fault: Fault, said: Sequence[tuple[float, str]], outcome: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, type=Path, help="a Hugging Face folder; only its tokenizer is used")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="words in the names of the faults to try (default: all)"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="words in the names of faults to try (default: all)")
     arguments = parser.parse_args()
     fine = True
     if survived := [fault for fault in SURVIVED if is_wanted(fault, arguments.names)]:
