@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 import httpx  # noqa: E402
 
-from sql_agent.agent.agent import ModelEndpoint  # noqa: E402
+from sql_agent.agent.endpoint import ModelEndpoint  # noqa: E402
 from sql_agent.agent.tools import QueryTool, function_tool  # noqa: E402
 from sql_agent.config.settings import load_settings, public_dump  # noqa: E402
 from sql_agent.data.task import Task, load_task  # noqa: E402

@@ -12,7 +12,8 @@ import httpx2
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 
-from sql_agent.agent.session import AgentSession, ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
+from sql_agent.agent.session import AgentSession
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.agent.workflows import WORKFLOWS
 from sql_agent.config.settings import Settings
@@ -20,8 +21,6 @@ from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.schemas import Outcome, QueryCall, Question, Reply, Usage
 from sql_agent.system.sockets import LOCAL_NAMES
-
-__all__ = ["AgentRun", "ModelEndpoint", "run_agent", "shared_client"]
 
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # each server has its own
 _IDLE_S = 3.0  # less than a server keeps an idle connection: the LLM proxy 30 s, others often 5

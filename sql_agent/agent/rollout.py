@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from agents.exceptions import AgentsException
 from openai import DefaultAsyncHttpxClient, OpenAIError
 
-from sql_agent.agent.agent import AgentRun, ModelEndpoint, run_agent
+from sql_agent.agent.agent import AgentRun, run_agent
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task

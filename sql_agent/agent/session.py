@@ -8,7 +8,6 @@ os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing sends
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, Tool, set_tracing_disabled
@@ -16,6 +15,7 @@ from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion
 from pydantic import ValidationError
 
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.tools import QueryObserver, QueryTool, most_calls
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task
@@ -26,17 +26,6 @@ set_tracing_disabled(True)
 ROLE_HEADER = "x-agent-role"  # the LLM proxy records it with the call
 
 Message = dict[str, Any]  # with "role" and "content", as openai-agents takes them
-
-
-@dataclass(frozen=True)
-class ModelEndpoint:
-    """Names an OpenAI-compatible chat endpoint and how to sample from it."""
-
-    base_url: str
-    model: str
-    api_key: str
-    temperature: float
-    top_p: float
 
 
 class AgentSession:

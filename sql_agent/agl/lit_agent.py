@@ -13,7 +13,8 @@ from typing import Any, TypeVar, cast
 import agentlightning as agl
 from openai import DefaultAsyncHttpxClient
 
-from sql_agent.agent.agent import ModelEndpoint, shared_client
+from sql_agent.agent.agent import shared_client
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.agl.call_numbers import CallNumbers
 from sql_agent.agl.run_settings import RESOURCE, settings_here, text_of

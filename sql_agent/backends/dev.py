@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import agentlightning as agl
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.processes import RunProcesses

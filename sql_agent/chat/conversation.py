@@ -8,10 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agents.exceptions import AgentsException
-
-from sql_agent.agent.agent import ModelEndpoint
-from sql_agent.agent.rollout import run_rollout
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.chat.sources import AnswerSource, sources_of
 from sql_agent.config.settings import Settings
 from sql_agent.data.question_columns import language
@@ -107,6 +104,8 @@ def one_line(error: object) -> str:
 
 
 async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> None:
+    from agents.exceptions import AgentsException  # noqa: PLC0415  takes a second, and whoever opens a model comes first
+
     try:
         events.put_nowait(await _answered(text, model, events))
     except SqlAgentError as error:
@@ -117,6 +116,8 @@ async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None])
 
 
 async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> Event:
+    from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  the same
+
     question = checked_question(text, model.lang)
     observer = _Observer(events)
     with model.databases.of(None) as database:

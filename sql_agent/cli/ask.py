@@ -16,8 +16,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from rich.text import Text
 
-from sql_agent.agent.agent import ModelEndpoint
-from sql_agent.agent.rollout import run_rollout
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
 from sql_agent.cli.model_check import check_model_folder
 from sql_agent.cli.parser import help_text, positive
@@ -30,6 +29,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.reward import FULL_REWARD
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang, Question, RolloutRecord
+from sql_agent.system.imports import slow_imports
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.largest_gain import Gain, largest_gain
 from sql_agent.tracking.rollout_view import show_rollout
@@ -183,6 +183,9 @@ def _ask(
 
     Raises TrainingError after all were asked when the model's server or the judge failed on some.
     """
+    with slow_imports():  # only now, because the checks come first
+        from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415
+
     task = load_task(settings.task)
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)

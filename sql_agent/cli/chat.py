@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang
+from sql_agent.system.imports import slow_imports
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.system.tokens import new_token
 from sql_agent.tracking.console import Ui
@@ -115,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterator[ChatModel]:
     """Find and serve the model `named` inside the context, and open its database."""
     found = find_model(named, None, arguments.overrides, _flags(arguments), ui)
+    with slow_imports():  # now, because the first question should not wait for it
+        import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
     # The benchmark is not asked, so its database need not be made.
     data = settings.data.model_copy(update={"natural_questions": 0})

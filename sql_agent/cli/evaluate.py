@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.evaluate_questions import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.cli.evaluate_tables import show_report
 from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
@@ -23,13 +23,13 @@ from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
 from sql_agent.data.task import load_task
 from sql_agent.errors import DataError, ResumeError, TrainingError
-from sql_agent.evaluation.evaluate import ask_all
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.predictions import check_predictions, write_predictions
 from sql_agent.evaluation.prices import price_of
 from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
 from sql_agent.schemas import Lang, RolloutRecord
 from sql_agent.system.files import check_writable, timestamped_folder
+from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_info import installed_versions
@@ -214,6 +214,9 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     ui.say(f"Evaluating {about.model}{f' at {about.base_url}' if about.base_url else ''}: {len(waiting)} of "
            f"{len(questions)} questions to ask, {at_once} at once, judge {about.judge.partition(':')[0]}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
+    with slow_imports():  # only now, because the checks come first
+        from sql_agent.evaluation.evaluate import ask_all  # noqa: PLC0415
+
     judge = task.judge(settings, alone=True)
     if judge.identity != about.judge:
         raise ResumeError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.asked_model import describe_local, is_run, local_endpoint, remote_endpoint, settings_of_run
 from sql_agent.cli.export import checkpoint_folder, export_checkpoint
 from sql_agent.cli.model_check import check_model_folder

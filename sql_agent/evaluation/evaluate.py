@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from sql_agent.agent.agent import ModelEndpoint, shared_client
+from sql_agent.agent.agent import shared_client
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task

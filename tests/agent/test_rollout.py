@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config.settings import load_settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.agent.workflows import approves
 from sql_agent.config.settings import Settings, load_settings

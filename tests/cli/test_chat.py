@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.chat import main
 from sql_agent.cli.evaluated_model import EvaluatedModel, known_models
 from sql_agent.cli.exit_codes import run_command

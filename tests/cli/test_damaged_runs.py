@@ -184,12 +184,13 @@ def test_a_damaged_file_of_a_model_is_named_before_anything_is_loaded(
         assert f"{model / name} is damaged: " in wrong and said in wrong
 
 
-def test_a_damaged_file_of_a_model_is_named_without_importing_torch(tmp_path: Path, model: Path) -> None:
+def test_a_damaged_file_of_a_model_is_named_before_slow_imports(tmp_path: Path, model: Path) -> None:
     (model / "config.json").write_bytes(b"{")
-    program = "import sys; from sql_agent.__main__ import main; main(sys.argv[1:]); print('torch' in sys.modules)"
-    for command in COMMANDS[1:2]:
+    program = "import sys; from sql_agent.__main__ import main; main(sys.argv[1:])"
+    program += "; print({'torch', 'transformers', 'agents'} & {*sys.modules})"
+    for command in COMMANDS[:3]:
         ended = run_command(sys.executable, "-c", program, *command, f"model={model}", f"runs_dir={tmp_path}")
-        assert ended.stdout == "False\n" and "config.json is damaged: line 1" in ended.stderr
+        assert ended.stdout == "set()\n" and "config.json is damaged: line 1" in ended.stderr
 
 
 @pytest.mark.parametrize("how", ["emptied", "cut", "zeros"])

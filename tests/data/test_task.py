@@ -12,7 +12,7 @@ from typing import Any
 import agentlightning as agl
 import pytest
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.agl.lit_agent import SqlLitAgent
 from sql_agent.agl.run_settings import route_resources, sent_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.config.settings import load_settings
 from sql_agent.data.task import load_task
 from sql_agent.errors import TrainingError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
-from sql_agent.agent.agent import ModelEndpoint
+from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.chat.conversation import Answered, ChatModel, Event, ask
 from sql_agent.chat.models import ChatModels
 from sql_agent.chat.ratings import RatingsFolder
