@@ -16,7 +16,7 @@ from sql_agent.chat.sources import sources_of
 from sql_agent.data.question_files import write_jsonl
 from sql_agent.errors import DataError
 from sql_agent.schemas import Lang, Question, Record
-from sql_agent.system.files import atomic_write, drop_cut_line, whole_lines
+from sql_agent.system.files import drop_cut_line, whole_lines
 from sql_agent.system.validation import first_problem
 
 Mark = Literal["up", "down", "corrected", "withdrawn"]
@@ -96,8 +96,7 @@ class RatingsFolder:
             if not rows:
                 self.questions.unlink(missing_ok=True)
                 return
-            with atomic_write(self.questions) as unfinished:
-                write_jsonl(unfinished, rows)
+            write_jsonl(self.questions, rows)
 
 
 def question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[str, str]]]:

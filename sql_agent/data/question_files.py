@@ -67,7 +67,7 @@ def write_parquet(path: Path, questions: Sequence[Question]) -> None:
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
     """Write one JSON object a line: the question's fields and the extra ones of its pair."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+    with atomic_write(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for question, extra in rows:
             file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import resource
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -52,6 +55,22 @@ def test_both_formats_give_back_what_was_written(written: list[Question]) -> Non
         write_jsonl(lines, ((question, {"split": "train"}) for question in written))
         assert load_questions(parquet) == written
         assert load_questions(lines) == written
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(tmp_path: Path, write: Any) -> None:
+    path = tmp_path / "q.out"
+    path.write_text("before")
+    many = [Question(id=f"{i}", question=f"{random.random()}?", answer=f"{random.random()}") for i in range(5_000)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write(path, [(question, {}) for question in many] if write is write_jsonl else many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_users_file_needs_three_columns_only(tmp_path: Path) -> None:

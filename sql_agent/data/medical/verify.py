@@ -94,6 +94,10 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
         for table, column in NAME_COLUMNS.items():
             target.execute(f"CREATE INDEX verify_{table} ON {table} ({column})")
         target.commit()
+    except sqlite3.OperationalError as error:
+        raise DataError(
+            f"cannot copy {path} to {copy}: {error}", hint="free space there, or name a folder elsewhere by TMPDIR"
+        ) from error
     finally:
         source.close()
         target.close()

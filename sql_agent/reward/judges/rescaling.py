@@ -28,6 +28,7 @@ from pydantic import Field, ValidationError, field_validator
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
 from sql_agent.schemas import Record
+from sql_agent.system.files import atomic_write
 from sql_agent.system.validation import first_problem
 
 MAX_KNOTS = 101
@@ -106,7 +107,8 @@ class Scale(Record):
     def save(self, path: Path) -> None:
         """Write as JSON. Raises ConfigError when the file cannot be written."""
         try:
-            path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            with atomic_write(path) as unfinished:
+                unfinished.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}", hint="name a file in a folder") from None
 

@@ -14,6 +14,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import GroupJudge, Judge
 from sql_agent.reward.meta_evaluation.evaluate import JudgeEvaluation
 from sql_agent.reward.meta_evaluation.robustness import Robustness
+from sql_agent.system.files import atomic_write
 
 ENOUGH = 50  # labelled answers; fewer say little, and a first try with three must not stop a run
 ENOUGH_QUESTIONS = 20
@@ -125,7 +126,8 @@ def _disagreement(evaluation: JudgeEvaluation, limit: float) -> Iterator[str]:
 
 def _save(text: str, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(f"{text}\n", encoding="utf-8")
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,14 @@ def test_a_wrong_question_is_an_error_not_dropped(sample: tuple[Path, Made]) -> 
         with pytest.raises(DataError, match=good.id):
             verify([good.model_copy(update=change)], catalog, path)
     verify([good], catalog, path)
+
+
+def test_a_disk_without_room_for_the_copy_is_named(sample: tuple[Path, Made]) -> None:
+    path, made = sample
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot copy .* to .*copy\.db: disk I/O error"):
+            verify(made["train"][:1], read_catalog(path), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
