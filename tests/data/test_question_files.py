@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -57,8 +57,12 @@ def test_both_formats_give_back_what_was_written(written: list[Question]) -> Non
         assert load_questions(lines) == written
 
 
-@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
-def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(tmp_path: Path, write: Any) -> None:
+@pytest.mark.parametrize(
+    "write", [write_parquet, lambda path, questions: write_jsonl(path, ((question, {}) for question in questions))]
+)
+def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(
+    tmp_path: Path, write: Callable[[Path, list[Question]], None]
+) -> None:
     path = tmp_path / "q.out"
     path.write_text("before")
     many = [Question(id=f"{i}", question=f"{random.random()}?", answer=f"{random.random()}") for i in range(5_000)]
@@ -66,7 +70,7 @@ def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(tmp_path: Path, wri
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            write(path, [(question, {}) for question in many] if write is write_jsonl else many)
+            write(path, many)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_text() == "before"
