@@ -62,7 +62,7 @@ fail() {
   exit 1
 }
 # The network fails between two steps or within one; what the runner had in hand is run again.
-until grep --quiet "Step 1/6" "$folder/algorithm.log" || ! kill -0 $algorithm 2>/dev/null; do sleep 0.05; done
+until grep --quiet --no-messages "Step 1/6" "$folder/algorithm.log" || ! kill -0 $algorithm 2>/dev/null; do sleep 0.05; done
 ip -n $here link set veth-a down
 sleep 10
 ip -n $here link set veth-a up

@@ -166,7 +166,7 @@ def test_answers_are_facts_that_the_evidence_holds(sample: tuple[Path, Made]) ->
 def test_a_real_noisy_database(real: Path) -> None:
     catalog = read_catalog(real)
     assert catalog.lang == "zh"
-    made = make_questions(catalog, per_type=60)
+    made = make_questions(catalog, per_type=20)
     for questions in made.values():
         assert set(count_by_type(questions)) == set(TASK_TYPES)
     verify(everything(made), catalog, real, AGENT_LIMITS)
