@@ -19,9 +19,8 @@ mypy >"$types" 2>&1 &
 checker=$!
 trap 'kill $checker 2>/dev/null || true; rm -f "$types"' EXIT
 # By file, because the tests of a file share what their fixtures make; tests/conftest.py puts the slow files first.
-# Three at once on two cores, because they wait for other processes a third of the time.
 passed=0
-python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@" || passed=$?
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@" || passed=$?
 wait $checker || passed=$?
 cat "$types"
 exit $passed
