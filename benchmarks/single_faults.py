@@ -145,7 +145,7 @@ def lock_database(run: Run) -> None:
     connection = sqlite3.connect(run.folder / "medical.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     run.done_at = time.monotonic()
-    run.wait_for_line("locked", timeout=8)
+    time.sleep(8)
     connection.execute("ROLLBACK")
     connection.close()
 
@@ -196,9 +196,8 @@ FATAL = [
 ]
 
 
-def try_survived(faults: Sequence[Fault], model: Path, folder: Path) -> bool:
+def try_survived(faults: Sequence[Fault], run: Run) -> bool:
     """Do all of `faults` to one run, one after the other; each time it must say so and train on. Then interrupt it."""
-    run = started(model, folder, 1000)
     fine = True
     for fault in faults:
         run.wait_for_steps(len(lines(run.log / "metrics.jsonl")) + 1)
@@ -219,21 +218,20 @@ def try_survived(faults: Sequence[Fault], model: Path, folder: Path) -> bool:
     return end(run, Fault("Ctrl-C in a step", interrupt, "Stopping", code=130)) and fine
 
 
-def try_fatal(fault: Fault, model: Path, folder: Path) -> bool:
-    """Do what `fault` says to a run of its own, which must end with the exit code that is right."""
-    run = started(model, folder, 30)
+def try_fatal(fault: Fault, run: Run) -> bool:
+    """Do what `fault` says to `run`, which must end with the exit code that is right."""
     run.wait_for_steps(1)
     fault.act(run)
     return end(run, fault)
 
 
-def started(model: Path, folder: Path, steps: int) -> Run:
-    """Start a run whose clock can be set."""
+def started(model: Path, folder: Path, steps: int, *overrides: str, **variables: str) -> Run:
+    """Start a run whose clock can be set, with `overrides` of its settings and more `variables` of its environment."""
     (folder / "clock").write_text("0")
     (folder / "sitecustomize.py").write_text(_CLOCK.format(offset=str(folder / "clock")))
     path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    environment = {"FAKE_LATENCY_S": "0.3", "PYTHONPATH": path}
-    arguments = [*arguments_in(folder, model, steps, _PER_STEP, 2), "runner.n_proxies=1"]
+    environment = {"FAKE_LATENCY_S": "0.3", "PYTHONPATH": path, **variables}
+    arguments = [*arguments_in(folder, model, steps, _PER_STEP, 2), "runner.n_proxies=1", *overrides]
     process = start_new(arguments, script=ROOT / "tests" / "support" / "train_with_fake_verl.py", **environment)
     run = Run(folder, process)
     threading.Thread(target=run.read, daemon=True).start()
@@ -284,10 +282,10 @@ def main() -> int:
     fine = True
     if survived := [fault for fault in SURVIVED if is_wanted(fault, arguments.names)]:
         with tempfile.TemporaryDirectory() as folder:
-            fine &= try_survived(survived, arguments.model.resolve(), Path(folder))
+            fine &= try_survived(survived, started(arguments.model.resolve(), Path(folder), 1000))
     for fault in [fault for fault in FATAL if is_wanted(fault, arguments.names)]:
         with tempfile.TemporaryDirectory() as folder:
-            fine &= try_fatal(fault, arguments.model.resolve(), Path(folder))
+            fine &= try_fatal(fault, started(arguments.model.resolve(), Path(folder), 30))
     return 0 if fine else 1
 
 

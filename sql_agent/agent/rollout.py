@@ -70,6 +70,12 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage, "evidence_read": read})
 
 
+def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
+    """Return the record of a rollout whose database could not be opened: dropped, and why."""
+    nothing = AgentRun("", Outcome.ANSWERED, (), (), 0.0)
+    return _record(question, nothing, dropped=Drop(cause=DropCause.DATABASE, detail=str(error)))
+
+
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
     """Return what a statement was answered that met another database than was opened; the model is not to blame."""
     errors = (call.answer.error for call in calls)

@@ -15,12 +15,13 @@ from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import shared_client
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.agent.rollout import run_rollout
+from sql_agent.agent.rollout import run_rollout, unopened
 from sql_agent.agl.call_numbers import CallNumbers
 from sql_agent.agl.run_settings import RESOURCE, settings_here, text_of
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task, load_task
 from sql_agent.database import Database, DatabasePool
+from sql_agent.errors import DatabaseFileError
 from sql_agent.reward import Judge
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.memory import ends_without_memory
@@ -81,6 +82,8 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
                     record = await run_rollout(
                         question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
                     )
+        except DatabaseFileError as error:  # from opening it; the record holds what a query met
+            record = unopened(question, error)
         finally:
             calls = self._numbers.pop(rollout.rollout_id)
         if self._on_record is not None:

@@ -15,7 +15,7 @@ from sql_agent.database.truncation import Row
 from sql_agent.schemas import QueryLimits
 
 DATABASE_CHANGED = "database_changed"  # the kind when the database is not the one that was opened, or closed
-UNAVAILABLE = "unavailable"  # the kind of a QueryError when the server of a database cannot be reached
+UNAVAILABLE = "unavailable"  # the kind of a QueryError when a database cannot be reached, or is locked by a writer
 # Where a database is: a SQLite file or a server. As a text it is what messages show, without a password.
 Source = Path | ServerAddress
 
@@ -44,6 +44,9 @@ class Engine(Protocol):
 
     def connect(self, schema: Schema, limits: QueryLimits) -> Connection:
         """Open a connection for statements over `schema`. Raises QueryError."""
+
+    def silence(self) -> str | None:
+        """Return why the database does not answer, asked after a statement that was late; None when it answers."""
 
 
 @dataclass(frozen=True)

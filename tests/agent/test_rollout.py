@@ -103,8 +103,9 @@ def lock(path: Path) -> sqlite3.Connection:
     ],
 )
 async def test_a_database_that_fails_loses_the_rollout_and_is_never_the_models_fault(
-    model: Model, tmp_path: Path, spoil: Callable[[Path], object], why: str
+    model: Model, tmp_path: Path, spoil: Callable[[Path], object], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sql_agent.database.local.OUTAGE_S", 0.0)
     model.script = [call(SQL), "I found nothing."]
     endpoint, path = ModelEndpoint(model.server.base_url, "m", "unused", 0.0, 1.0), make_database(tmp_path / "m.db")
     with open_database(path, SCHEMA) as database:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 import pymysql
 import pytest
@@ -31,6 +32,7 @@ from tests.database.hostile_statements import COSTLY, REFUSED
 from tests.database.test_workers import LATE_S, workers
 from tests.support.mariadb import administrator, empty_database, execute
 from tests.support.process_tree import until
+from tests.support.silent_relay import relay_to
 from tests.support.small_database import CANARY
 
 SLOW = "SELECT COUNT(*) FROM disease a, disease b, disease c, disease d"
@@ -156,8 +158,9 @@ class TestTheServer:
         assert server_database.query(FAST).records == (("Drug 3",),)
 
     def test_one_that_does_not_answer_is_no_fault_of_the_statement(
-        self, server_url: str, connection: pymysql.Connection[Cursor]
+        self, server_url: str, connection: pymysql.Connection[Cursor], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("sql_agent.database.local.OUTAGE_S", 0.0)
         user = server_url.partition("//")[2].partition(":")[0]
         with open_database(server_url, SCHEMA) as database:
             assert database.query(FAST).status == "ok"
@@ -172,6 +175,27 @@ class TestTheServer:
             finally:
                 read(connection, f"ALTER USER '{user}'@'%' ACCOUNT UNLOCK")
             assert database.query(FAST).status == "ok"
+
+    def test_one_that_falls_silent_is_waited_for_and_the_statement_is_not_called_slow(
+        self, server_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        address = parse_source(server_url)
+        assert isinstance(address, ServerAddress)
+        with relay_to(address.host, address.port) as relay, ThreadPoolExecutor(1) as threads:
+            url = replace(address, port=relay.port).url
+            with open_database(url, SCHEMA, QueryLimits(deadline_s=0.5)) as database:
+                assert database.query(FAST).status == "ok"
+                relay.open.clear()
+                waiting = threads.submit(database.query, FAST)
+                assert until(lambda: "does not answer; it is asked for 60 s: " in caplog.text)
+                relay.open.set()
+                assert waiting.result().records == (("Drug 3",),)
+                assert caplog.messages[1].endswith("answers again.")
+                assert "p@ss" not in caplog.text
+                monkeypatch.setattr("sql_agent.database.local.OUTAGE_S", 0.0)
+                relay.open.clear()
+                with pytest.raises(DatabaseFileError, match="does not answer"):
+                    database.query(FAST)
 
     def test_a_table_that_is_removed_is_said(self, server_url: str, connection: pymysql.Connection[Cursor]) -> None:
         with open_database(server_url, SCHEMA) as database:

@@ -271,18 +271,42 @@ class TestAnotherFile:
             assert error is not None
             assert error.kind == "database_changed"
 
-    def test_the_lock_of_a_writer_is_said_before_the_deadline(self, file: Path) -> None:
-        with open_database(file, SCHEMA, QueryLimits(deadline_s=0.5)) as database:
+    def test_the_lock_of_a_writer_is_said_before_the_deadline_and_waited_for(
+        self, file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open_database(file, SCHEMA, QueryLimits(deadline_s=0.5)) as database, ThreadPoolExecutor(4) as threads:
             database.query(FAST)
             writer = sqlite3.connect(file, isolation_level=None)
             writer.execute("BEGIN EXCLUSIVE")
             start = time.perf_counter()
+            waiting = [threads.submit(database.query, FAST) for _ in range(4)]
+            assert until(lambda: bool(caplog.messages))
+            assert time.perf_counter() - start < 0.5 + LATE_S
+            assert [(of.done(), text) for of, text in zip(waiting, caplog.messages, strict=False)] == [
+                (False, f"The database {file} does not answer; it is asked for 60 s: database is locked")
+            ]
+            writer.execute("ROLLBACK")
+            assert [of.result().status for of in waiting] == ["ok"] * 4
+            assert caplog.messages[1:] == [f"The database {file} answers again."]
+            monkeypatch.setattr("sql_agent.database.local.OUTAGE_S", 0.0)
+            writer.execute("BEGIN EXCLUSIVE")
             with pytest.raises(DatabaseFileError, match=r"locked \(another program writes"):
                 database.query(FAST)
-            assert time.perf_counter() - start < 0.5 + LATE_S
-            writer.execute("ROLLBACK")
             writer.close()
-            assert database.query(FAST).status == "ok"
+
+    def test_a_statement_that_waits_for_a_writer_ends_with_its_database(self, file: Path) -> None:
+        with (
+            contextlib.closing(sqlite3.connect(file, isolation_level=None)) as writer,
+            ThreadPoolExecutor(1) as threads,
+        ):
+            with open_database(file, SCHEMA, QueryLimits(deadline_s=0.5)) as database:
+                writer.execute("BEGIN EXCLUSIVE")
+                waiting = threads.submit(database.query, FAST)
+                time.sleep(1.0)
+                start = time.perf_counter()
+            with pytest.raises(DatabaseFileError, match="does not answer"):
+                waiting.result()
+            assert time.perf_counter() - start < LATE_S
 
     @pytest.mark.parametrize("open_elsewhere", [True, False])
     def test_one_with_a_write_ahead_log_can_be_queried(self, file: Path, open_elsewhere: bool) -> None:

@@ -28,6 +28,7 @@ _SERVER_SHARE = 0.9
 _WAITS_S = 0.05  # between two attempts to connect to a server that has no connection left
 _TOO_MANY = frozenset({1040, 1203, 1226})
 _CONNECT_S = 10
+_ANSWERS_S = 2.0  # in which a server that works answers a new connection, though it is busy
 # || joins texts, as in SQLite, so that statements made for one engine run on the other.
 _SESSION = {"sql_mode": "'PIPES_AS_CONCAT'", "group_concat_max_len": "65536"}
 _MARIADB = {"max_session_mem_used": "134217728", "tmp_disk_table_size": "134217728"}
@@ -84,6 +85,14 @@ class MysqlServer:
     def connect(self, schema: Schema, limits: QueryLimits) -> MysqlConnection:
         """Open a connection for statements over `schema`. Raises QueryError."""
         return MysqlConnection(self, schema, limits)
+
+    def silence(self) -> str | None:
+        """Return why the server cannot be reached, which takes seconds; None when it answers."""
+        try:
+            connect_to(self.address, within_s=_ANSWERS_S).close()
+        except _FAILURES as error:
+            return message_of(error)
+        return None
 
     def session(self, limits: QueryLimits) -> dict[str, str]:
         """Return the variables of a session that runs statements within `limits`."""
@@ -196,8 +205,8 @@ def _rows(cursor: SSCursor) -> Iterator[tuple[object, ...]]:
         yield row
 
 
-def connect_to(address: ServerAddress) -> pymysql.Connection[Cursor]:
-    """Connect with the rights of the user of `address`. Raises pymysql.Error."""
+def connect_to(address: ServerAddress, *, within_s: float | None = None) -> pymysql.Connection[Cursor]:
+    """Connect with the rights of the user of `address`. Raises pymysql.Error, when no answer comes `within_s` too."""
     return pymysql.connect(
         host=address.host,
         port=address.port,
@@ -208,7 +217,8 @@ def connect_to(address: ServerAddress) -> pymysql.Connection[Cursor]:
         charset="utf8mb4",
         conv={**encoders, **_DECODERS},
         autocommit=True,
-        connect_timeout=_CONNECT_S,
+        connect_timeout=within_s or _CONNECT_S,
+        read_timeout=within_s,
         ssl=address.tls(),
         ssl_disabled=address.ssl_mode == "disabled",
         local_infile=False,

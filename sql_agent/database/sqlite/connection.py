@@ -43,6 +43,10 @@ class SqliteFile:
     def dialect(self) -> SqliteDialect:
         return SQLITE
 
+    def silence(self) -> str | None:
+        """Return None: a file needs nobody to answer."""
+        return None
+
     def connect(self, schema: Schema, limits: QueryLimits) -> SqliteConnection:
         """Open a connection for statements over `schema`. Raises QueryError."""
         return SqliteConnection(self.source, self.state, schema, lock_wait_s=limits.deadline_s * _LOCK_SHARE)

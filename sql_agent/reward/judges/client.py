@@ -14,9 +14,9 @@ from openai import APIConnectionError, APITimeoutError, OpenAIError
 
 from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
-from sql_agent.reward.judges.retry import OUTAGE_S, RETRIED_STATUS, OutageError, RetryableError, retry
+from sql_agent.reward.judges.retry import RETRIED_STATUS, OutageError, RetryableError, retry
 from sql_agent.schemas import Usage
-from sql_agent.system.outage import Outage
+from sql_agent.system.outage import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -7,12 +7,13 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from sql_agent.system.outage import OUTAGE_S
+
 T = TypeVar("T")
 
 RETRIED_STATUS = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _JITTER = wait_random_exponential(multiplier=0.3, max=10)
 _LONGEST_WAIT_S = 60.0
-OUTAGE_S = 60.0  # for which an endpoint that went away is waited for: a model server restarts in less
 
 
 class RetryableError(Exception):
