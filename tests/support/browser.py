@@ -77,14 +77,20 @@ class Tab:
         found: int = self.value(f"document.querySelectorAll({json.dumps(selector)}).length")
         return found
 
-    def click(self, selector: str) -> None:
-        """Click the middle of an element with the mouse, so that one that is covered is not hit."""
+    def click(self, selector: str, while_down: str = "") -> None:
+        """Click the middle of an element with the mouse, so that one that is covered is not hit.
+
+        `while_down` is JavaScript that runs between the press and the release of the button.
+        """
         x, y = self.value(
             f"(e => {{ e.scrollIntoView({{block: 'nearest'}}); const r = e.getBoundingClientRect();"
             f" return [r.x + r.width / 2, r.y + r.height / 2] }})(document.querySelector({json.dumps(selector)}))"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        at = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type="mousePressed", **at)
+        if while_down:
+            self.value(while_down)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", **at)
 
     def choose(self, selector: str, value: str) -> None:
         """Choose an option of a <select>."""

@@ -124,6 +124,15 @@ def test_rollouts_are_filtered_sorted_and_searched_by_any_text(run: Path, tab: T
 
 
 @needs_chromium
+def test_a_click_is_not_lost_when_the_list_is_drawn_again_while_the_button_is_down(run: Path, tab: Tab) -> None:
+    tab.open(write_report(run).as_uri())
+    tab.click("#show-rollouts")
+    tab.wait("document.querySelector('.line')")
+    tab.click(".line .asked", while_down="refresh(report)")
+    tab.wait("document.querySelector('#tab-question')")
+
+
+@needs_chromium
 def test_the_page_speaks_chinese_turns_dark_and_fits_a_phone(run: Path, tab: Tab) -> None:
     tab.open(write_report(run).as_uri())
     tab.click("#language")

@@ -11,7 +11,7 @@ class RolloutList {
     this.open = open;
     this.rows = [];
     this.selected = null;
-    this.space = el("div.space");
+    this.space = el("div.space", { onclick: event => this.clicked(event.target.closest(".line")) });
     this.element = el("div.lines", { tabIndex: 0, id: "lines", role: "listbox", ariaLabel: t("rollouts"), onscroll: () => this.paint() }, this.space);
     new ResizeObserver(() => this.paint()).observe(this.element);
   }
@@ -38,18 +38,31 @@ class RolloutList {
     if (row) this.open(row);
   }
 
+  /** Open the rollout of `line`; the list listens for its lines, so that a line that stays knows a new report's row. */
+  clicked(line) {
+    if (line) this.open(this.rows[Number(line.dataset.position)]);
+  }
+
+  /** Draw the lines in sight; one that looks as before stays, so that a press of the mouse on it still becomes a click. */
   paint() {
     const first = Math.max(0, Math.floor(this.element.scrollTop / LINE) - SPARE);
     const last = Math.min(this.rows.length, Math.ceil((this.element.scrollTop + this.element.clientHeight) / LINE) + SPARE);
-    this.space.replaceChildren(...this.rows.slice(first, last).map((row, i) => this.line(row, first + i)));
+    const before = [...this.space.children];
+    const lines = this.rows.slice(first, last).map((row, i) => this.line(row, first + i));
+    lines.forEach((line, i) => {
+      if (!before[i]) this.space.append(line);
+      else if (!before[i].isEqualNode(line)) before[i].replaceWith(line);
+    });
+    before.slice(lines.length).forEach(line => line.remove());
   }
 
   line(row, position) {
-    const line = el(`button.line.${row.mark}`, { type: "button", role: "option", tabIndex: -1, ariaSelected: String(row === this.selected), onclick: () => this.open(row) },
+    const line = el(`button.line.${row.mark}`, { type: "button", role: "option", tabIndex: -1, ariaSelected: String(row === this.selected) },
       el("b.score", {}, figure(row.reward, 2)), row.advantage === null ? el("i") : advantage(row),
       el("span.asked", {}, row.question ? row.question.question : t("lost before it had a record")),
       el("span.tags.note", {}, lineTags(this.report, row)));
     line.style.top = `${position * LINE}px`;
+    line.dataset.position = position;
     return line;
   }
 }
