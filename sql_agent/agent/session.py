@@ -8,6 +8,7 @@ os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing sends
 
 import time
 from collections.abc import Sequence
+from json import JSONDecodeError
 from typing import Any
 
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, RunConfig, Runner, Tool, set_tracing_disabled
@@ -97,9 +98,15 @@ class _RecordingModel(OpenAIChatCompletionsModel):
 
     async def _fetch_response(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         started = time.monotonic()
-        completion = await super()._fetch_response(*args, **kwargs)
+        try:
+            completion = await super()._fetch_response(*args, **kwargs)
+        except (JSONDecodeError, UnicodeDecodeError) as error:
+            raise OpenAIError(f"what answers at the model's address sent damaged JSON: {error}") from error
         if not isinstance(completion, ChatCompletion):  # the client returns a page, such as a login, as its text
             raise OpenAIError("what answers at the model's address is no OpenAI-compatible server: it sent no JSON")
+        if not completion.choices:  # some providers send their own failure so, with status 200
+            why = getattr(completion, "error", None) or "and does not say why"
+            raise OpenAIError(f"what answers at the model's address sent no reply of the model: {why}")
         try:
             self._replies.append(_reply(completion, time.monotonic() - started, self._role))
         except (ValidationError, AttributeError, TypeError) as error:  # the client checks no types
@@ -108,11 +115,9 @@ class _RecordingModel(OpenAIChatCompletionsModel):
 
 
 def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
-    """Return what a record keeps of `completion`; a server's error in place of a reply has no choices."""
+    """Return what a record keeps of `completion`, which has a choice."""
     tokens = completion.usage
     counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
-    if not completion.choices:
-        return Reply(role=role, prompt_tokens=counts[0], completion_tokens=counts[1], seconds=seconds)
     choice = completion.choices[0]
     message = choice.message
     calls = [call.function for call in message.tool_calls or () if call.type == "function"]

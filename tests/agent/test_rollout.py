@@ -139,10 +139,22 @@ async def test_each_reply_of_the_model_is_recorded_as_it_was_written(model: Mode
     assert 0 < first.seconds < record.seconds
 
 
-async def test_an_address_that_answers_with_a_page_is_no_reply_of_the_model(model: Model, tmp_path: Path) -> None:
-    record = await play(model, tmp_path, Response("<html>log in</html>", media_type="text/html"))
+@pytest.mark.parametrize(
+    ("body", "media_type", "why"),
+    [
+        ("<html>log in</html>", "text/html", "no OpenAI-compatible server"),
+        ('{"choices": [', "application/json", "damaged JSON"),
+        (b'{"choices": "\xff"}', "application/json", "damaged JSON"),
+        ('{"error": {"message": "the provider is down", "code": 502}}', "application/json", "the provider is down"),
+        ('{"choices": []}', "application/json", "no reply of the model"),
+    ],
+)
+async def test_what_is_no_completion_is_a_failure_of_the_server_and_not_the_models(
+    model: Model, tmp_path: Path, body: str | bytes, media_type: str, why: str
+) -> None:
+    record = await play(model, tmp_path, Response(body, media_type=media_type))
     assert record.dropped is not None and record.dropped.cause is DropCause.MODEL_SERVER
-    assert "no OpenAI-compatible server" in record.dropped.detail
+    assert why in record.dropped.detail
 
 
 @pytest.mark.parametrize(
