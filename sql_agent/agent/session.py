@@ -105,7 +105,7 @@ class _RecordingModel(OpenAIChatCompletionsModel):
         if not isinstance(completion, ChatCompletion):  # the client returns a page, such as a login, as its text
             raise OpenAIError("what answers at the model's address is no OpenAI-compatible server: it sent no JSON")
         if not completion.choices:  # some providers send their own failure so, with status 200
-            why = getattr(completion, "error", None) or "and does not say why"
+            why = getattr(completion, "error", None) or "it does not say why"
             raise OpenAIError(f"what answers at the model's address sent no reply of the model: {why}")
         try:
             self._replies.append(_reply(completion, time.monotonic() - started, self._role))
