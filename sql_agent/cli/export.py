@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from sql_agent.backends.verl.config import verl_environment
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.tracking.checkpoint_damage import refuse_damaged_model
 from sql_agent.tracking.checkpoints import checkpoints_by_step
 
@@ -48,14 +48,12 @@ def export_checkpoint(checkpoint: Path, out: Path) -> None:
 
     Raises DataError when the model is damaged, TrainingError when verl cannot merge its shards.
     """
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of an export that was cut off
     refuse_damaged_model(checkpoint)
-    if (checkpoint / "model").is_dir():
-        shutil.copytree(checkpoint / "model", partial)
-    else:
-        _merge_shards(checkpoint / "actor", partial)
-    partial.rename(out)
+    with atomic_folder(out) as unfinished:
+        if (checkpoint / "model").is_dir():
+            copy_folder(checkpoint / "model", unfinished)
+        else:
+            _merge_shards(checkpoint / "actor", unfinished)
 
 
 def _merge_shards(shards: Path, out: Path) -> None:

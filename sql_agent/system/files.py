@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,6 +100,36 @@ def atomic_write(path: Path) -> Iterator[Path]:
             unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder beside `path`, not made yet; it becomes `path` when the context ends without an error.
+
+    Raises OSError when there is something at `path` by then. After an error nothing is left.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield unfinished
+        sync_tree(unfinished)
+        with naming(path):
+            unfinished.rename(path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def copy_folder(source: Path, copy: Path) -> None:
+    """Copy all files below `source` into the new folder `copy`. Raises OSError that names the file of the copy."""
+    copy.mkdir()
+    for path in sorted(source.rglob("*")):
+        target = copy / path.relative_to(source)
+        try:
+            if path.is_dir():
+                target.mkdir()
+            else:
+                shutil.copyfile(path, target)
+        except OSError as error:  # shutil names the original, on another disk perhaps
+            raise OSError(error.errno, error.strerror, str(target)) from error
 
 
 def drop_cut_line(path: Path) -> None:

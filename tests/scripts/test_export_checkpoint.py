@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -34,6 +35,21 @@ def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_
     assert result.returncode == 0, result.stderr
     exported = {path.name for path in (tmp_path / "out").iterdir()}
     assert exported == {"newest", *(path.name for path in tiny_model_folder.iterdir())}
+
+
+def test_a_disk_that_is_full_leaves_no_half_of_a_model(tmp_path: Path, tiny_model_folder: Path) -> None:
+    shutil.copytree(tiny_model_folder, tmp_path / "run/checkpoints/step-000005/model")
+    (tmp_path / "run/checkpoints/step-000005/state.json").touch()
+    (tmp_path / "disk").mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # less than the weights take
+    try:
+        result = run_command("bash", SCRIPT, tmp_path / "run", tmp_path / "disk/out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    assert f"could not write to {tmp_path}/disk/out" in result.stderr and "free space on that disk" in result.stderr
+    assert not list((tmp_path / "disk").iterdir())
 
 
 @pytest.fixture
