@@ -13,7 +13,7 @@ from sql_agent.cli import rescale
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.exit_codes import print_error
 from sql_agent.cli.judge_tables import show_agreement, show_robustness
-from sql_agent.cli.parser import help_text, positive
+from sql_agent.cli.parser import SettingsParser, help_text, positive
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.data.derived_evidence import with_extractive_answers
 from sql_agent.data.judge_examples import read_example
@@ -72,7 +72,7 @@ _EVALUATE = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `evaluate` or `rescale` and return the exit code."""
-    parser = argparse.ArgumentParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE + rescale.EXAMPLES))
+    parser = SettingsParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE + rescale.EXAMPLES))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     evaluate = commands.add_parser(
         "evaluate", help="measure what right and false answers earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)

@@ -32,7 +32,7 @@ _EXAMPLES = """
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the client leaves or the program is stopped; return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_intermixed_args(argv)
     settings = load_settings(arguments.overrides, config_file=arguments.config)
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TypedDict
+from typing import Any, TypedDict
 
 NOT_ADVICE = "For research on retrieval, not medical advice."
 
@@ -14,6 +14,20 @@ class HelpText(TypedDict):
     description: str
     epilog: str
     formatter_class: type[argparse.HelpFormatter]
+
+
+class SettingsParser(argparse.ArgumentParser):
+    """Takes the settings of `overrides` between options too, which `parse_intermixed_args` does not for subcommands."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse `args`, the command line by default; ends the program with exit code 2 when they are wrong."""
+        found, rest = self.parse_known_args(args, namespace)
+        settings = [word for word in rest if "=" in word and not word.startswith("-") and "overrides" in found]
+        if unknown := [word for word in rest if word not in settings]:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if settings:
+            found.overrides = [*found.overrides, *settings]
+        return found
 
 
 def help_text(description: str, examples: str) -> HelpText:

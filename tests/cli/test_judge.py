@@ -99,6 +99,11 @@ def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
         (["--questions", "missing.parquet", "--db", "x.db"], "missing.parquet"),
         (["-n", "0"], "whole number from 1"),
         ([f"judge.evaluations_dir={__file__}/x"], "cannot write to judge.evaluations_dir="),
+        (
+            ["judge.name=facts", "-n", "5", f"judge.evaluations_dir={__file__}/x"],
+            "cannot write to judge.evaluations_dir=",
+        ),
+        (["-n", "5", "--nothing", "judge.name=facts"], "unrecognized arguments: --nothing\n"),
     ],
 )
 def test_what_does_not_fit_together_is_said_with_exit_code_2(

@@ -23,6 +23,7 @@ T = TypeVar("T")
 Messages = list[dict[str, str]]
 Structure = Literal["json_schema", "json_object", "none"]
 
+_SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
 _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
 # OpenAI's models that always think: o1, o3-mini, gpt-5-nano, but not gpt-5-chat-latest or gpt-4o.
@@ -126,7 +127,7 @@ class JudgeClient:
         except OpenAIError as error:
             if _is_filtered(error):
                 raise self._refused(str(error), usage) from None
-            raise self._failed(f"{type(error).__name__}: {error}", usage) from None
+            raise self._failed(_shown(error), usage) from None
 
     async def _complete(self, messages: Messages, schema: dict[str, Any], max_tokens: int) -> _Reply:
         litellm = _litellm()
@@ -149,12 +150,12 @@ class JudgeClient:
                     self._timeout_s,
                 )
             except TimeoutError:
-                raise RetryableError(f"no reply within {self._timeout_s:g} s") from None
+                raise self._retryable(f"no reply within {self._timeout_s:g} s") from None
             except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
                 if self._is_outage(error):
-                    raise OutageError(f"{type(error).__name__}: {error}") from None
+                    raise OutageError(_shown(error)) from None
                 if _is_passing(error):
-                    raise RetryableError(f"{type(error).__name__}: {error}", wait_s=_asked_to_wait(error)) from None
+                    raise self._retryable(_shown(error), _asked_to_wait(error)) from None
                 raise
         self._answers()
         reply = _reply(response)
@@ -167,6 +168,12 @@ class JudgeClient:
             return False
         self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
         return True
+
+    def _retryable(self, what: str, wait_s: float | None = None) -> RetryableError:
+        """Return the error; of an endpoint that has never answered, say it, because it may never do so."""
+        if not self._has_answered:
+            self._outage.begin(f"has not answered yet and is asked again: {self._without_key(what)}")
+        return RetryableError(what, wait_s=wait_s)
 
     def _answers(self) -> None:
         self._has_answered = True
@@ -195,6 +202,12 @@ class JudgeClient:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._api_key, "***") if self._api_key and self._api_key != "unused" else text
+
+
+def _shown(error: OpenAIError) -> str:
+    """Return the kind of an error and its first line: litellm adds tracebacks and whole responses to some."""
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {said[:_SHOWN_CHARS]}"
 
 
 def _sampling(target: str, max_tokens: int) -> dict[str, Any]:

@@ -56,6 +56,27 @@ async def test_a_judge_that_fails_is_an_error_and_never_a_score(server: Server, 
     assert caught.value.usage.prompt_tokens == 100 * replies, "tokens are paid for, parsed or not"
 
 
+async def test_an_endpoint_that_has_never_answered_is_named_at_its_first_failure(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script = [500, 500]
+    judge = judge_at(server)
+    await judge.grade(CASE)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and "has not answered yet and is asked again: InternalServerError" in said[0]
+    assert KEY not in caplog.text
+    server.script = [500]
+    await judge.grade(CASE)
+    assert len(caplog.records) == 2, "of one that answers now and then each failure would be a line"
+
+
+async def test_what_the_library_adds_to_an_error_is_left_out(server: Server) -> None:
+    server.default = completion("") | {"choices": [{"index": 0, "message": {"role": "assistant", "content": {"a": 1}}}]}
+    with pytest.raises(JudgeError) as caught:
+        await judge_at(server, attempts=1).grade(CASE)
+    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
 async def test_a_hanging_request_is_given_up_and_tried_again(server: Server) -> None:
     server.script = [30.0]
     started = time.monotonic()
