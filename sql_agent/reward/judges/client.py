@@ -205,8 +205,8 @@ class JudgeClient:
 
 
 def _shown(error: OpenAIError) -> str:
-    """Return the kind of an error and its first line: litellm adds tracebacks and whole responses to some."""
-    said = (str(error).strip().splitlines() or [""])[0]
+    """Return the kind of an error and how its text begins: litellm adds tracebacks and whole responses to some."""
+    said = (str(error).partition("Traceback (most recent")[0].strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {said[:_SHOWN_CHARS]}"
 
 

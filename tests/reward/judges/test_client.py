@@ -71,9 +71,11 @@ async def test_an_endpoint_that_has_never_answered_is_named_at_its_first_failure
 
 
 async def test_what_the_library_adds_to_an_error_is_left_out(server: Server) -> None:
-    server.default = completion("") | {"choices": [{"index": 0, "message": {"role": "assistant", "content": {"a": 1}}}]}
+    message = {"role": "assistant", "content": {"a": 1}}
+    server.default = {"id": 7, "created": "x", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
     with pytest.raises(JudgeError) as caught:
         await judge_at(server, attempts=1).grade(CASE)
+    assert "Invalid response object" in str(caught.value)
     assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
 
 
