@@ -8,7 +8,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm fetches a price list
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the supervisor
 
 import agentlightning as agl

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import re
 import statistics
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
-
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from rich.text import Text
 

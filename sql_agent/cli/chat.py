@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import socket
 import sys
@@ -12,8 +11,6 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
-
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from sql_agent.chat.conversation import ChatModel
 from sql_agent.chat.models import KEPT, ChatModels
@@ -28,6 +25,7 @@ from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.rl.batching import evenly_spaced
 from sql_agent.schemas import Lang
+from sql_agent.system.files import check_writable
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.system.tokens import new_token
@@ -85,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = load_settings(arguments.overrides, flags=_flags(arguments))
     task = load_task(settings.task)
     kept = RatingsFolder(arguments.ratings or settings.runs_dir / "chat")
+    check_writable(kept.path, "--ratings")
     default = None if arguments.models else find_model(None, None, arguments.overrides, _flags(arguments), ui).name
     names = arguments.models or [default]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -32,8 +31,6 @@ from sql_agent.cli.check_parts import (
 )
 from sql_agent.cli.parser import help_text
 from sql_agent.system.imports import lasting_interrupts
-
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 _DESCRIPTION = """\
 Check this installation, one line a check: what was found and, unless it is ok,

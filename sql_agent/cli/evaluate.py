@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
-
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.evaluate_questions import Sets, question_sets, with_evidence, without_overlap

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from sql_agent.evaluation.measures import Price
 
 
@@ -12,7 +10,6 @@ def price_of(model: str) -> Price | None:
 
     The list is the one that was installed with litellm.
     """
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise its import fetches a price list
     import litellm  # noqa: PLC0415  slow to import, and only models that others serve have a price
 
     known = litellm.model_cost.get(model)

@@ -132,6 +132,7 @@ def test_a_server_that_fails_is_a_line_and_the_conversation_goes_on(
         (["new", "--web", "--address", "here"], "not PORT or HOST:PORT"),
         (["new", "database.path=/none.db"], "/none.db"),
         (["new", "agent.max_turn=3"], "max_turn"),
+        (["new", "--ratings", __file__], "cannot write to --ratings="),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_exit_code_2(

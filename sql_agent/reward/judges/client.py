@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -286,7 +285,6 @@ def _cost(response: Any) -> float | None:
 
 
 def _litellm() -> Any:
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise its import fetches a price list
     import litellm  # noqa: PLC0415  slow to import, and only judges that call a model need it
 
     litellm.suppress_debug_info = True  # it prints advice on every error

@@ -70,9 +70,9 @@ async def test_an_endpoint_that_has_never_answered_is_named_at_its_first_failure
     assert len(caplog.records) == 2, "of one that answers now and then each failure would be a line"
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 async def test_what_the_library_adds_to_an_error_is_left_out(server: Server) -> None:
-    message = {"role": "assistant", "content": {"a": 1}}
-    server.default = {"id": 7, "created": "x", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+    server.default = {"choices": [{"index": 0, "message": 5}]}
     with pytest.raises(JudgeError) as caught:
         await judge_at(server, attempts=1).grade(CASE)
     assert "Invalid response object" in str(caught.value)
