@@ -8,7 +8,7 @@ import http.client
 import threading
 import urllib.request
 from collections import Counter
-from typing import Literal
+from typing import Any, Literal
 
 import agentlightning as agl
 import aiohttp
@@ -16,45 +16,73 @@ from pydantic import BaseModel
 
 from sql_agent.agl.run_role import DIRECTLY
 
-BEAT_S = 1.0
+BEAT_S = 0.75
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # of a store that does not answer
 _SILENT_BEATS = 5
 _BEAT_TIMEOUT_S = 5.0
 _LAST_S = 2.0  # for the last announcement of an algorithm
-# Algorithms are entered among the workers, because the store notes the time of a worker's sign of life.
-_ALGORITHM = "sql-agent-algorithm"
+# Each session of an algorithm is entered as a worker, because the store notes the time of a worker's sign of life.
+_ALGORITHM = "sql-agent-algorithm-"
 
 End = Literal["finished", "failed", "was interrupted"]
 
 
-class Announcement(BaseModel):
-    """Names the algorithm that uses a store.
+class Announcement(BaseModel, frozen=True):
+    """Names an algorithm that uses a store, or asks for it.
 
-    `session` differs for each start of one, `resources_id` has its settings, `end` says how it ended, if it did.
+    `session` differs for each start of one, `holds` says that no other may use the store, `resources_id` has its
+    settings once its policy answers, `end` says how it ended, if it did.
     """
 
     session: str
     run: str
-    resources_id: str
+    holds: bool = False
+    resources_id: str | None = None
     end: End | None = None
 
 
 class Announcer:
-    """Keeps `announcement` fresh in `store` until `close`."""
+    """Tells runners and other algorithms that this one uses `store`, from `claim` until `close`."""
 
     def __init__(self, store: agl.LightningStore, announcement: Announcement) -> None:
         self._store = store
         self._announcement = announcement
+        self._task: asyncio.Task[None] | None = None
+
+    async def claim(self) -> str | None:
+        """Claim the store for this algorithm: return None, or the run of a live algorithm that has it or gets it.
+
+        Of several that begin at the same time the one with the first session gets it: each enters itself before it
+        looks, so of two at least one sees the other. Takes two beats; raises one of STORE_ERRORS when the store does
+        not answer.
+        """
+        await self._send()
         self._task = asyncio.create_task(self._beat())
+        before = set(await _announcements(self._store))
+        await asyncio.sleep(2 * BEAT_S)
+        for other, beat in await _announcements(self._store):
+            alive = other.end is None and (other, beat) not in before
+            first = other.holds or other.session < self._announcement.session
+            if alive and first and other.session != self._announcement.session:
+                await self.close("failed")
+                return other.run
+        await self._change(holds=True)
+        return None
+
+    async def serve(self, resources_id: str) -> None:
+        """Tell the runners where the settings are. Raises one of STORE_ERRORS when the store does not answer."""
+        await self._change(resources_id=resources_id)
 
     async def close(self, end: End) -> None:
-        """Tell the runners how the algorithm ended."""
+        """Tell the runners how the algorithm ended, once."""
+        if self._task is None:
+            return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._announcement = self._announcement.model_copy(update={"end": end})
+        self._task = None
         with contextlib.suppress(*STORE_ERRORS):  # without a store there is nobody to tell
             async with asyncio.timeout(_LAST_S):  # the client tries for minutes when the store's host is gone
-                await self._send()
+                await self._change(end=end)
 
     async def _beat(self) -> None:
         while True:
@@ -62,24 +90,32 @@ class Announcer:
                 await self._send()
             await asyncio.sleep(BEAT_S)
 
+    async def _change(self, **changed: Any) -> None:
+        self._announcement = self._announcement.model_copy(update=changed)
+        await self._send()
+
     async def _send(self) -> None:
-        await self._store.update_worker(_ALGORITHM, self._announcement.model_dump())
+        await self._store.update_worker(_ALGORITHM + self._announcement.session, self._announcement.model_dump())
 
 
 async def read_announcement(store: agl.LightningStore) -> tuple[Announcement, float] | None:
-    """Return the announcement of the algorithm that used `store` last, and the time of its last sign of life.
+    """Return the announcement of the algorithm that had `store` last, and the time of its last sign of life.
 
-    The time is that of the store's clock. Returns None when there was no algorithm; raises one of STORE_ERRORS when the
+    The time is that of the store's clock. Returns None when no algorithm had it; raises one of STORE_ERRORS when the
     store does not answer.
     """
-    worker = await store.get_worker_by_id(_ALGORITHM)
-    if worker is None:
-        return None
-    return Announcement.model_validate(worker.heartbeat_stats), worker.last_heartbeat_time or 0.0
+    held = [found for found in await _announcements(store) if found[0].holds]
+    return max(held, key=lambda found: found[1], default=None)
+
+
+async def _announcements(store: agl.LightningStore) -> list[tuple[Announcement, float]]:
+    """Return the announcement of each session, and the time of its last sign of life."""
+    workers = await store.query_workers(worker_id_contains=_ALGORITHM)
+    return [(Announcement.model_validate(at.heartbeat_stats), at.last_heartbeat_time or 0.0) for at in workers]
 
 
 class Heartbeat:
-    """Sends a sign of life of the runner `worker_id` to the store at `address` each second, until `stop`.
+    """Sends signs of life of the runner `worker_id` to the store at `address`, one every BEAT_S seconds, until `stop`.
 
     A thread of its own does so, because an event loop that is busy for seconds is not dead.
     """
@@ -116,7 +152,7 @@ class SilentRunners:
         beats = {
             worker.worker_id: worker.last_heartbeat_time or 0.0
             for worker in await self._store.query_workers()
-            if worker.worker_id != _ALGORITHM
+            if not worker.worker_id.startswith(_ALGORITHM)
         }
         if self._last is not None:
             for worker, time in beats.items():

@@ -14,7 +14,7 @@ from uuid import uuid4
 import agentlightning as agl
 
 from sql_agent.agl.preflight import check_triplet
-from sql_agent.agl.presence import BEAT_S, Announcement, Announcer, End, read_announcement
+from sql_agent.agl.presence import Announcement, Announcer, End
 from sql_agent.agl.processes import RunProcesses, proxy_name
 from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.agl.store import cancel_stale_rollouts, is_own
@@ -88,7 +88,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         with handled_signals(self._interrupt, again=lambda: self._processes.leave("was interrupted")):
             try:
                 with named_disk_errors(lambda: how_to_go_on(self._log.folder)), named_memory_errors():
-                    await self._unless_stopped(self._refuse_shared_store())
+                    await self._unless_stopped(self._claim_store())
                     if not self._stop.is_set():
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
@@ -101,18 +101,17 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 if self._announcer is not None:
                     await self._announcer.close("was interrupted" if self.interrupted and not self.error else end)
 
-    async def _refuse_shared_store(self) -> None:
+    async def _claim_store(self) -> None:
         """Raise TrainingError when a live algorithm uses the store, because this one would cancel its rollouts."""
         store = self.get_store()
+        if is_own(store):
+            return
+        self._announcer = Announcer(store, Announcement(session=uuid4().hex, run=self._log.folder.name))
         with named_store_errors():
-            before = None if is_own(store) else await read_announcement(store)
-            if before is None or before[0].end is not None:
-                return
-            await asyncio.sleep(2 * BEAT_S)
-            now = await read_announcement(store)
-        if now is not None and now != before and now[0].end is None:
+            other = await self._announcer.claim()
+        if other is not None:
             raise TrainingError(
-                f"the run {now[0].run} uses the store at {self.store_address}",
+                f"the run {other} uses the store at {self.store_address}",
                 hint="wait until it has ended, or start another store on another port",
             )
 
@@ -169,10 +168,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         watch = asyncio.create_task(self._scheduler.watch())
         watch.add_done_callback(self._watch_ended)
         self._watches = [watch]
-        if not is_own(store):
-            self._announcer = Announcer(
-                store, Announcement(session=uuid4().hex, run=sent.run, resources_id=resources[0])
-            )
+        if self._announcer is not None:
+            with named_store_errors():
+                await self._announcer.serve(resources[0])
             self._watches.append(asyncio.create_task(self._recovery.watch_runners()))
         judge = load_task(self._settings.task).group_judge(self._settings)
         train = self._settings.train

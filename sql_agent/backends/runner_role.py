@@ -24,7 +24,7 @@ from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.system.signals import handled_signals
 from sql_agent.tracking.console import Ui
 
-_SILENT_S = 10.0
+_SILENT_S = 4.0
 _PROXY_TIMEOUT_S = 10.0
 
 
@@ -88,7 +88,8 @@ class RunnerRole:
             else:
                 self._tell_waiting()
             return
-        self._met.add(algorithm.session)
+        if algorithm.resources_id is not None:
+            self._met.add(algorithm.session)
         if self._last != (algorithm.session, beat):
             self._alive = self._last is not None
             self._last, self._changed = (algorithm.session, beat), time.monotonic()
@@ -100,6 +101,9 @@ class RunnerRole:
             return
         if not self._alive:
             return  # not known yet
+        if algorithm.resources_id is None:
+            self._tell(f"starting {algorithm.session}", f"The run {algorithm.run} starts; this runner waits")
+            return
         if self._served != algorithm.session:
             resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None also for a silent store
             if resources is None:

@@ -14,7 +14,8 @@ import agentlightning as agl
 import aiohttp
 import pytest
 
-from sql_agent.agl.presence import Announcement, Announcer, read_announcement
+from sql_agent.agl import presence
+from sql_agent.agl.presence import read_announcement
 from sql_agent.backends import algorithm as training_algorithm
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.config.settings import load_settings
@@ -33,20 +34,20 @@ class Algorithm(TrainingAlgorithm):
     raised: Exception | None = None
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        self._announcer = Announcer(self.get_store(), Announcement(session="1", run="r", resources_id="rs"))
         if self.raised:
             raise self.raised
         await self._start_rollouts([agl.ProxyLLM(endpoint="http://127.0.0.1:9", model="m")])
 
 
 @pytest.fixture
-def algorithm(tmp_path: Path) -> Algorithm:
+def algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Algorithm:
+    monkeypatch.setattr(presence, "BEAT_S", 0.02)
     settings = load_settings([f"database.path={make_database(tmp_path / 'medical.db')}", "judge.name=facts"])
     processes: Any = SimpleNamespace(watch=lambda _: None, unwatch=lambda: None)
     return Algorithm(settings, RunLog(tmp_path), Ui(), processes, resume=False)
 
 
-@pytest.mark.parametrize("call", ["get_worker_by_id", "start_rollout"])
+@pytest.mark.parametrize("call", ["query_workers", "start_rollout"])
 async def test_a_store_that_dies_before_the_first_rollout_is_named(
     call: str, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +87,7 @@ async def test_an_interrupt_is_answered_at_once_while_a_store_that_is_stopped_is
         waits.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(store, "get_worker_by_id", silent)
+    monkeypatch.setattr(store, "query_workers", silent)
     algorithm.set_store(store)
     with restored_signals():
         running = asyncio.create_task(algorithm.run([], {}))

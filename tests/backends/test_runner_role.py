@@ -55,8 +55,8 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_runner_that_finds_the_entry_of_a_killed_algorithm_says_that_it_waits() -> None:
     store = Store()
-    killed = Announcement(session="1", run="night", resources_id="rs-1")
-    await store.update_worker("sql-agent-algorithm", killed.model_dump())
+    killed = Announcement(session="1", run="night", holds=True, resources_id="rs-1")
+    await store.update_worker("sql-agent-algorithm-1", killed.model_dump())
     runner = Runner(store)
     await runner.run_until(bool)
     assert runner.said == ["No sign of the run night for 0 s; this runner waits"]
@@ -80,6 +80,7 @@ async def test_what_is_wrong_on_the_runner_s_own_host_ends_it_and_is_not_taken_f
     )
     monkeypatch.setattr("sql_agent.agl.presence.BEAT_S", 0.02)
     announcer = Announcer(store, Announcement(session="1", run="night", resources_id=resources.resources_id))
+    assert await announcer.claim() is None
     with pytest.raises(type(error), match=str(error.args[-1])):
         await Runner(store).run_until(lambda said: any("does not answer" in line for line in said))
     await announcer.close("finished")

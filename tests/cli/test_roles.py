@@ -192,8 +192,10 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
                 client = agl.LightningStoreClient(address)
                 route = agl.ProxyLLM(endpoint=proxy, model="m")
                 resources = await client.add_resources(route_resources(route, sent_settings(settings, "night")))
-                announced = Announcement(session="1", run="night", resources_id=resources.resources_id)
-                announcer = Announcer(client, announced)
+                announcer = Announcer(client, Announcement(session="1", run="night"))
+                assert await announcer.claim() is None
+                await until("The run night starts; this runner waits")
+                await announcer.serve(resources.resources_id)
                 await until("Settings taken from the run night")
                 with terminal([*command, "agent.max_turns=7"], refusing_log, **RUNNER) as refusing:
                     assert await asyncio.to_thread(refusing.wait, 60) == 2

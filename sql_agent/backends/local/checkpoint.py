@@ -38,7 +38,7 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         raise TrainingError(
             f"could not save the checkpoint of step {step} to {target}, where {free} are free: "
             f"{str(error).splitlines()[0]}",
-            hint="free space on that disk, then --resume goes on after the checkpoint before it",
+            hint="free space on that disk first",
         ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.replace(target)
