@@ -61,8 +61,11 @@ _FILES: dict[str, type[BaseModel]] = {
 def check_model_folder(model: str) -> None:
     """Raise ModelError or DataError when `model` is a path, and no Hugging Face folder that looks whole.
 
-    That is one with a configuration, a tokenizer and weights. The error names the damaged file, and its line.
+    That is one with a configuration, a tokenizer and weights. The error names the damaged file, and its line. An empty
+    `model` is the embedded one, of which nothing has to be there.
     """
+    if not model:
+        return
     folder = Path(model)
     if not folder.exists():
         if folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:  # else the id of a hub

