@@ -44,7 +44,9 @@ PYTHON
 mapfile -t run <<<"$arguments"
 export AGL_MANAGED_STORE=0 SQL_AGENT_DATA__NATURAL_QUESTIONS=0
 shared=(python sql_agent/train_sql_agent.py --external-store-address "http://$store:4747")
-ip netns exec $here agl store --host $store --port 4747 >"$folder/store.log" 2>&1 & pids+=($!)
+STORE_TOKEN=$(python -c "import secrets; print(secrets.token_urlsafe(24))")
+export STORE_TOKEN
+ip netns exec $here sql-agent store --host $store --port 4747 >"$folder/store.log" 2>&1 & pids+=($!)
 for _ in $(seq 240); do
   ip netns exec $here bash -c "exec 3<>/dev/tcp/$store/4747" 2>/dev/null && break
   sleep 0.5
@@ -79,13 +81,21 @@ grep --quiet "gave no sign of life" "$folder/algorithm.log" || fail "the algorit
 grep --quiet "this runner waits for it" "$folder/runner.log" || fail "the runner did not say that the store was gone"
 [ ! -s "$folder/open" ] || fail "somebody listens on every interface: $(sort -u "$folder/open" | tr '\n' ' ')"
 # What the store handed over must lead to the other host.
-ip netns exec $there python - "http://$store:4747" "http://$store:" <<'PYTHON' || fail "a loopback address was handed over"
-import json, sys, urllib.request
+ip netns exec $there python - "http://$store:4747" "http://$store:" <<'PYTHON' || fail "the store answers without its token, or hands over a loopback address"
+import json, os, sys, urllib.error, urllib.request
 
-with urllib.request.urlopen(f"{sys.argv[1]}/v1/agl/resources/latest", timeout=10) as reply:
+address = f"{sys.argv[1]}/v1/agl/resources/latest"
+try:
+    urllib.request.urlopen(address, timeout=10)
+    sys.exit("the store answers without its token")
+except urllib.error.HTTPError as error:
+    if error.code != 401:
+        raise
+asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {os.environ['STORE_TOKEN']}"})
+with urllib.request.urlopen(asked, timeout=10) as reply:
     endpoint = json.load(reply)["resources"]["main_llm"]["endpoint"]
 sys.exit(0 if endpoint.startswith(sys.argv[2]) else f"the policy's address is {endpoint}")
 PYTHON
 [ "$(grep -c '"rollouts/kept": 4' "$folder/runs/r/metrics.jsonl")" = 6 ] || fail "not every rollout was kept"
 grep -q "^train " "$folder/runner.log" || fail "the runner's terminal shows no rollout"
-echo "two_hosts.sh: 24 of 24 rollouts ran on $runner, with store and algorithm on $store, and the network failed for 10 s"
+echo "two_hosts.sh: 24 of 24 rollouts ran on $runner, with store (and its token) and algorithm on $store, and the network failed for 10 s"

@@ -96,7 +96,8 @@ class _Call:
             sequence_id=self.number,
             seconds=(start, end),
         )
-        exporter.send(_store().otlp_traces_endpoint(), [span])
+        store = _store()
+        exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
 
 
 class TokenIdRecorder(CustomLogger):  # type: ignore[misc]

@@ -17,6 +17,9 @@ from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
 from sql_agent.agl.call_recorder import RolloutPath, TokenIdRecorder
 from sql_agent.agl.policy_calls import PolicyCalls
+from sql_agent.agl.run_role import StoreAddress
+from sql_agent.agl.store_client import StoreClient
+from sql_agent.system.tokens import TokenRequired
 
 HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
 _KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
@@ -34,11 +37,18 @@ def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
     """Serves `models` on port `port` of 127.0.0.1 and records each call in `store`, by default with its token ids.
 
-    It serves in the process that calls `serve`, and there can be one in a process, because litellm's is a global.
+    It answers those who have the bearer `token`, without one everybody. It serves in the process that calls `serve`,
+    and there can be one in a process, because litellm's is a global.
     """
 
     def __init__(
-        self, port: int, store: agl.LightningStore, models: Sequence[dict[str, Any]], *, with_token_ids: bool = True
+        self,
+        port: int,
+        store: agl.LightningStore,
+        models: Sequence[dict[str, Any]],
+        *,
+        with_token_ids: bool = True,
+        token: str | None = None,
     ) -> None:
         super().__init__(
             model_list=list(models),
@@ -52,6 +62,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             middlewares=[RolloutPath],
             callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
         )
+        self._token = token
         # Servers that give token ids are our own; those of others need litellm's care.
         self.policy_calls = PolicyCalls(models) if with_token_ids else None
 
@@ -59,7 +70,8 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
         """Serve on the listening `sock` until SIGTERM."""
         async with self._serve_context():
             config = uvicorn.Config(
-                self.server_launcher.app,
+                TokenRequired(self.server_launcher.app, self._token, open_to_all={HEALTH}),
+                interface="asgi3",
                 log_level="info",
                 access_log=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
@@ -76,18 +88,24 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
 
 
 def serve_proxy(
-    sock: socket.socket, store_address: str, models: Sequence[dict[str, Any]], log_file: Path, *, with_token_ids: bool
+    sock: socket.socket,
+    store: StoreAddress,
+    models: Sequence[dict[str, Any]],
+    log_file: Path,
+    *,
+    with_token_ids: bool,
+    token: str,
 ) -> None:
     """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`.
 
-    A proxy that is asked to end exits with 1, as one that failed: it must be replaced, because calls would wait at the
-    socket, which stays open.
+    It records calls in `store`, and wants the bearer `token`. A proxy that is asked to end exits with 1, as one that
+    failed: it must be replaced, because calls would wait at the socket, which stays open.
     """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     os.environ.pop("DATABASE_URL", None)  # litellm would take our database for its own, and not start
-    store = agl.LightningStoreClient(store_address)
-    proxy = LocalLlmProxy(sock.getsockname()[1], store, models, with_token_ids=with_token_ids)
+    client = StoreClient(store.url, token=store.token)
+    proxy = LocalLlmProxy(sock.getsockname()[1], client, models, with_token_ids=with_token_ids, token=token)
     asyncio.run(proxy.serve(sock))
     sys.exit(1)

@@ -9,6 +9,8 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json, to_json
 
+from sql_agent.system.tokens import bearer
+
 PATHS = ("/v1/chat/completions", "/chat/completions")
 _PREFIX = "hosted_vllm/"
 # Numbers for the span, which the agent does not read: they are most of a reply.
@@ -54,10 +56,11 @@ class PolicyCalls:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-                headers={"Authorization": f"Bearer {model['api_key']}", "Content-Type": "application/json"},
+                headers={"Content-Type": "application/json"},
             )
+        url, key = f"{model['api_base']}/chat/completions", bearer(model["api_key"])
         try:
-            async with self._session.post(f"{model['api_base']}/chat/completions", data=to_json(call)) as response:
+            async with self._session.post(url, data=to_json(call), headers=key) as response:
                 status, content = response.status, await response.read()
             reply = from_json(content) if status == 200 else None
         except Exception as error:  # aiohttp lets a RuntimeError of uvloop through

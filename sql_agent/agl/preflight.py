@@ -36,20 +36,20 @@ async def check_triplet(
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
-    await _call(url, resource.model)
+    await _call(url, resource.model, resource.api_key or "unused")
     triplet = await _first_triplet(store, adapter, rollout.rollout_id, deadline_s)
     await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
     return triplet
 
 
-async def _call(url: str, model: str) -> None:
+async def _call(url: str, model: str, api_key: str) -> None:
     # Here, because they are slow to import, and the checks above come first.
     from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError  # noqa: PLC0415
 
     http = DefaultAsyncHttpxClient(trust_env=False)  # the run's own proxy is not behind http_proxy
     try:
         async with AsyncOpenAI(
-            base_url=url, api_key="unused", timeout=_CALL_TIMEOUT_S, max_retries=0, http_client=http
+            base_url=url, api_key=api_key, timeout=_CALL_TIMEOUT_S, max_retries=0, http_client=http
         ) as client:
             await client.chat.completions.create(
                 model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4

@@ -14,12 +14,14 @@ import agentlightning as agl
 import aiohttp
 from pydantic import BaseModel
 
-from sql_agent.agl.run_role import DIRECTLY
+from sql_agent.agl.run_role import DIRECTLY, StoreAddress
+from sql_agent.system.tokens import bearer
 
 BEAT_S = 0.75
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # of a store that does not answer
 _SILENT_BEATS = 5
 _BEAT_TIMEOUT_S = 5.0
+_CLAIM_BEATS = 3
 _LAST_S = 2.0  # for the last announcement of an algorithm
 # Each session of an algorithm is entered as a worker, because the store notes the time of a worker's sign of life.
 _ALGORITHM = "sql-agent-algorithm-"
@@ -53,20 +55,21 @@ class Announcer:
         """Claim the store for this algorithm: return None, or the run of a live algorithm that has it or gets it.
 
         Of several that begin at the same time the one with the first session gets it: each enters itself before it
-        looks, so of two at least one sees the other. Takes two beats; raises one of STORE_ERRORS when the store does
-        not answer.
+        looks, so of two at least one sees the other. Takes three beats; raises one of STORE_ERRORS when the store
+        does not answer.
         """
         await self._send()
-        self._task = asyncio.create_task(self._beat())
         before = set(await _announcements(self._store))
-        await asyncio.sleep(2 * BEAT_S)
+        for _ in range(_CLAIM_BEATS):  # and not for a time, because a store that is slow is slow for the others too
+            await asyncio.sleep(BEAT_S)
+            await self._send()
         for other, beat in await _announcements(self._store):
             alive = other.end is None and (other, beat) not in before
             first = other.holds or other.session < self._announcement.session
             if alive and first and other.session != self._announcement.session:
-                await self.close("failed")
                 return other.run
         await self._change(holds=True)
+        self._task = asyncio.create_task(self._beat())
         return None
 
     async def serve(self, resources_id: str) -> None:
@@ -74,7 +77,7 @@ class Announcer:
         await self._change(resources_id=resources_id)
 
     async def close(self, end: End) -> None:
-        """Tell the runners how the algorithm ended, once."""
+        """Tell the runners how the algorithm ended, once and if it had the store."""
         if self._task is None:
             return
         self._task.cancel()
@@ -115,13 +118,15 @@ async def _announcements(store: agl.LightningStore) -> list[tuple[Announcement, 
 
 
 class Heartbeat:
-    """Sends signs of life of the runner `worker_id` to the store at `address`, one every BEAT_S seconds, until `stop`.
+    """Sends signs of life of the runner `worker_id` to `store`, one every BEAT_S seconds, until `stop`.
 
     A thread of its own does so, because an event loop that is busy for seconds is not dead.
     """
 
-    def __init__(self, address: str, worker_id: str) -> None:
-        self._request = urllib.request.Request(f"{address}/v1/agl/workers/{worker_id}", method="POST")  # noqa: S310  the run's
+    def __init__(self, store: StoreAddress, worker_id: str) -> None:
+        self._request = urllib.request.Request(  # noqa: S310  the run's
+            f"{store.url}/v1/agl/workers/{worker_id}", method="POST", headers=bearer(store.token)
+        )
         self._stopped = threading.Event()
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 

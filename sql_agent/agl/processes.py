@@ -14,6 +14,7 @@ import aiohttp
 from sql_agent.agl.lit_agent import SqlLitAgent
 from sql_agent.agl.llm_proxy import HEALTH, serve_proxy
 from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.run_role import StoreAddress
 from sql_agent.agl.runner import ConcurrentRunner
 from sql_agent.agl.store_client import StoreClient
 from sql_agent.config.settings import Settings
@@ -21,6 +22,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.sockets import bind
 from sql_agent.system.supervisor import Ended, Paused, Supervisor
+from sql_agent.system.tokens import new_token
 
 _PROXY_START_S = 120.0
 _SHOWN_CHARS = 100  # of a question
@@ -30,26 +32,27 @@ _BACKLOG = 2048  # connections that wait for a proxy, also while it is being rep
 @dataclass(frozen=True)
 class _RunnerJob:
     receiver: int
-    store_address: str
+    store: StoreAddress
 
 
 @dataclass(frozen=True)
 class _ProxyJob:
     index: int
-    store_address: str
+    store: StoreAddress
     models: tuple[dict[str, Any], ...]
     log_file: Path
     with_token_ids: bool
+    token: str
 
 
 class RunProcesses:
     """Starts runners and up to `n_proxies` proxies, and replaces those that die, until `stop`.
 
-    Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the
-    sockets of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the
-    runners when rollouts are queued in a store of this process. `host` is the address of this host at which the
-    proxies listen. With `show_rollouts` each rollout that ends is printed as one line. `if_killed` is called by the
-    supervisor when this process dies without `stop`, with how it ended.
+    Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the sockets
+    of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the runners when
+    rollouts are queued in a store of this process. `host` is the address of this host at which the proxies listen, and
+    `proxy_token` the bearer token that they want. With `show_rollouts` each rollout that ends is printed as one line.
+    `if_killed` is called by the supervisor when this process dies without `stop`, with how it ended.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class RunProcesses:
         self._n_runners = settings.runner.n_runners
         self._if_killed = if_killed
         self.notifier = Notifier(self._n_runners)
+        self.proxy_token = new_token()
         sockets = [bind(host) for _ in range(n_proxies)]
         for sock in sockets:
             sock.listen(_BACKLOG)
@@ -87,14 +91,14 @@ class RunProcesses:
         """End what `watch` began."""
         self._supervisor.unwatch()
 
-    def start_runners(self, store_address: str) -> None:
-        """Start all runners; they take rollouts from the store at `store_address`."""
+    def start_runners(self, store: StoreAddress) -> None:
+        """Start all runners; they take rollouts from `store`."""
         for index in range(self._n_runners):
-            self._supervisor.start(f"Runner {index}", "runner", _RunnerJob(index, store_address))
+            self._supervisor.start(f"Runner {index}", "runner", _RunnerJob(index, store))
 
     async def start_proxies(
         self,
-        store_address: str,
+        store: StoreAddress,
         models: Sequence[dict[str, Any]],
         log_files: Sequence[Path],
         *,
@@ -102,10 +106,11 @@ class RunProcesses:
     ) -> list[str]:
         """Start a proxy for each of `log_files` before all `models`, and return their addresses once all answer.
 
-        Raises TrainingError when one does not answer in two minutes.
+        They want `proxy_token` and record calls in `store`. Raises TrainingError when one does not answer in two
+        minutes.
         """
         for index, log_file in enumerate(log_files):
-            job = _ProxyJob(index, store_address, tuple(models), log_file, with_token_ids)
+            job = _ProxyJob(index, store, tuple(models), log_file, with_token_ids, self.proxy_token)
             self._supervisor.start(proxy_name(index), "proxy", job)
         addresses = self._addresses[: len(log_files)]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
@@ -149,12 +154,13 @@ async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob
         concurrency=limits.concurrency, poll_s=limits.poll_s, notifier=notifier, receiver=job.receiver
     )
     runner.init(agent=agent)
-    runner.init_worker(job.receiver, StoreClient(job.store_address))
+    runner.init_worker(job.receiver, StoreClient(job.store.url, token=job.store.token))
     await runner.iter()
 
 
 def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:
-    serve_proxy(sockets[job.index], job.store_address, job.models, job.log_file, with_token_ids=job.with_token_ids)
+    sock = sockets[job.index]
+    serve_proxy(sock, job.store, job.models, job.log_file, with_token_ids=job.with_token_ids, token=job.token)
 
 
 def _show_rollout(mode: str, record: RolloutRecord) -> None:

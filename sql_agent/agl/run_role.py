@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import http
 import http.client
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sql_agent.config.endpoints import AglSettings
+from sql_agent.config.endpoints import AglSettings, StoreSettings
 from sql_agent.errors import ConfigError
+from sql_agent.system.tokens import bearer
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
@@ -21,20 +23,28 @@ _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 
 
 @dataclass(frozen=True)
+class StoreAddress:
+    """Names a store by its URL, without a path, and the bearer token that it wants, if any."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class RunRole:
     """States which part of a run this process is, and where the store is.
 
-    `role` is "algorithm", "runner" or "both"; `store_address` is None unless a store is served elsewhere;
-    `managed_store` is true when the run makes its own store.
+    `role` is "algorithm", "runner" or "both"; `store` is None unless a store is served elsewhere; `managed_store` is
+    true when the run makes its own store.
     """
 
     role: str
-    store_address: str | None
+    store: StoreAddress | None
     managed_store: bool
 
     @classmethod
     def from_environment(cls, external_address: str | None) -> RunRole:
-        """Read AGL_CURRENT_ROLE and AGL_MANAGED_STORE; `external_address` is that of a store that runs elsewhere.
+        """Read AGL_CURRENT_ROLE, AGL_MANAGED_STORE and STORE_TOKEN; `external_address` is that of a store elsewhere.
 
         Raises ConfigError when one of them is no role, when they contradict the address, or when a variable is set
         that `refuse_server_variables` refuses.
@@ -55,7 +65,14 @@ class RunRole:
             )
         else:
             refuse_server_variables(host=_NAMED_BY_FLAG, port=_NAMED_BY_FLAG)
-        return cls(role, external_address.rstrip("/") if external_address else None, managed)
+        store = StoreAddress(external_address.rstrip("/"), store_token()) if external_address else None
+        return cls(role, store, managed)
+
+
+def store_token() -> str | None:
+    """Return the bearer token of stores that are served for other terminals and hosts, None where none is set."""
+    token = StoreSettings().token
+    return token.get_secret_value() if token else None
 
 
 def managed_store_from_environment(external_address: str | None) -> bool:
@@ -96,26 +113,31 @@ def refuse_server_variables(*, host: str, port: str) -> None:
             raise ConfigError(f"{name}={value} is not used by this program", hint=f"unset it; {instead}")
 
 
-def check_store(address: str) -> None:
-    """Raise ConfigError unless a store answers at `address` and takes spans."""
-    if not address.startswith(("http://", "https://")):
-        raise ConfigError(f"{address!r} is not an http address", hint="example: http://127.0.0.1:4747")
-    address = address.rstrip("/")
-    if b'"ok"' not in _answer(address, HEALTH_PATH):
-        raise ConfigError(f"what answers at {address} is no store of agent-lightning", hint=_START)
+def check_store(store: StoreAddress) -> None:
+    """Raise ConfigError unless a store answers at `store`, admits us, and takes spans."""
+    if not store.url.startswith(("http://", "https://")):
+        raise ConfigError(f"{store.url!r} is not an http address", hint="example: http://127.0.0.1:4747")
+    if b'"ok"' not in _answer(store, HEALTH_PATH):
+        raise ConfigError(f"what answers at {store.url} is no store of agent-lightning", hint=_START)
     # An empty body is an export without spans.
-    _answer(address, "/v1/traces", data=b"")
+    _answer(store, "/v1/traces", data=b"")
 
 
-def _answer(address: str, path: str, *, data: bytes | None = None) -> bytes:
-    request = urllib.request.Request(  # noqa: S310  the scheme was checked above
-        address + path, data=data, headers={"Content-Type": "application/x-protobuf"} if data is not None else {}
-    )
+def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> bytes:
+    address, headers = store.url, bearer(store.token)
+    if data is not None:
+        headers["Content-Type"] = "application/x-protobuf"
+    request = urllib.request.Request(address + path, data=data, headers=headers)  # noqa: S310  the scheme was checked
     try:
         with DIRECTLY.open(request, timeout=_TIMEOUT_S) as response:
             body: bytes = response.read(1000)
             return body
     except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.UNAUTHORIZED:
+            raise ConfigError(
+                f"the store at {address} wants {'another' if store.token else 'a'} token",
+                hint="set STORE_TOKEN, in the environment or .env, to that of the terminal that serves it",
+            ) from None
         raise ConfigError(
             f"the store at {address} refuses {path} with status {error.code}", hint=f"is it another program? {_START}"
         ) from None

@@ -21,6 +21,7 @@ from sql_agent.agl.exchange import EndedAttempt
 from sql_agent.agl.gathering import gathering_s
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.presence import STORE_ERRORS, Heartbeat
+from sql_agent.agl.run_role import StoreAddress
 from sql_agent.agl.store_client import StoreClient, is_refusal
 from sql_agent.errors import SqlAgentError
 from sql_agent.system.outage import Outage
@@ -83,7 +84,7 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
         """Run queued rollouts of the store until `event` is set, then cancel those still running."""
         store: _RunnerStore = self.get_store()
         # Not the base class's, because that looks at memory and disks each time.
-        heartbeat = Heartbeat(store.server_address_root, self.get_worker_id())
+        heartbeat = Heartbeat(StoreAddress(store.server_address_root, store.token), self.get_worker_id())
         self._notifier.listen(self._receiver, store.changed.set)
         running: set[asyncio.Task[Any]] = set()
         try:

@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode
 
 from sql_agent.agl.gathering import gathering_s
 from sql_agent.errors import TrainingError
+from sql_agent.system.tokens import bearer
 
 logger = logging.getLogger(__name__)
 
@@ -65,15 +66,15 @@ class SpanExporter:
         self._session: aiohttp.ClientSession | None = None
         self._took_s = 0.0
 
-    def send(self, endpoint: str, spans: Sequence[ReadableSpan]) -> asyncio.Future[None]:
-        """Queue `spans` and return a future that ends when the store has them.
+    def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
+        """Queue `spans` and return a future that ends when the store, which may want `token`, has them.
 
         The future holds a TrainingError when the store did not accept them in three tries.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((spans, stored))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._send_queued(endpoint))
+            self._task = asyncio.create_task(self._send_queued(endpoint, token))
         return stored
 
     async def close(self) -> None:
@@ -81,12 +82,12 @@ class SpanExporter:
         if self._session is not None:
             await self._session.close()
 
-    async def _send_queued(self, endpoint: str) -> None:
+    async def _send_queued(self, endpoint: str, token: str | None) -> None:
         while self._queue:
             await asyncio.sleep(gathering_s(self._took_s))
             batch, self._queue = self._queue, []
             started = time.monotonic()
-            error = await self._post(endpoint, [span for spans, _ in batch for span in spans])
+            error = await self._post(endpoint, token, [span for spans, _ in batch for span in spans])
             self._took_s = time.monotonic() - started
             for _, stored in batch:
                 if error is None and not stored.done():
@@ -94,14 +95,14 @@ class SpanExporter:
                 elif error is not None and not stored.done():
                     stored.set_exception(error)
 
-    async def _post(self, endpoint: str, spans: list[ReadableSpan]) -> TrainingError | None:
+    async def _post(self, endpoint: str, token: str | None, spans: list[ReadableSpan]) -> TrainingError | None:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers={"Content-Type": "application/x-protobuf"})
         cause = ""
         for attempt in range(_RETRIES):
             try:
                 body = encode_spans(spans).SerializeToString()
-                async with self._session.post(endpoint, data=body) as response:
+                async with self._session.post(endpoint, data=body, headers=bearer(token)) as response:
                     response.raise_for_status()
                     return None
             except Exception as error:  # aiohttp lets a RuntimeError of uvloop through; whoever waits must get it

@@ -23,6 +23,7 @@ from sql_agent.agl.exchange import (
     ExchangeRequest,
 )
 from sql_agent.agl.presence import STORE_ERRORS
+from sql_agent.system.tokens import bearer
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,10 @@ _ENDED = TypeAdapter(list[EndedRollout])
 class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     """Uses the requests that only a RunStore answers, and agent-lightning's own where `agl store` serves the store."""
 
-    def __init__(self, server_address: str, **options: Any) -> None:
+    def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
+        """Use the store at `server_address`, a URL without a path, which wants the bearer `token`, if any."""
         super().__init__(server_address, **options)
+        self.token = token
         self._consumed: list[str] = []
         self._is_ours = True  # until it does not know the first request of ours
         self._has_answered = False
@@ -73,6 +76,11 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         await asyncio.gather(*map(self._report, ended))
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
+
+    async def _get_session(self) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session()
+        session.headers.update(bearer(self.token))
+        return session
 
     def _request(self, ended: Sequence[EndedAttempt], worker_id: str, limit: int) -> Any:
         number = self._answers + 1

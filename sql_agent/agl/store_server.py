@@ -21,9 +21,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sql_agent.agl.exchange import CONSUMED, ENDED, EXCHANGE, REFUSED, EndedAttempt, EndedRollout, ExchangeRequest
 from sql_agent.agl.notifier import Notifier
+from sql_agent.agl.run_role import HEALTH_PATH
 from sql_agent.agl.store import RunStore
 from sql_agent.errors import TrainingError
 from sql_agent.system.sockets import bind
+from sql_agent.system.tokens import TokenRequired
 
 logger = logging.getLogger(__name__)
 
@@ -176,29 +178,33 @@ class FrequentRequests:
         return b""
 
 
-async def serve_store(host: str, port: int, started: Callable[[str], None], until: Awaitable[object]) -> None:
+async def serve_store(
+    host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
+) -> None:
     """Serve a RunStore at `host` and `port` until `until` ends; `started` gets its address once it answers.
 
-    Raises TrainingError when it cannot be served there.
+    It answers those who have the bearer `token`, without one everybody. Raises TrainingError when it cannot be served
+    there.
     """
     store = RunStore(Notifier(1), eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(store, host, port)
-    async with served(server):
+    async with served(server, token=token):
         started(server.endpoint)
         await until
 
 
 @asynccontextmanager
-async def served(server: agl.LightningStoreServer) -> AsyncIterator[None]:
-    """Serve the RunStore of `server` on this event loop for the context. Raises TrainingError when it cannot be served.
+async def served(server: agl.LightningStoreServer, *, token: str | None = None) -> AsyncIterator[None]:
+    """Serve the RunStore of `server` on this event loop for the context, to those who have the bearer `token`, if any.
 
-    Not by its own `start`, which serves in a thread: two threads of one process wait for each other at each request.
+    Raises TrainingError when it cannot be served. Not by its own `start`, which serves in a thread: two threads of one
+    process wait for each other at each request.
     """
     app: Any = server.app
     app.user_middleware.clear()  # they time and log each request, which took half of the time
     http = uvicorn.Server(
         uvicorn.Config(
-            FrequentRequests(app, server.store),
+            TokenRequired(FrequentRequests(app, server.store), token, open_to_all={HEALTH_PATH}),
             interface="asgi3",
             log_level="warning",
             access_log=False,

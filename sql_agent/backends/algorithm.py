@@ -16,6 +16,7 @@ import agentlightning as agl
 from sql_agent.agl.preflight import check_triplet
 from sql_agent.agl.presence import Announcement, Announcer, End
 from sql_agent.agl.processes import RunProcesses, proxy_name
+from sql_agent.agl.run_role import StoreAddress
 from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.agl.store import cancel_stale_rollouts, is_own
 from sql_agent.backends.recovery import Recovery
@@ -45,8 +46,9 @@ _LOOK_S = 5.0  # that a store may take to describe what is waited for
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     """Runs `_run`, which must check `_stop` and `_monitor.failure` regularly, until it ends or a signal comes.
 
-    `store_address` must be set before `run`. Afterwards `error` is the error that ended the run early, and
-    `interrupted` is true when a signal did. The runners and proxies are those of `processes`, which replaces them.
+    `store_address`, which names the store for runners and proxies, must be set before `run`. Afterwards `error` is the
+    error that ended the run early, and `interrupted` is true when a signal did. The runners and proxies are those of
+    `processes`, which replaces them.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -65,7 +67,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._watches: list[asyncio.Task[None]] = []
         self._announcer: Announcer | None = None
         self._stall_shown_at = time.monotonic()
-        self.store_address = ""
+        self.store_address: StoreAddress
         self.error: SqlAgentError | None = None
         self.interrupted = False
 
@@ -111,7 +113,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             other = await self._announcer.claim()
         if other is not None:
             raise TrainingError(
-                f"the run {other} uses the store at {self.store_address}",
+                f"the run {other} uses the store at {self.store_address.url}",
                 hint="wait until it has ended, or start another store on another port",
             )
 
@@ -138,6 +140,10 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         addresses = await self._processes.start_proxies(self.store_address, models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
+
+    def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
+        """Return the way of rollouts to `model` over the proxy at the address `proxy`."""
+        return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
         """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.

@@ -74,7 +74,7 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
         (proxy,) = await processes.start_proxies(
             address, [entry], [folder / "proxy.log"], with_token_ids=endpoint is None
         )
-        route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS)
+        route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
         resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
         scheduler = RolloutScheduler(
             store,
@@ -106,7 +106,7 @@ async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) ->
         return
     service = await asyncio.to_thread(_serve, settings, ui)
     try:
-        yield model_entry(_SERVED_AS, service.base_url)
+        yield model_entry(_SERVED_AS, service.base_url, api_key=service.api_key)
     finally:
         service.close()
 

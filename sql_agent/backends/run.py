@@ -14,7 +14,7 @@ import agentlightning as agl
 
 from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.processes import RunProcesses
-from sql_agent.agl.run_role import RunRole
+from sql_agent.agl.run_role import RunRole, StoreAddress
 from sql_agent.agl.store import RunStore
 from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_server import SPAN_BYTES, served
@@ -28,6 +28,7 @@ from sql_agent.schemas import Question
 from sql_agent.system.event_loop import install_event_loop
 from sql_agent.system.memory import MORE_MEMORY, end_when_ignored
 from sql_agent.system.sockets import address_towards, free_port
+from sql_agent.system.tokens import new_token
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
@@ -55,7 +56,7 @@ def run_algorithm(
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
     # Runners of other hosts must reach the proxies, wherever the store is that they share.
-    host = address_towards(run_role.store_address) if run_role.store_address else "127.0.0.1"
+    host = address_towards(run_role.store.url) if run_role.store else "127.0.0.1"
     n_proxies = settings.runner.n_proxies if verl else 1
     processes = RunProcesses(settings, n_proxies=n_proxies, host=host, if_killed=if_killed)
     try:
@@ -68,8 +69,8 @@ def run_algorithm(
     return algorithm
 
 
-def run_runners(settings: Settings, run_role: RunRole, ui: Ui, *, quiet: bool) -> None:
-    """Run the rollouts of an algorithm that runs elsewhere until it has ended or a signal comes.
+def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> None:
+    """Run the rollouts of an algorithm that runs elsewhere and uses `store`, until it has ended or a signal comes.
 
     Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
     """
@@ -77,7 +78,7 @@ def run_runners(settings: Settings, run_role: RunRole, ui: Ui, *, quiet: bool) -
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
 
     async def serve() -> None:
-        await RunnerRole(processes, settings, str(run_role.store_address), ui).run()
+        await RunnerRole(processes, settings, store, ui).run()
 
     try:
         asyncio.run(serve())
@@ -115,17 +116,17 @@ async def _train(
 @asynccontextmanager
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
-) -> AsyncIterator[tuple[agl.LightningStore, str]]:
+) -> AsyncIterator[tuple[agl.LightningStore, StoreAddress]]:
     """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.
 
     `say` gets a line when the one that runs elsewhere does not answer. Raises TrainingError when the run's own cannot
     be served.
     """
-    if run_role.store_address:
-        client = StoreClient(run_role.store_address)
+    if run_role.store:
+        client = StoreClient(run_role.store.url, token=run_role.store.token)
         try:
-            with watched_store(run_role.store_address, "the run", say):
-                yield client, run_role.store_address
+            with watched_store(run_role.store.url, "the run", say):
+                yield client, run_role.store
         finally:
             # Rollouts in hand are cancelled in the store, which would open a session after the last was closed.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -136,5 +137,6 @@ async def opened_store(
         return
     own = RunStore(processes.notifier, eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(own, "127.0.0.1", settings.runner.store_port or free_port())
-    async with served(server):
-        yield server, server.endpoint
+    token = new_token()
+    async with served(server, token=token):
+        yield server, StoreAddress(server.endpoint, token)

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import agentlightning as agl
 import aiohttp
 
 from sql_agent.agl.llm_proxy import HEALTH
 from sql_agent.agl.presence import BEAT_S, STORE_ERRORS, Announcement, read_announcement
 from sql_agent.agl.processes import RunProcesses
+from sql_agent.agl.run_role import StoreAddress
 from sql_agent.agl.run_settings import RESOURCE, check_same, settings_here, text_of
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_watch import watched_store
 from sql_agent.backends.recovery import Recovery
 from sql_agent.config.settings import Settings
@@ -29,19 +30,21 @@ _PROXY_TIMEOUT_S = 10.0
 
 
 class RunnerRole:
-    """Serves one algorithm after the other that uses the store at `address`, until one of them says that it ended.
+    """Serves one algorithm after the other that uses `store`, until one of them says that it ended.
 
     `own` are the settings of this host. A store that does not answer is waited for, and so is an algorithm that gives
     no sign of life, because a network may be down or the run may be resumed.
     """
 
-    def __init__(self, processes: RunProcesses, own: Settings, address: str, ui: Ui) -> None:
+    def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, ui: Ui) -> None:
         self._processes = processes
         self._own = own
-        self._address = address
+        self._address = store
         self._ui = ui
         # Asked each second, so without retries of its own.
-        self._store = agl.LightningStoreClient(address, retry_delays=(), health_retry_delays=(), request_timeout=3.0)
+        self._store = StoreClient(
+            store.url, token=store.token, retry_delays=(), health_retry_delays=(), request_timeout=3.0
+        )
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
         self._state = ""
@@ -59,7 +62,7 @@ class RunnerRole:
         """
         self._processes.watch(Recovery(self._store, self._ui.say, self._fail).handle)
         try:
-            with handled_signals(self._ended.set), watched_store(self._address, "this runner", self._ui.say):
+            with handled_signals(self._ended.set), watched_store(self._address.url, "this runner", self._ui.say):
                 while not self._ended.is_set():
                     await self._look()
                     with contextlib.suppress(TimeoutError):
@@ -109,7 +112,8 @@ class RunnerRole:
             if resources is None:
                 self._tell(
                     "no resources",
-                    f"The store at {self._address} lacks the settings of the run {algorithm.run}; this runner waits",
+                    f"The store at {self._address.url} lacks the settings of the run {algorithm.run}; "
+                    "this runner waits",
                 )
                 return
             await self._begin(algorithm, resources.resources)
@@ -137,7 +141,7 @@ class RunnerRole:
         )
 
     def _tell_waiting(self) -> None:
-        self._tell("waiting", f"Waiting for an algorithm that uses the store at {self._address}")
+        self._tell("waiting", f"Waiting for an algorithm that uses the store at {self._address.url}")
 
     def _tell(self, state: str, text: str) -> None:
         """Print `text` when the state is another than before."""

@@ -82,8 +82,7 @@ def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Itera
 
     service = serve_for_questions(settings, databases, ui)
     try:
-        yield ModelEndpoint(
-            service.base_url, MODEL_NAME, "unused", settings.agent.val_temperature, settings.agent.val_top_p
-        )
+        agent = settings.agent
+        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, agent.val_temperature, agent.val_top_p)
     finally:
         service.close()

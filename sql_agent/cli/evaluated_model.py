@@ -46,7 +46,7 @@ def find_model(
     wrong settings.
     """
     found = _find(named, run, overrides, flags, ui)
-    if found.remote is None and found.settings.model:
+    if found.remote is None:
         check_model_folder(found.settings.model)
     return found
 
@@ -104,9 +104,9 @@ def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[M
             yield endpoint
         return
     ui.say(f"Serving {settings.model} with vLLM")
-    with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as base_url:
+    with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as (base_url, key):
         agent = settings.agent
-        yield ModelEndpoint(base_url, MODEL_NAME, "unused", agent.val_temperature, agent.val_top_p)
+        yield ModelEndpoint(base_url, MODEL_NAME, key, agent.val_temperature, agent.val_top_p)
 
 
 def _gpu_share(settings: Settings) -> float | None:

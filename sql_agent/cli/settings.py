@@ -30,6 +30,7 @@ from sql_agent.config.settings import (
     EndpointSettings,
     McpSettings,
     Settings,
+    StoreSettings,
     TeacherSettings,
     flatten,
     section_fields,
@@ -55,8 +56,8 @@ _EXAMPLES = """
   sql-agent settings judge       one section
 """
 _TYPES = {"integer": "int", "number": "float", "boolean": "true | false", "string": "text", "object": "table"}
-_ENDPOINTS = (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, ChatSettings, AglSettings,
-              AgentOpsSettings)  # fmt: skip
+_ENDPOINTS = (TeacherSettings, EndpointSettings, DatabaseServerSettings, McpSettings, ChatSettings, StoreSettings,
+              AglSettings, AgentOpsSettings)  # fmt: skip
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 

@@ -6,22 +6,24 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from sql_agent.agl.run_role import refuse_server_variables
+from sql_agent.agl.run_role import refuse_server_variables, store_token
 from sql_agent.cli.parser import help_text
+from sql_agent.errors import ConfigError
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import handled_signals
-from sql_agent.system.sockets import bind
+from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.tracking.console import Ui
 
 _DESCRIPTION = """\
 Serve a store for runs with --external-store-address.
 
 It speaks as `agl store` does, and forgets rollouts that a run has read, so that
-its memory stays as it is."""
+its memory stays as it is. With STORE_TOKEN, in the environment or .env, it
+answers only those who were started with the same one."""
 
 _EXAMPLES = """
   sql-agent store
-  sql-agent store --host 10.0.0.1 --port 4747    # for other hosts; wants no key"""
+  STORE_TOKEN=… sql-agent store --host 10.0.0.1 --port 4747    # for other hosts"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,8 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
+    parser.add_argument("--no-token", action="store_true", help="answer other hosts without STORE_TOKEN")
     arguments = parser.parse_args(argv)
     refuse_server_variables(host="--host says where this store listens", port="--port says where this store listens")
+    token = store_token()
+    if token is None and not arguments.no_token and arguments.host not in LOCAL_NAMES:
+        raise ConfigError(
+            f"at {arguments.host} other hosts can reach the store, and it has no token",
+            hint="set STORE_TOKEN, in the environment or .env, here and for all who use it, or add --no-token",
+        )
     bind(arguments.host, arguments.port).close()  # so that a port that is taken is reported before the slow import
     with slow_imports():
         import agentlightning as agl  # noqa: PLC0415
@@ -51,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 arguments.port,
                 lambda address: ui.say(f"The store answers at {address}; Ctrl-C ends it"),
                 stopped.wait(),
+                token=token,
             )
 
     asyncio.run(serve())

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from sql_agent.agl.preflight import check_opentelemetry
-from sql_agent.agl.run_role import RunRole, check_store
+from sql_agent.agl.run_role import RunRole, StoreAddress, check_store
 from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import leaves_out_natural
@@ -31,10 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     run_role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()
-    if run_role.store_address:
-        check_store(run_role.store_address)
-    if run_role.role == "runner":
-        return _run_rollouts(arguments, run_role, ui)
+    if run_role.store:
+        check_store(run_role.store)
+        if run_role.role == "runner":
+            return _run_rollouts(arguments, run_role.store, ui)
     settings, judge_said = with_judge(settings_from(arguments))
     task = load_task(settings.task)
     check_resources(settings, verl=settings.backend == "verl")  # first, because it takes no time
@@ -90,15 +90,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_rollouts(arguments: argparse.Namespace, run_role: RunRole, ui: Ui) -> int:
-    """Run the rollouts of an algorithm in another terminal; returns the exit code."""
+def _run_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
+    """Run the rollouts of an algorithm in another terminal that uses `store`; returns the exit code."""
     check_opentelemetry()
     own = settings_of_host(arguments)
     with slow_imports():
         from sql_agent.backends import run  # noqa: PLC0415  slow, and the checks come first
 
     run.set_log_level(debug=arguments.debug)
-    run.run_runners(own, run_role, ui, quiet=arguments.quiet)
+    run.run_runners(own, store, ui, quiet=arguments.quiet)
     return 0
 
 

@@ -76,6 +76,16 @@ class ChatSettings(_FromEnvironment):
     )
 
 
+class StoreSettings(_FromEnvironment):
+    """The bearer token of a store for other terminals and hosts, from the conventional variable or `.env`."""
+
+    token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("STORE_TOKEN"),
+        description="bearer token of `sql-agent store`, the same for all who use that store; empty: it wants none",
+    )
+
+
 class EndpointSettings(_FromEnvironment):
     """An OpenAI-compatible model for `sql-agent ask`, `chat` and `evaluate` instead of a local one."""
 

@@ -26,6 +26,7 @@ from sql_agent.config.endpoints import (
     DatabaseServerSettings,
     EndpointSettings,
     McpSettings,
+    StoreSettings,
     TeacherSettings,
 )
 from sql_agent.config.paths import ENV_FILES
@@ -50,6 +51,7 @@ __all__ = [
     "McpSettings",
     "Settings",
     "SftSettings",
+    "StoreSettings",
     "TeacherSettings",
     "TrainSettings",
     "flatten",

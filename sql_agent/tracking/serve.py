@@ -10,13 +10,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from sql_agent.errors import DataError
 from sql_agent.system.sockets import LOCAL_NAMES
+from sql_agent.system.tokens import is_token, new_token
 from sql_agent.tracking.page import packed, render_page
 from sql_agent.tracking.report import page_data
 from sql_agent.tracking.run_reader import RunReader
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Answers with the page, its data as they are now, and the blocks of records; `url` is its address."""
+    """Answers with the page, its data as they are now, and the blocks of records.
+
+    `url` is its address. It holds a random token, because every user of this machine can ask a port of it.
+    """
 
     daemon_threads = True
 
@@ -31,7 +35,8 @@ class ReportServer(ThreadingHTTPServer):
         self._version = 0
         self._shown: object = None  # what the version stands for
         self._packed = b""
-        self.url = f"http://127.0.0.1:{sock.getsockname()[1]}/"
+        self.token = new_token()
+        self.url = f"http://127.0.0.1:{sock.getsockname()[1]}/{self.token}/"
 
     def page(self) -> bytes:
         """Return the page, which asks for its data."""
@@ -68,6 +73,9 @@ def _refreshed(run: RunReader) -> str | None:
     return None
 
 
+_NO_TOKEN = b"Take the whole address that `sql-agent report --serve` has printed: it holds a token.\n"
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: ReportServer
     protocol_version = "HTTP/1.1"
@@ -76,7 +84,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").rpartition(":")[0] not in LOCAL_NAMES:
             # A page of another site that resolves its name to 127.0.0.1 must not read a run.
             return self._send(HTTPStatus.FORBIDDEN, b"", "text/plain")
-        match self.path.partition("?")[0].split("/")[1:]:
+        token, _, name = self.path.partition("?")[0].removeprefix("/").partition("/")
+        if not is_token(token, self.server.token):
+            return self._send(HTTPStatus.UNAUTHORIZED, _NO_TOKEN, "text/plain; charset=utf-8")
+        return self._answer(name)
+
+    def _answer(self, name: str) -> None:
+        match name.split("/"):
             case [""]:
                 return self._send(HTTPStatus.OK, self.server.page(), "text/html; charset=utf-8")
             case ["data"]:
@@ -103,6 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")  # the address holds the token
         if version:
             self.send_header("ETag", version)
         if compressed:

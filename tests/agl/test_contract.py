@@ -22,6 +22,7 @@ from sql_agent.agl.llm_proxy import LocalLlmProxy
 from sql_agent.agl.notifier import Notifier
 from sql_agent.agl.runner import ConcurrentRunner, NoTracer
 from sql_agent.agl.store import RunStore
+from sql_agent.agl.store_client import StoreClient
 from sql_agent.agl.store_collections import KeyedCollection, OneLoopCollections
 from sql_agent.backends.algorithm import TrainingAlgorithm
 
@@ -40,6 +41,7 @@ OVERRIDES = [
     (TokenIdAdapter, "_literal_eval_maybe"),
     (TokenIdAdapter, "_maybe_reward_value"),
     (TokenIdAdapter, "adapt"),
+    (StoreClient, "_get_session"),
     (SqlLitAgent, "training_rollout_async"),
     (SqlLitAgent, "validation_rollout_async"),
     (TrainingAlgorithm, "run"),
@@ -173,6 +175,7 @@ def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
         RunStore,
         OneLoopCollections,
         KeyedCollection,
+        StoreClient,
         ConcurrentRunner,
         NoTracer,
         LocalLlmProxy,

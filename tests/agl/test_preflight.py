@@ -19,6 +19,7 @@ from sql_agent.agl.adapter import TokenIdAdapter
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.preflight import check_opentelemetry, check_triplet
 from sql_agent.agl.processes import RunProcesses
+from sql_agent.agl.run_role import StoreAddress
 from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import PreflightError
@@ -72,8 +73,10 @@ async def preflight(processes: RunProcesses, api_base: str, log_file: Path) -> a
     store = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())
     await store.start()
     try:
-        (address,) = await processes.start_proxies(store.endpoint, [model_entry("policy", api_base)], [log_file])
-        route = agl.ProxyLLM(endpoint=address, model="policy")
+        (address,) = await processes.start_proxies(
+            StoreAddress(store.endpoint), [model_entry("policy", api_base)], [log_file]
+        )
+        route = agl.ProxyLLM(endpoint=address, model="policy", api_key=processes.proxy_token)
         return await check_triplet(store, route, TokenIdAdapter(), deadline_s=1.0)
     finally:
         await store.stop()

@@ -16,7 +16,7 @@ from sql_agent.agl import presence, span_exporter, store_client
 from sql_agent.agl import store as run_store
 from sql_agent.agl.exchange import EXCHANGE, EndedAttempt, ExchangeRequest
 from sql_agent.agl.notifier import Notifier
-from sql_agent.agl.run_role import check_store
+from sql_agent.agl.run_role import StoreAddress, check_store
 from sql_agent.agl.span_exporter import SpanExporter, make_span
 from sql_agent.agl.store import RunStore, mark_consumed, read_spans, subscribed_to_ends
 from sql_agent.agl.store_client import StoreClient
@@ -200,7 +200,7 @@ async def test_a_store_is_asked_directly_whatever_proxy_the_environment_names(
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr(presence, "BEAT_S", 0.01)
-    address = client.server_address_root
+    address = StoreAddress(client.server_address_root)
     await asyncio.to_thread(check_store, address)
     heartbeat = presence.Heartbeat(address, "w")
     try:

@@ -12,6 +12,7 @@ import agentlightning as agl
 import pytest
 
 from sql_agent.agl.presence import Announcement, Announcer
+from sql_agent.agl.run_role import StoreAddress
 from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.backends import runner_role
 from sql_agent.backends.runner_role import RunnerRole
@@ -33,7 +34,7 @@ class Runner:
         self.said: list[str] = []
         processes: Any = SimpleNamespace(watch=lambda _: None, unwatch=lambda: None, start_runners=lambda _: None)
         ui: Any = SimpleNamespace(say=self.said.append)
-        self.role = RunnerRole(processes, load_settings(), "http://here", ui)
+        self.role = RunnerRole(processes, load_settings(), StoreAddress("http://here"), ui)
         self.role._store = store
 
     async def run_until(self, found: Callable[[list[str]], bool]) -> None:

@@ -20,7 +20,7 @@ import agentlightning as agl
 import pytest
 
 from sql_agent.agl.presence import Announcement, Announcer
-from sql_agent.agl.run_role import check_store
+from sql_agent.agl.run_role import StoreAddress, check_store
 from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
@@ -209,4 +209,4 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
 
 def test_what_is_no_store_is_said_in_one_line() -> None:
     with web_page() as page, pytest.raises(ConfigError, match="is no store of agent-lightning"):
-        check_store(page)
+        check_store(StoreAddress(page))

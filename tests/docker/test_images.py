@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from sql_agent.__main__ import COMMANDS
-from sql_agent.agl.run_role import RunRole, check_store
+from sql_agent.agl.run_role import RunRole, StoreAddress, check_store
 from sql_agent.cli.settings import ENDPOINTS, entries
 from sql_agent.cli.train_settings import parse_arguments, settings_from, with_judge
 from sql_agent.config.settings import PREFIX
@@ -114,7 +114,8 @@ def test_the_trainers_settings_are_ones_that_we_know_and_make_a_run_on_the_servi
     trainer = services["trainer"] | found
     known = {name for entry in entries(ENDPOINTS) for name in entry.name.split(" or ")}
     server = "mysql+pymysql://reader:secret@mariadb/medical"
-    given = {name: filled_in(value, {"DATABASE_URL": server}) for name, value in trainer["environment"].items()}
+    variables = {"DATABASE_URL": server, "STORE_TOKEN": "secret"}
+    given = {name: filled_in(value, variables) for name, value in trainer["environment"].items()}
     for name, value in given.items():
         assert name in known or name.startswith(PREFIX), name
         monkeypatch.setenv(name, value)
@@ -124,7 +125,8 @@ def test_the_trainers_settings_are_ones_that_we_know_and_make_a_run_on_the_servi
     assert settings.backend == ("verl" if file == "compose.gpu.yaml" else "auto")
     assert str(given_source(settings)) == "mysql://reader@mariadb:3306/medical"
     role = RunRole.from_environment(arguments.external_store_address)
-    assert (role.role, role.store_address, role.managed_store) == ("both", "http://store:4747", False)
+    assert (role.role, role.store, role.managed_store) == ("both", StoreAddress("http://store:4747", "secret"), False)
+    assert services["store"]["environment"]["STORE_TOKEN"] == trainer["environment"]["STORE_TOKEN"]
 
 
 @pytest.mark.slow
@@ -138,7 +140,7 @@ def test_the_store_is_healthy_once_its_command_serves_and_takes_spans(services: 
         try:
             assert f"http://127.0.0.1:{port}" in process.stdout.readline()
             assert run_command(sys.executable, *probe[2:]).returncode == 0
-            check_store(f"http://127.0.0.1:{port}")
+            check_store(StoreAddress(f"http://127.0.0.1:{port}"))
         finally:
             process.terminate()
     assert run_command(sys.executable, *probe[2:]).returncode != 0
@@ -146,7 +148,7 @@ def test_the_store_is_healthy_once_its_command_serves_and_takes_spans(services: 
 
 def filled_in(text: str, variables: dict[str, str]) -> str:
     """Return a text of a compose file with its variables filled in, as docker compose does."""
-    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: variables.get(match[1]) or match[2], text)
+    return re.sub(r"\$\{(\w+):[-?]([^}]*)\}", lambda match: variables.get(match[1]) or match[2], text)
 
 
 def docker_that_records(folder: Path, user: str) -> dict[str, str]:

@@ -25,8 +25,10 @@ from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.backends.verl.run_token import run_token
 from sql_agent.backends.verl.sft_result import wait_for_model
 from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import bearer
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
 ENGINE_FAILED = """\
@@ -79,12 +81,12 @@ class ScriptedEngine:
         return Generation(ids, "stop", tuple(-float(i) for i in ids), (0, 0))
 
 
-def serve(model: str) -> str:
+def serve(model: str, token: str | None = None) -> str:
     """Serve the scripted policy with the tokenizer of `model` in a thread, and return its address."""
     tokenizer = load_tokenizer(model)
     end_id = stop_ids(tokenizer, generation_config(model))[0]
     app = build_app(ChatEncoder(tokenizer, end_id), ScriptedEngine(tokenizer, end_id))
-    server = ServerThread(app, bind_local())
+    server = ServerThread(app, bind_local(), token)
     server.start()
     return server.base_url
 
@@ -95,10 +97,10 @@ async def train(options: dict[str, Any], metrics: Path) -> None:
     rollout_server, model = options["sql_agent"]["rollout_server"], options["actor_rollout_ref"]["model"]["path"]
     addresses = os.environ.get("FAKE_POLICIES", "").split()
     if not addresses:
-        addresses = [serve(model) for _ in range(options["sql_agent"]["endpoints"])]
+        addresses = [serve(model, run_token()) for _ in range(options["sql_agent"]["endpoints"])]
     # As verl's agent loops do: aiohttp's own limit of 100 connections would be one of rollouts at once.
     connector, no_limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(connector=connector, timeout=no_limit) as session:
+    async with aiohttp.ClientSession(connector=connector, timeout=no_limit, headers=bearer(run_token())) as session:
         await post(session, f"{rollout_server}/endpoints", addresses)
         folder = Path(trainer["default_local_dir"])
         saved = folder / "latest_checkpointed_iteration.txt"

@@ -73,8 +73,17 @@ def test_a_file_that_is_damaged_while_it_is_served_is_named_with_its_line_until_
     assert capfd.readouterr().err == "", "no traceback in the terminal"
 
 
+def test_without_the_token_of_its_address_nothing_is_served(url: str) -> None:
+    root, token, _ = url.rsplit("/", 2)
+    others = [f"/{token[:-1]}/", f"/x{token}/data", f"/data/{token}"]
+    for path in ["", "/", "/data", "/block/0-0", *others]:
+        refused = httpx.get(f"{root}{path}")
+        assert refused.status_code == 401 and "sql-agent report --serve" in refused.text
+    assert httpx.get(url).headers["Referrer-Policy"] == "no-referrer"
+
+
 def test_what_is_not_there_is_404_and_another_site_s_name_is_refused(url: str) -> None:
-    for path in ("block/0-9", "block/3-0", "block/x", "config.json", "../etc/passwd"):
+    for path in ("block/0-9", "block/3-0", "block/x", "config.json", "%2e%2e/etc/passwd"):
         assert httpx.get(url + path).status_code == 404
     assert httpx.get(url, headers={"Host": "evil.example:80"}).status_code == 403
 

@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import agentlightning as agl
-
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.backends.algorithm import TrainingAlgorithm
 from sql_agent.errors import SqlAgentError
@@ -21,6 +19,7 @@ from sql_agent.schemas import Question
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
 
 if TYPE_CHECKING:
     from sql_agent.backends.local.policy_trainer import PolicyTrainer
@@ -40,18 +39,18 @@ class LocalGrpo(TrainingAlgorithm):
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         sock = bind_local()
-        api_base = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
+        api_base, api_key = f"http://127.0.0.1:{sock.getsockname()[1]}/v1", new_token()
         try:
             with self._ui.status("Starting the LLM proxy"):
-                models, log_file = [model_entry(_SERVED_AS, api_base)], self._log.folder / "proxy.log"
-                addresses = await self._unless_stopped(self._start_proxies(models, [log_file]))
+                models = [model_entry(_SERVED_AS, api_base, api_key=api_key)]
+                addresses = await self._unless_stopped(self._start_proxies(models, [self._log.folder / "proxy.log"]))
             if addresses is None:
                 return
-            trainer = await self._open_trainer(train, sock)
+            trainer = await self._open_trainer(train, sock, api_key)
             if trainer is None:
                 return
             try:
-                routes = [agl.ProxyLLM(endpoint=addresses[0], model=_SERVED_AS)]
+                routes = [self._route(addresses[0], _SERVED_AS)]
                 scheduler = await self._unless_stopped(self._start_rollouts(routes))
                 if scheduler is not None:
                     await self._train(trainer, scheduler, train, val)
@@ -60,7 +59,7 @@ class LocalGrpo(TrainingAlgorithm):
         finally:
             sock.close()
 
-    async def _open_trainer(self, train: Sequence[Question], sock: Any) -> PolicyTrainer | None:
+    async def _open_trainer(self, train: Sequence[Question], sock: Any, api_key: str) -> PolicyTrainer | None:
         with slow_imports():
             from sql_agent.backends.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
 
@@ -72,6 +71,7 @@ class LocalGrpo(TrainingAlgorithm):
             train,
             self._ui,
             sock=sock,
+            api_key=api_key,
             resume=self._resume,
             stopped=self._stop.is_set,
         )

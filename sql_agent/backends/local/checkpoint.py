@@ -15,6 +15,7 @@ from sql_agent.errors import ResumeError, TrainingError
 from sql_agent.system.files import sync, sync_tree
 from sql_agent.system.resources import free_disk, shown_size
 from sql_agent.tracking.checkpoints import local_checkpoint, local_checkpoints
+from sql_agent.tracking.resume import how_to_go_on
 
 
 def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
@@ -38,7 +39,7 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         raise TrainingError(
             f"could not save the checkpoint of step {step} to {target}, where {free} are free: "
             f"{str(error).splitlines()[0]}",
-            hint="free space on that disk first",
+            hint=f"free space on that disk, then {how_to_go_on(run_folder)}",
         ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.replace(target)

@@ -19,25 +19,36 @@ from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.config.settings import LocalSettings
 from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
 
 
 class PolicyService:
     """Serves `policy` on 127.0.0.1 from construction until `close`, on the bound `sock` or else on any free port.
+
+    It wants the key `api_key`, which is a random one unless it is given.
 
     With `bf16` a bf16 copy of the policy is sampled, nearly twice as fast. Its log-probabilities differ by up to 0.3
     nats from those of the fp32 weights, so the update recomputes them and never uses those of the service.
     """
 
     def __init__(
-        self, policy: Policy, settings: LocalSettings, *, seed: int, bf16: bool, sock: socket.socket | None = None
+        self,
+        policy: Policy,
+        settings: LocalSettings,
+        *,
+        seed: int,
+        bf16: bool,
+        sock: socket.socket | None = None,
+        api_key: str | None = None,
     ) -> None:
+        self.api_key = api_key or new_token()
         self._policy = policy
         self._serving = _bf16_copy(policy) if bf16 else policy
         self._sampler = Sampler(self._serving, seed=seed)
         self._batcher = Batcher(self._sampler, max_batch=settings.max_batch, window_s=settings.batch_window_s)
         encoder = ChatEncoder(policy.tokenizer, policy.end_id)
         app = build_app(encoder, _BatchedEngine(self._batcher, settings.max_context))
-        self._server = ServerThread(app, sock or bind_local())
+        self._server = ServerThread(app, sock or bind_local(), self.api_key)
         self._server.start()
 
     @property

@@ -37,7 +37,9 @@ class PolicyTrainer:
     `step` is the number of finished updates, `saved` the step of the last checkpoint.
     """
 
-    def __init__(self, settings: Settings, log: RunLog, policy: Policy, sock: socket.socket, *, bf16: bool) -> None:
+    def __init__(
+        self, settings: Settings, log: RunLog, policy: Policy, sock: socket.socket, api_key: str, *, bf16: bool
+    ) -> None:
         self._settings = settings
         self._log = log
         self._policy = policy
@@ -50,7 +52,7 @@ class PolicyTrainer:
             bf16=bf16,
             temperature=settings.agent.temperature,
         )
-        self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock)
+        self._service = PolicyService(policy, settings.local, seed=settings.seed, bf16=bf16, sock=sock, api_key=api_key)
 
     @classmethod
     def open(
@@ -61,14 +63,15 @@ class PolicyTrainer:
         ui: Ui,
         *,
         sock: socket.socket,
+        api_key: str,
         resume: bool,
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
         """Load the checkpoint to resume from, or fine-tune on `train`, and serve the policy on the bound `sock`.
 
-        `stopped` is called between two steps of the fine-tuning; when it returns true, that ends early. Raises
-        ResumeError when there is no checkpoint, ModelError when the model cannot be loaded and DataError when no
-        question has SQL to learn from.
+        Its calls need `api_key`. `stopped` is called between two steps of the fine-tuning; when it returns true, that
+        ends early. Raises ResumeError when there is no checkpoint, ModelError when the model cannot be loaded and
+        DataError when no question has SQL to learn from.
         """
         bf16 = _prepare_torch(settings)
         if resume:
@@ -79,6 +82,7 @@ class PolicyTrainer:
                     log,
                     load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir),
                     sock,
+                    api_key,
                     bf16=bf16,
                 )
                 checkpoint.restore_optimizer(folder, trainer.trainer.optimizer)
@@ -87,7 +91,7 @@ class PolicyTrainer:
         task = load_task(settings.task)
         with task.databases(settings) as databases:
             policy = _fine_tuned(settings, train, task, databases, ui, bf16=bf16, stopped=stopped)
-        return cls(settings, log, policy, sock, bf16=bf16)
+        return cls(settings, log, policy, sock, api_key, bf16=bf16)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: dict[str, float]) -> dict[str, float]:
         """Update the policy once by GRPO and return the metrics; raises TrainingError as `GrpoTrainer.update` does."""

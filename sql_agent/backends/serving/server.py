@@ -23,6 +23,7 @@ from sql_agent.backends.serving.chat import ChatEncoder, DecodedTurn, Message, o
 from sql_agent.backends.serving.engine import Engine, Generation, Sampling
 from sql_agent.errors import TrainingError
 from sql_agent.system.memory import is_memory_error
+from sql_agent.system.tokens import TokenRequired
 
 MODEL_NAME = "policy"
 _CLIENT_CHECK_S = 0.25
@@ -162,12 +163,21 @@ def _error(status: int, message: str, kind: str) -> JSONResponse:
 
 
 class ServerThread:
-    """Runs an ASGI app on a bound socket in a daemon thread, until `stop`."""
+    """Runs an ASGI app on a bound socket in a daemon thread, until `stop`, for those who have the bearer `api_key`.
 
-    def __init__(self, app: FastAPI, sock: socket.socket) -> None:
+    Without one it answers everybody.
+    """
+
+    def __init__(self, app: FastAPI, sock: socket.socket, api_key: str | None = None) -> None:
         self._socket = sock
         # uvicorn's keep-alive of 5 s is about as long as a training step, so connections would be closed between two.
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_keep_alive=KEEP_ALIVE_S)
+        config = uvicorn.Config(
+            TokenRequired(app, api_key),
+            interface="asgi3",
+            log_level="warning",
+            lifespan="off",
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=lambda: self._server.run(sockets=[sock]), daemon=True, name="policy-server"

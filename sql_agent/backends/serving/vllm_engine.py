@@ -18,6 +18,7 @@ from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
 from sql_agent.errors import ModelError
 from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
 
 
 def vllm_is_usable() -> bool:
@@ -26,8 +27,8 @@ def vllm_is_usable() -> bool:
 
 
 @contextmanager
-def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[str]:
-    """Serve `model`, a Hugging Face folder or id, inside the context; yields the address, ending in /v1.
+def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[tuple[str, str]]:
+    """Serve `model`, a Hugging Face folder or id, inside the context; yields the address, ending in /v1, and its key.
 
     vLLM takes `gpu_share` (0–1) of the GPU's memory, without it nine tenths of what other programs have left. Raises
     ModelError when vLLM cannot load it.
@@ -35,10 +36,11 @@ def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> I
     tokenizer = load_tokenizer(model)
     stops = stop_ids(tokenizer, generation_config(model))
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
-    server = ServerThread(build_app(ChatEncoder(tokenizer, stops[0]), engine), bind_local())
+    key = new_token()
+    server = ServerThread(build_app(ChatEncoder(tokenizer, stops[0]), engine), bind_local(), key)
     server.start()
     try:
-        yield server.base_url
+        yield server.base_url, key
     finally:
         server.stop()
         engine.close()

@@ -9,6 +9,9 @@ from typing import Any
 import aiohttp
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from sql_agent.backends.verl.run_token import run_token
+from sql_agent.system.tokens import bearer
+
 _SESSIONS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
 
 
@@ -49,7 +52,9 @@ def _session() -> aiohttp.ClientSession:
     if loop not in _SESSIONS:
         # No limit on connections and no time-out, because the scheduler limits the time of each rollout.
         _SESSIONS[loop] = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers=bearer(run_token()),
         )
     return _SESSIONS[loop]
 

@@ -10,6 +10,8 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils.ray_utils import auto_await
 
 from sql_agent.backends.verl.policy_endpoint import find_endpoints
+from sql_agent.backends.verl.run_token import run_token
+from sql_agent.system.tokens import bearer
 
 
 class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
@@ -35,7 +37,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
 async def _announce(rollout_server: str, addresses: list[str]) -> None:
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600), headers=bearer(run_token())) as session,
         session.post(f"{rollout_server}/endpoints", json=addresses) as response,
     ):
         if response.status != 200:

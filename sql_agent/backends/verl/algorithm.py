@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import agentlightning as agl
-
 from sql_agent.agl.llm_proxy import model_entry
 from sql_agent.agl.processes import RunProcesses
 from sql_agent.backends.algorithm import TrainingAlgorithm
@@ -23,6 +21,7 @@ from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.backends.verl.logs import EngineWatch, last_error, last_line
 from sql_agent.backends.verl.metrics import step_metrics
 from sql_agent.backends.verl.rollout_server import RolloutServer
+from sql_agent.backends.verl.run_token import token_environment
 from sql_agent.backends.verl.sft_result import SFT_RESULT
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
@@ -32,6 +31,7 @@ from sql_agent.system.growing_file import GrowingFile
 from sql_agent.system.memory import how_killed, memory_kills
 from sql_agent.system.processes import die_with_parent
 from sql_agent.system.sockets import bind
+from sql_agent.system.tokens import new_token
 from sql_agent.tracking.console import Ui
 from sql_agent.tracking.run_log import RunLog
 
@@ -48,13 +48,17 @@ class VerlGrpo(TrainingAlgorithm):
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         super().__init__(settings, log, ui, processes, resume=resume)
+        self._token = new_token()  # of the rollout server and the policy's endpoints
         self._starting = contextlib.ExitStack()  # the clock that is shown until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
         server = RolloutServer(
-            bind(self._settings.verl.host), self._open_scheduler, split_turns=self._settings.verl.level == "transition"
+            bind(self._settings.verl.host),
+            self._open_scheduler,
+            split_turns=self._settings.verl.level == "transition",
+            token=self._token,
         )
         await server.start()
         try:
@@ -72,11 +76,13 @@ class VerlGrpo(TrainingAlgorithm):
 
     async def _schedule_over(self, addresses: list[str]) -> RetryingScheduler:
         """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
-        models = [model_entry(f"policy-{index}", address) for index, address in enumerate(addresses)]
+        models = [
+            model_entry(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
+        ]
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
         proxies = await self._start_proxies(models, log_files)
         routes = [
-            agl.ProxyLLM(endpoint=proxies[index % len(proxies)], model=f"policy-{index % len(addresses)}")
+            self._route(proxies[index % len(proxies)], f"policy-{index % len(addresses)}")
             for index in range(max(len(addresses), len(proxies)))
         ]
         scheduler = await self._start_rollouts(routes)
@@ -136,7 +142,8 @@ class VerlGrpo(TrainingAlgorithm):
         """Start one of our modules that need torch or Ray, in a session of its own that ends with this process."""
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *map(str, arguments),
-            env=os.environ | verl_environment(), start_new_session=True, preexec_fn=die_with_parent, **streams,
+            env=os.environ | verl_environment() | token_environment(self._token),
+            start_new_session=True, preexec_fn=die_with_parent, **streams,
         )  # fmt: skip
 
     async def _train(self, rollout_server: str) -> None:

@@ -22,6 +22,7 @@ from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
 from sql_agent.backends.verl.policy_endpoint import endpoint_actors
+from sql_agent.backends.verl.run_token import run_token, token_environment
 from sql_agent.backends.verl.sft_result import wait_for_model
 from sql_agent.backends.verl.trainer import TaskRunner
 
@@ -83,6 +84,7 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     options = OmegaConf.to_container(config.ray_kwargs.ray_init)
     runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
+    passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
     ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _not_none(options)))

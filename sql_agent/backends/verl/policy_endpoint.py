@@ -14,6 +14,7 @@ from sql_agent.backends.serving.chat import ChatEncoder
 from sql_agent.backends.serving.engine import Generation, Sampling
 from sql_agent.backends.serving.server import ServerThread, build_app
 from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.backends.verl.run_token import run_token
 from sql_agent.system.sockets import bind
 
 _CLIENTS = "verl.workers.rollout.llm_server"  # has the class of the client that `serve` takes
@@ -65,14 +66,15 @@ class PolicyEndpoint:
     def serve(self, client: Any, model: str, max_context: int) -> str:
         """Start to serve the policy that `client` samples from, and return the address, ending in /v1.
 
-        `model` is the folder or hub id of the tokenizer, `max_context` the most tokens of a prompt and its turn.
+        Its calls need the run's token as their key. `model` is the folder or hub id of the tokenizer, `max_context` the
+        most tokens of a prompt and its turn.
         """
         tokenizer = load_tokenizer(model)
         stops = stop_ids(tokenizer, generation_config(model))
         app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
         sock = bind(self._host or ray.util.get_node_ip_address())
         gc.freeze()  # because each full collection would examine all objects of vLLM and torch
-        self._server = ServerThread(app, sock)
+        self._server = ServerThread(app, sock, run_token())
         self._server.start()
         return self._server.base_url
 

@@ -20,6 +20,7 @@ from sql_agent.rl.rollouts import FinishedRollout
 from sql_agent.rl.scheduler import Mode, RolloutRequest
 from sql_agent.rl.trajectory import TokenSequence, one_turn, untrained
 from sql_agent.schemas import Question
+from sql_agent.system.tokens import TokenRequired
 
 _JSON = "application/json"
 OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
@@ -30,17 +31,20 @@ class RolloutServer:
 
     `open_scheduler` takes the addresses and returns the scheduler that runs the rollouts. With `split_turns` every turn
     is a sequence of its own (transition level). The reply to a session has its sequences, its reward (0.0–1.1), its
-    number of turns and its seconds; it is an error 500 when the rollout was lost.
+    number of turns and its seconds; it is an error 500 when the rollout was lost. Requests need the bearer `token`, if
+    there is one.
     """
 
-    def __init__(self, sock: socket.socket, open_scheduler: OpenScheduler, *, split_turns: bool) -> None:
+    def __init__(
+        self, sock: socket.socket, open_scheduler: OpenScheduler, *, split_turns: bool, token: str | None = None
+    ) -> None:
         self._socket = sock
         self._open_scheduler = open_scheduler
         self._split_turns = split_turns
         self._scheduler: RetryingScheduler | None = None
         config = uvicorn.Config(
-            self._app,
-            interface="asgi3",  # which uvicorn does not see of a method
+            TokenRequired(self._app, token),
+            interface="asgi3",
             log_level="warning",
             access_log=False,
             proxy_headers=False,

@@ -22,7 +22,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_no_weights_between_two_s
 ) -> None:
     settings = load_settings([f"train.minibatches={minibatches}", "train.kl_coef=0", "local.max_batch=1"])
     policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
-    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), bf16=False)
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), "key", bf16=False)
     sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
     rollouts = [FinishedRollout(name, name, None, 1.0, (), (sequence,), None) for name in ("a", "b")]
     try:
@@ -40,7 +40,7 @@ def test_frozen_layers_stay_and_the_first_steps_are_smaller(tiny_model_folder: P
     settings = load_settings(["local.frozen_share=0.5", "local.warmup_steps=3", "train.lr=4e-3"])
     policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
     before = {name: weights.clone() for name, weights in policy.model.state_dict().items()}
-    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), bf16=False)
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), "key", bf16=False)
     sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
     try:
         trainer.update([FinishedRollout("a", "a", None, 1.0, (), (sequence,), None)], {"a": 1.0})

@@ -14,6 +14,7 @@ from sql_agent.backends.local.policy_service import PolicyService
 from sql_agent.backends.local.sampler import Sampler
 from sql_agent.backends.policy.model import load_policy
 from sql_agent.config.settings import LocalSettings
+from sql_agent.system.tokens import bearer
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def service(tiny_model_folder: Path) -> Iterator[PolicyService]:
 
 async def ask(service: PolicyService, *, patience_s: float = 30.0, **body: Any) -> httpx.Response:
     request = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4} | body
-    async with httpx.AsyncClient(timeout=patience_s) as client:
+    async with httpx.AsyncClient(timeout=patience_s, headers=bearer(service.api_key)) as client:
         return await client.post(f"{service.base_url}/chat/completions", json=request)
 
 

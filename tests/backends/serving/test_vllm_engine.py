@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from sql_agent.backends.serving.vllm_engine import vllm_endpoint
 from sql_agent.errors import ModelError
+from sql_agent.system.tokens import bearer
 
 CALL = '<tool_call>\n{"name": "query_database_by_sql", "arguments": {"sql": "SELECT 1"}}\n</tool_call><|im_end|>'
 
@@ -61,8 +62,8 @@ def _fake_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_is_asked_with_its_own_template_and_its_calls_are_parsed(tiny_model_folder: Path) -> None:
     request = {"model": "policy", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 99, "temperature": 0}
-    with vllm_endpoint(str(tiny_model_folder), seed=1) as base_url:
-        reply = httpx.post(f"{base_url}/chat/completions", json=request, timeout=30).json()
+    with vllm_endpoint(str(tiny_model_folder), seed=1) as (base_url, key):
+        reply = httpx.post(f"{base_url}/chat/completions", json=request, headers=bearer(key), timeout=30).json()
     (call,) = reply["choices"][0]["message"]["tool_calls"]
     assert call["function"] == {"name": "query_database_by_sql", "arguments": '{"sql": "SELECT 1"}'}
     (llm,) = FakeLLM.opened
@@ -85,8 +86,8 @@ def test_vllm_leaves_a_training_on_the_same_gpu_its_memory(
 
 def test_a_prompt_that_is_too_long_is_the_model_s_failure(tiny_model_folder: Path) -> None:
     request = {"model": "policy", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4096}
-    with vllm_endpoint(str(tiny_model_folder), seed=1) as base_url:
-        reply = httpx.post(f"{base_url}/chat/completions", json=request, timeout=30)
+    with vllm_endpoint(str(tiny_model_folder), seed=1) as (base_url, key):
+        reply = httpx.post(f"{base_url}/chat/completions", json=request, headers=bearer(key), timeout=30)
     assert reply.status_code == 400
     assert "context length" in reply.json()["error"]["message"]
 
