@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from sql_agent.cli.exit_codes import run_command
+from sql_agent.cli.exit_codes import leave, run_command
 from sql_agent.cli.parser import NOT_ADVICE
 
 # Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
@@ -53,5 +54,10 @@ def _help() -> str:
     return f"usage: sql-agent COMMAND [ARGUMENTS]\n\nCommands:\n{commands}\n\n{_EPILOG}"
 
 
+def end() -> NoReturn:
+    """Run the command of this process's arguments, and end the process with its exit code."""
+    leave(main())
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _OPENTELEMETRY_CAP = (1, 45)
 _CALL_TIMEOUT_S = 60.0
+_RETRIES = 2  # of a call whose proxy died and was replaced meanwhile
 
 
 def check_opentelemetry() -> None:
@@ -49,7 +50,7 @@ async def _call(url: str, model: str, api_key: str) -> None:
     http = DefaultAsyncHttpxClient(trust_env=False)  # the run's own proxy is not behind http_proxy
     try:
         async with AsyncOpenAI(
-            base_url=url, api_key=api_key, timeout=_CALL_TIMEOUT_S, max_retries=0, http_client=http
+            base_url=url, api_key=api_key, timeout=_CALL_TIMEOUT_S, max_retries=_RETRIES, http_client=http
         ) as client:
             await client.chat.completions.create(
                 model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4

@@ -141,13 +141,13 @@ class Heartbeat:
 
 
 class SilentRunners:
-    """Finds the runners of `store` that lived and give no sign of life any more."""
+    """Finds the runners of `store` that lived and give no sign of life any more; `alive` are those that do."""
 
     def __init__(self, store: agl.LightningStore) -> None:
         self._store = store
         self._last: dict[str, float] | None = None
         self._missed: Counter[str] = Counter()
-        self._alive: set[str] = set()
+        self.alive: set[str] = set()
 
     async def poll(self) -> list[str]:
         """Return the ids of runners that have fallen silent since the last poll; call it every BEAT_S seconds.
@@ -162,11 +162,11 @@ class SilentRunners:
         if self._last is not None:
             for worker, time in beats.items():
                 if time != self._last.get(worker):
-                    self._alive.add(worker)
+                    self.alive.add(worker)
                     self._missed[worker] = 0
                 else:
                     self._missed[worker] += 1
         self._last = beats
-        silent = sorted(worker for worker in self._alive if self._missed[worker] >= _SILENT_BEATS)
-        self._alive.difference_update(silent)
+        silent = sorted(worker for worker in self.alive if self._missed[worker] >= _SILENT_BEATS)
+        self.alive.difference_update(silent)
         return silent

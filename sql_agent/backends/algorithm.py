@@ -40,6 +40,7 @@ from sql_agent.tracking.run_log import RunLog
 
 T = TypeVar("T")
 
+_WATCH_S = 0.3
 _LOOK_S = 5.0  # that a store may take to describe what is waited for
 
 
@@ -87,6 +88,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
         self._processes.watch(self._recovery.handle)
+        supervisor = asyncio.create_task(self._watch_supervisor())
         with handled_signals(self._interrupt, again=lambda: self._processes.leave("was interrupted")):
             try:
                 with named_disk_errors(lambda: how_to_go_on(self._log.folder)), named_memory_errors():
@@ -98,7 +100,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 self.error = error
             finally:
                 self._processes.unwatch()
-                for watch in self._watches:
+                for watch in [supervisor, *self._watches]:
                     watch.cancel()
                 if self._announcer is not None:
                     await self._announcer.close("was interrupted" if self.interrupted and not self.error else end)
@@ -200,11 +202,16 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     async def _show_stall(self) -> None:
         """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
-        self._show_stopped("The supervisor of runners and proxies", self._processes.supervisor_pid)
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
         if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
+
+    async def _watch_supervisor(self) -> None:
+        """Print that the supervisor of runners and proxies was stopped or goes on, at every stage of the run."""
+        while True:
+            self._show_stopped("The supervisor of runners and proxies", self._processes.supervisor_pid)
+            await asyncio.sleep(_WATCH_S)
 
     def _show_stopped(self, name: str, pid: int) -> None:
         """Print that the child `pid`, which nobody else watches, was stopped by a signal, or goes on."""

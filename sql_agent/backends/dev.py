@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from sql_agent.rl.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.schemas import Question
 from sql_agent.system.event_loop import install_event_loop
 from sql_agent.system.imports import slow_imports
+from sql_agent.system.signals import end_interrupted, handled_signals, say_interrupted
 from sql_agent.tracking.console import Ui
 
 if TYPE_CHECKING:
@@ -58,6 +60,19 @@ def trace_rollouts(
 
 
 async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
+    settings: Settings,
+    questions: Sequence[Question],
+    endpoint: ModelEndpoint | None,
+    folder: Path,
+    processes: RunProcesses,
+    ui: Ui,
+) -> list[TracedRollout]:
+    # At once, because a thread may fine-tune the model for minutes and there is nothing to save.
+    with handled_signals(partial(end_interrupted, say_interrupted)):
+        return await _trace_until_interrupted(settings, questions, endpoint, folder, processes, ui)
+
+
+async def _trace_until_interrupted(  # noqa: PLR0917  as `_trace`
     settings: Settings,
     questions: Sequence[Question],
     endpoint: ModelEndpoint | None,

@@ -14,6 +14,7 @@ from sql_agent.agl.store import lose_rollouts
 from sql_agent.errors import TrainingError
 from sql_agent.system.supervisor import STOPPED_S, Ended, Paused
 
+_FIRST_POLLS = 4  # in which a runner that lives was seen
 _LATE_S = 1.0  # after which a store has handled the last request of a process that died
 
 
@@ -58,13 +59,17 @@ class Recovery:
 
     async def watch_runners(self) -> None:
         """End the rollouts of runners that run elsewhere and give no sign of life any more; runs until cancelled."""
-        runners = SilentRunners(self._store)
+        runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
             with suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
                 if silent := await runners.poll():
                     reason = f"{', '.join(silent)} gave no sign of life"
                     lost = await lose_rollouts(self._store, reason, is_lost=lambda _, by: by in silent)
                     self._say(f"Runner {reason}; {_rerun(lost)}")
+                polls += 1
+                if waits != (polls >= _FIRST_POLLS and not runners.alive):
+                    waits = not waits
+                    self._say("No runner uses the store; the run waits for one." if waits else "A runner is there.")
             await asyncio.sleep(BEAT_S)
 
     async def _recover(self, ended: Ended, routes: Collection[str]) -> None:

@@ -69,19 +69,21 @@ def run_algorithm(
     return algorithm
 
 
-def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> None:
+def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> bool:
     """Run the rollouts of an algorithm that runs elsewhere and uses `store`, until it has ended or a signal comes.
 
-    Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
+    Returns whether a signal came. Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
 
-    async def serve() -> None:
-        await RunnerRole(processes, settings, store, ui).run()
+    async def serve() -> bool:
+        role = RunnerRole(processes, settings, store, ui)
+        await role.run()
+        return role.interrupted
 
     try:
-        asyncio.run(serve())
+        return asyncio.run(serve())
     finally:
         processes.stop()
 

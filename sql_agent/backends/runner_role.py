@@ -30,10 +30,11 @@ _PROXY_TIMEOUT_S = 10.0
 
 
 class RunnerRole:
-    """Serves one algorithm after the other that uses `store`, until one of them says that it ended.
+    """Serves one algorithm after the other that uses `store`, until one of them says that it ended or a signal comes.
 
-    `own` are the settings of this host. A store that does not answer is waited for, and so is an algorithm that gives
-    no sign of life, because a network may be down or the run may be resumed.
+    `own` are the settings of this host, and `interrupted` is true after a signal. A store that does not answer is
+    waited for, and so is an algorithm that gives no sign of life, because a network may be down or the run may be
+    resumed.
     """
 
     def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, ui: Ui) -> None:
@@ -47,6 +48,7 @@ class RunnerRole:
         )
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
+        self.interrupted = False
         self._state = ""
         self._met: set[str] = set()  # sessions that were seen before their end
         self._served = ""  # the session whose settings were checked
@@ -62,7 +64,7 @@ class RunnerRole:
         """
         self._processes.watch(Recovery(self._store, self._ui.say, self._fail).handle)
         try:
-            with handled_signals(self._ended.set), watched_store(self._address.url, "this runner", self._ui.say):
+            with handled_signals(self._interrupt), watched_store(self._address.url, "this runner", self._ui.say):
                 while not self._ended.is_set():
                     await self._look()
                     with contextlib.suppress(TimeoutError):
@@ -148,6 +150,11 @@ class RunnerRole:
         if state != self._state:
             self._state = state
             self._ui.say(text)
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self._ui.say("This runner leaves; what it has in hand is run again by others")
+        self._ended.set()
 
     def _fail(self, error: TrainingError) -> None:
         self._error = self._error or error

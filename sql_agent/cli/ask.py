@@ -53,12 +53,15 @@ _EXAMPLES = """
 """
 
 
+_SETTING = re.compile(r"[^\s=]+=")
+
+
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `questions` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
-                        help="questions of your own, which are not graded; an argument with = and no space is a "
-                        "setting (`sql-agent settings` lists them)")  # fmt: skip
+                        help="questions of your own, which are not graded; an argument with = and no space before it "
+                        "is a setting (`sql-agent settings` lists them)")  # fmt: skip
     parser.add_argument("--model", help="a Hugging Face folder or id, or a name at OPENAI_API_BASE (see above)")
     parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
                         "default: the question's own")  # fmt: skip
@@ -74,7 +77,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help=f"how many of the file to ask, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
     add_task_flags(parser)
     arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides = [word for word in arguments.words if "=" in word and not re.search(r"\s", word)]
+    arguments.overrides = [word for word in arguments.words if _SETTING.match(word)]
     arguments.questions = [word for word in arguments.words if word not in arguments.overrides]
     if not all(question.strip() for question in arguments.questions):
         parser.error("a question is empty")

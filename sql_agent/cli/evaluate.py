@@ -198,7 +198,12 @@ def _finished(path: Path) -> EvaluationFolder:
 
 
 def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
-    """Ask the questions of `folder` that have no graded record yet."""
+    """Ask the questions of `folder` that have no graded record yet; no other process may do so meanwhile."""
+    with folder.lock():
+        _ask_the_rest(folder, concurrency, ui)
+
+
+def _ask_the_rest(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     about, records = folder.about(), folder.records()
     done = {key for key, record in records.items() if record.dropped is None}
     questions = [(name, q) for name, of in folder.sets().items() for q in of]

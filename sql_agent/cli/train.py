@@ -98,8 +98,7 @@ def _run_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) ->
         from sql_agent.backends import run  # noqa: PLC0415  slow, and the checks come first
 
     run.set_log_level(debug=arguments.debug)
-    run.run_runners(own, store, ui, quiet=arguments.quiet)
-    return 0
+    return INTERRUPTED if run.run_runners(own, store, ui, quiet=arguments.quiet) else 0
 
 
 def _open_log(settings: Settings, ui: Ui, *, resume: bool) -> RunLog:

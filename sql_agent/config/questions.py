@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sql_agent.config.section import NotNegative, Positive, PositiveNumber, Section
+from sql_agent.config.section import NotNegative, Positive, Seconds, Section
 from sql_agent.schemas import Style
 
 
@@ -17,7 +17,7 @@ class DatabaseSettings(Section):
     path: Path | None = Field(
         None, description="SQLite file to query; none takes DATABASE_URL, else the sample of `lang`, made if missing"
     )
-    deadline_s: PositiveNumber = Field(2.0, description="seconds that one query may run")
+    deadline_s: Seconds = Field(2.0, description="seconds that one query may run")
     max_rows: Positive = Field(20, description="rows of one query's result that the model sees")
     max_chars: Annotated[int, Field(ge=200)] = Field(
         1500, description="characters of JSON of one query's result that the model sees, hint not counted"
@@ -80,4 +80,4 @@ class SpiderSettings(Section):
     partial_credit: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
         0.0, description="reward of a wrong result whose cells are all right, and of others as far as they are"
     )
-    deadline_s: PositiveNumber = Field(10.0, description="seconds that a statement may run when results are compared")
+    deadline_s: Seconds = Field(10.0, description="seconds that a statement may run when results are compared")

@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from sql_agent.config.paths import VAR
-from sql_agent.config.section import NotNegative, NotNegativeNumber, Positive, PositiveNumber, Section, Share, TopP
+from sql_agent.config.section import (
+    NotNegative,
+    NotNegativeNumber,
+    Positive,
+    PositiveNumber,
+    Seconds,
+    Section,
+    Share,
+    TopP,
+)
 
 
 class AgentSettings(Section):
@@ -48,7 +57,7 @@ class AgentSettings(Section):
     val_top_p: TopP = Field(
         1.0, description="nucleus sampling in validation, `sql-agent ask` and `evaluate`, as a share"
     )
-    request_timeout_s: PositiveNumber = Field(120.0, description="seconds that one call of the model may take")
+    request_timeout_s: Seconds = Field(120.0, description="seconds that one call of the model may take")
 
     @field_validator("train_roles")
     @classmethod
@@ -88,7 +97,7 @@ class JudgeSettings(Section):
     max_tokens: Positive = Field(
         800, description="tokens of one reply of the judge; doubled, twice at most, when a reply was cut off"
     )
-    timeout_s: PositiveNumber = Field(60.0, description="seconds that one request to the judge may take")
+    timeout_s: Seconds = Field(60.0, description="seconds that one request to the judge may take")
     attempts: Positive = Field(6, description="requests for one grading, retries and repairs included")
     concurrency: Positive = Field(32, description="requests to the judge at once, of all runners together")
     requests_per_minute: PositiveNumber | None = Field(
@@ -130,15 +139,15 @@ class RunnerSettings(Section):
     )
     n_proxies: Positive = Field(1, description="LLM proxy processes; only the verl backend runs more than one")
     store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="port of the store; 0 takes a free one")
-    poll_s: PositiveNumber = Field(0.2, description="seconds between two polls of a store that runs elsewhere")
-    rollout_timeout_s: PositiveNumber = Field(300.0, description="seconds after which a rollout is lost")
-    span_deadline_s: PositiveNumber = Field(
+    poll_s: Seconds = Field(0.2, description="seconds between two polls of a store that runs elsewhere")
+    rollout_timeout_s: Seconds = Field(300.0, description="seconds after which a rollout is lost")
+    span_deadline_s: Seconds = Field(
         10.0, description="seconds that the last spans of an ended rollout may take before it is lost"
     )
     rollout_retries: NotNegative = Field(3, description="runs of a lost rollout beyond the first; 0 runs it once")
     max_failed_share: Share = Field(
         0.2, description="share of a step's rollouts that may be lost, failed gradings included; more stops the run"
     )
-    stall_s: PositiveNumber = Field(
+    stall_s: Seconds = Field(
         60.0, description="seconds without a rollout that starts or ends until a message names those still running"
     )

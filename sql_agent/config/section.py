@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(gt=0, le=1_000_000)]  # of what one process holds at once
+Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # eleven days, which every clock and time-out can hold
 PositiveNumber = Annotated[float, Field(gt=0.0)]
 NotNegativeNumber = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

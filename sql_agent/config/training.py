@@ -8,15 +8,26 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from sql_agent.config.paths import VAR
-from sql_agent.config.section import NotNegative, NotNegativeNumber, Positive, PositiveNumber, Section, Share
+from sql_agent.config.section import (
+    Count,
+    NotNegative,
+    NotNegativeNumber,
+    Positive,
+    PositiveNumber,
+    Seconds,
+    Section,
+    Share,
+)
 
 
 class TrainSettings(Section):
     """GRPO (Shao et al. 2024, arXiv:2402.03300) with the asymmetric clip of DAPO (Yu et al. 2025, arXiv:2503.14476)."""
 
     steps: Positive = Field(20, description="GRPO steps")
-    questions_per_step: Positive = Field(4, description="questions in one step")
-    group_size: Annotated[int, Field(ge=2)] = Field(4, description="rollouts of one question, compared with each other")
+    questions_per_step: Count = Field(4, description="questions in one step")
+    group_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
+        4, description="rollouts of one question, compared with each other"
+    )
     revisit_share: Share = Field(
         0.0,
         description="share of the groups that get an earlier question whose rewards differed, while there are any; "
@@ -41,7 +52,7 @@ class SftSettings(Section):
     """Supervised fine-tuning on the training questions' gold SQL, before GRPO; its result is cached on disk."""
 
     steps: NotNegative = Field(16, description="optimizer steps; 0 starts GRPO from the model as it is")
-    batch: Positive = Field(8, description="demonstrations in one step, each task type by its share in the file")
+    batch: Count = Field(8, description="demonstrations in one step, each task type by its share in the file")
     lr: PositiveNumber = Field(2e-4, description="peak learning rate of AdamW; rises over a tenth, then falls linearly")
 
 
@@ -49,12 +60,12 @@ class LocalSettings(Section):
     """The backend `local`, which samples and trains on a CPU."""
 
     cache_dir: Path = Field(VAR / "cache", description="folder of converted and of fine-tuned models, also of verl's")
-    threads: NotNegative = Field(0, description="torch threads; 0 takes all cores")
+    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="torch threads; 0 takes all cores")
     bf16: bool | None = Field(
         None, description="bf16 in training and sampling; none uses it where the CPU multiplies it faster than fp32"
     )
-    max_batch: Positive = Field(16, description="requests that are generated together")
-    batch_window_s: PositiveNumber = Field(
+    max_batch: Count = Field(16, description="requests that are generated together")
+    batch_window_s: Seconds = Field(
         0.15, description="seconds without a new request after which an idle sampler starts a batch"
     )
     trained_per_group: NotNegative = Field(

@@ -40,7 +40,9 @@ def limit_resources() -> None:
     if sys.platform.startswith("linux"):  # elsewhere these two cannot be set or count other processes
         limits |= {resource.RLIMIT_AS: MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
     for which, value in limits.items():
-        resource.setrlimit(which, (value, value))
+        _, most = resource.getrlimit(which)
+        limit = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(which, (limit, limit))
 
 
 def answer_requests(channel: Channel, session: Session) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from sql_agent.errors import DataError
+from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import atomic_write, drop_cut_line, naming
 from sql_agent.system.validation import first_problem
@@ -96,6 +97,20 @@ class EvaluationFolder:
         """Return the last record of each question that was asked, by set and id."""
         lines = _lines(_RecordLine, self.path / _RECORDS)
         return {(line.set, line.record.question.id): line.record for line in lines}
+
+    def lock(self) -> FileLock:
+        """Keep other processes out of this evaluation until the lock is released or this process ends.
+
+        Raises ConfigError when another process has it.
+        """
+        held = FileLock(self.path.parent / f".{self.path.name}.lock")
+        try:
+            held.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(
+                f"another process is asking the questions of {self.path}", hint="wait until it has ended, or end it"
+            ) from None
+        return held
 
     def appender(self) -> RecordAppender:
         """Open the records for appending, behind the last complete line."""

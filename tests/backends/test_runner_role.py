@@ -14,7 +14,7 @@ import pytest
 from sql_agent.agl.presence import Announcement, Announcer
 from sql_agent.agl.run_role import StoreAddress
 from sql_agent.agl.run_settings import route_resources, sent_settings
-from sql_agent.backends import runner_role
+from sql_agent.backends import recovery, runner_role
 from sql_agent.backends.runner_role import RunnerRole
 from sql_agent.config.settings import load_settings
 from sql_agent.data.task import load_task
@@ -85,3 +85,29 @@ async def test_what_is_wrong_on_the_runner_s_own_host_ends_it_and_is_not_taken_f
     with pytest.raises(type(error), match=str(error.args[-1])):
         await Runner(store).run_until(lambda said: any("does not answer" in line for line in said))
     await announcer.close("finished")
+
+
+async def test_an_algorithm_without_a_runner_says_that_it_waits_for_one_and_when_one_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "BEAT_S", 0.02)
+    store, said = Store(), list[str]()
+    watching = asyncio.create_task(recovery.Recovery(store, said.append, lambda _: None).watch_runners())
+
+    async def until(line: str, *, beats: bool) -> None:
+        async with asyncio.timeout(10):
+            while not (said and said[-1] == line):
+                if beats:
+                    await store.update_worker("host-1")
+                await asyncio.sleep(0.01)
+
+    await until("No runner uses the store; the run waits for one.", beats=False)
+    await until("A runner is there.", beats=True)
+    await until("No runner uses the store; the run waits for one.", beats=False)
+    watching.cancel()
+    assert said == [
+        "No runner uses the store; the run waits for one.",
+        "A runner is there.",
+        "Runner host-1 gave no sign of life; no rollout was lost.",
+        "No runner uses the store; the run waits for one.",
+    ]

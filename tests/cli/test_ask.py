@@ -236,10 +236,12 @@ def test_a_chinese_question_is_asked_in_chinese_and_not_wider_than_the_terminal(
         assert "│ 片剂 │" in output
 
 
-def test_what_has_an_equals_sign_and_no_space_is_a_setting_and_all_else_a_question() -> None:
-    arguments = parse_arguments(["What is 2 = 2?", "agent.max_turns=3", "--lang", "en", "Why?", "judge.name=llm"])
+def test_what_has_an_equals_sign_and_no_space_before_it_is_a_setting_and_all_else_a_question() -> None:
+    arguments = parse_arguments(
+        ["What is 2 = 2?", "agent.max_turns=3", "--lang", "en", "Why?", "agent.mcp_command=sql-agent mcp"]
+    )
     assert arguments.questions == ["What is 2 = 2?", "Why?"]
-    assert arguments.overrides == ["agent.max_turns=3", "judge.name=llm"]
+    assert arguments.overrides == ["agent.max_turns=3", "agent.mcp_command=sql-agent mcp"]
     assert language("Is 布洛芬 a drug?") == "zh"
 
 

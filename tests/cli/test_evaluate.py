@@ -18,6 +18,7 @@ from sql_agent.__main__ import main as sql_agent
 from sql_agent.cli.evaluate import main
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, DataError, ResumeError, TrainingError
+from sql_agent.evaluation.folder import EvaluationFolder
 from sql_agent.schemas import Evidence, Question
 from sql_agent.tracking.run_log import RunLog
 from tests.support.library import TASK
@@ -175,6 +176,8 @@ def test_an_interrupted_evaluation_goes_on_and_asks_no_question_twice(
     server.delay_s, before = 0.0, server.asked.copy()
     with pytest.raises(DataError, match="finish it first"):
         main(["--compare", str(folder), str(folder)])
+    with EvaluationFolder.open(folder).lock(), pytest.raises(ConfigError, match="another process is asking"):
+        main(["--resume", str(folder)])
     assert main(["--resume", str(folder)]) == 0
     again = server.asked - before
     assert {q.id for q in QUESTIONS if again[q.question]} == {q.id for q in QUESTIONS} - done

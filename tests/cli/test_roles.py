@@ -210,3 +210,15 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
 def test_what_is_no_store_is_said_in_one_line() -> None:
     with web_page() as page, pytest.raises(ConfigError, match="is no store of agent-lightning"):
         check_store(StoreAddress(page))
+
+
+@pytest.mark.slow
+def test_a_runner_that_is_interrupted_says_that_it_leaves_and_ends_with_130(tmp_path: Path) -> None:
+    log = tmp_path / "runner.log"
+    with served_store(program="sql-agent") as (_, address):
+        command = [*SCRIPT, "--n-runners=1", "--external-store-address", address]
+        with terminal(command, log, **RUNNER) as runner:
+            wait_for(says(log, "Waiting for an algorithm"), runner)
+            runner.send_signal(signal.SIGINT)
+            assert runner.wait(30) == 130
+    assert log.read_text().splitlines()[-1] == "This runner leaves; what it has in hand is run again by others"

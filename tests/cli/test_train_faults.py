@@ -163,3 +163,24 @@ def test_a_store_that_is_stopped_is_waited_for_and_one_that_is_killed_ends_the_r
     assert "--resume run_name=r" in output
     assert_nothing_left(family, ports)
     assert seconds < 12, output
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_is_stopped_and_killed_before_the_first_step_is_said_to_be_and_ends_the_run(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    gold = {"answer": "capsule", "sql": "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"}
+    questions = [json.loads(line) | gold for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+    process = start([*arguments, "sft.steps=2000"])
+    wait_for(lambda: "SFT 1/2000" in process.printed(), process)
+    supervisor = runners_and_proxies(process)[0][0].parent()
+    assert supervisor is not None
+    family, ports = family_and_ports(process)
+    supervisor.suspend()
+    wait_for(lambda: "was stopped by SIGSTOP; the run waits" in process.printed(), process, timeout=5)
+    supervisor.kill()
+    output = finish(process, timeout=10)
+    assert process.returncode == 2, output
+    assert "error: the supervisor of runners and proxies died and cannot be replaced" in output
+    assert_nothing_left(family, ports)

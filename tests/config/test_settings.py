@@ -276,6 +276,17 @@ def test_other_names_of_runs_are_taken_as_they_are(name: str) -> None:
     assert load_settings([f"run_name={name}"]).run_name == name
 
 
+@pytest.mark.parametrize(
+    "override",
+    ["train.group_size=99999999999", "train.questions_per_step=100000000000", "sft.batch=99999999999999999999",
+     "local.threads=100000", "local.batch_window_s=1e300", "database.deadline_s=1e300",
+     "agent.request_timeout_s=1e300"],
+)  # fmt: skip
+def test_a_number_that_no_machine_could_hold_or_wait_for_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match="less than or equal to"):
+        load_settings([override])
+
+
 @pytest.mark.parametrize("seed", ["-1", "2147483648", "99999999999999999999999"])
 def test_a_seed_that_not_all_generators_take_is_refused(seed: str) -> None:
     with pytest.raises(ConfigError, match=f"seed='{seed}'"):

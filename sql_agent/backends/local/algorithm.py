@@ -73,10 +73,12 @@ class LocalGrpo(TrainingAlgorithm):
             sock=sock,
             api_key=api_key,
             resume=self._resume,
-            stopped=self._stop.is_set,
+            stopped=lambda: self._stop.is_set() or self._monitor.failure is not None,
         )
-        if self._stop.is_set():
+        if self._stop.is_set() or self._monitor.failure is not None:
             trainer.close()
+            if self._monitor.failure is not None:
+                raise self._monitor.failure
             return None
         return trainer
 

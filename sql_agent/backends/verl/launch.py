@@ -84,7 +84,8 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     options = OmegaConf.to_container(config.ray_kwargs.ray_init)
     runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
-    passed_on |= token_environment(run_token())
+    if "RAY_ADDRESS" in os.environ:  # else they inherit it, which is better, because Ray logs what it is given
+        passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
     ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _not_none(options)))
