@@ -138,6 +138,10 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
             "References that earn less than 1",
             (f"{c.question.id}: {c.earned:.2f}, {c.reason}" for c in everything if (c.earned or 0.0) <= 0.999),
         ),
+        *_listed(
+            "Neither gold SQL nor evidence, so the reference was compared with nothing in the database",
+            (c.question.id for c in everything if not c.question.statements and not c.question.evidence),
+        ),
         *_listed("Questions asked twice in a file", (text for each in files.values() for text in _twice(each))),
         *_listed("Ids in more than one file", _in_several({n: {q.id for q in each} for n, each in files.items()})),
         *_listed(

@@ -10,7 +10,7 @@ from sql_agent.agl.run_role import RunRole, StoreAddress, check_store
 from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import leaves_out_natural
-from sql_agent.cli.train_checks import check_before_start
+from sql_agent.cli.train_checks import check_before_start, check_demonstrations
 from sql_agent.cli.train_settings import parse_arguments, settings_from, settings_of_host, with_judge
 from sql_agent.config.settings import Settings
 from sql_agent.data.task import Task, load_task
@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     train, val, judge = check_before_start(settings, task, ui)
     if arguments.dev:
         return _dev(settings, task, val, ui)
+    check_demonstrations(train, settings)
     warning = check_trust(judge, settings.judge)
     log = _open_log(settings, ui, resume=arguments.resume)
     # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.

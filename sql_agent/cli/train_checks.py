@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sql_agent.agl.preflight import check_opentelemetry
 from sql_agent.backends.verl import config as verl_config
 from sql_agent.cli.reference_check import check_references
@@ -51,6 +53,15 @@ def _check_minibatches(settings: Settings) -> None:
             f"train.minibatches={train.minibatches} is more than train.questions_per_step={train.questions_per_step}, "
             "and a minibatch holds one question at least",
             hint="lower train.minibatches, or ask more questions in a step",
+        )
+
+
+def check_demonstrations(train: Sequence[Question], settings: Settings) -> None:
+    """Raise ConfigError when supervised fine-tuning is asked for and no question of `train` has SQL to learn from."""
+    if settings.sft.steps and not any(question.statements for question in train):
+        raise ConfigError(
+            "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
+            hint="add a column `sql`, or set sft.steps=0 for a model that queries by itself",
         )
 
 

@@ -161,6 +161,15 @@ def test_questions_without_sql_are_graded_by_their_own_reference(db: Path, tmp_p
     checked_for_run(plain, folder=tmp_path, settings=run_settings(db))
 
 
+def test_references_that_nothing_in_the_database_was_compared_with_are_said_to_be(
+    db: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nonsense = {"id": "n-1", "question": "What treats migraine?", "answer": "purple elephants"}
+    assert checked(written(tmp_path / "mine.jsonl", nonsense), "--db", db) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Neither gold SQL nor evidence, so the reference was compared with nothing in the database: 1 n-1" in said
+
+
 def test_several_statements_are_all_run(db: Path, tmp_path: Path) -> None:
     two = {"id": "1", "question": "Which forms?", "answer": "syrup; capsule",
            "sql": [f"SELECT form FROM drugs_info WHERE id = {row}" for row in (1, 2)]}  # fmt: skip

@@ -126,6 +126,7 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
         (["local.frozen_share=1"], "local.frozen_share='1'"),
         (["train.questions_per_step=4", "train.minibatches=5"], "more than train.questions_per_step=4"),
         (["agent.max_tokens=512", "local.max_context=512"], "leaves no room for a prompt in local.max_context"),
+        (["sft.steps=3"], "no training question has gold SQL, so there is nothing to fine-tune on"),
         (["not-an-override"], "section.key=value"),
         (["seed=99999999999999999999999"], "less than or equal to 2147483647"),
     ],

@@ -15,7 +15,7 @@ from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
 from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
 from sql_agent.reward.judges.retry import RETRIED_STATUS, OutageError, RetryableError, retry
 from sql_agent.schemas import Usage
-from sql_agent.system.outage import OUTAGE_S, Outage
+from sql_agent.system.outage import OUTAGE_S, PATIENCE_S, Outage, Patience
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -79,6 +79,7 @@ class JudgeClient:
         self._structure = structure
         self._has_answered = False
         self._outage = Outage(f"The judge {endpoint.model}", logger.warning)
+        self._patience = Patience(self._outage, timeout_s)
 
     @property
     def identity(self) -> str:
@@ -133,21 +134,22 @@ class JudgeClient:
         estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + max_tokens
         async with self._limiter.call(estimate):
             try:
-                # litellm's own time-out was seen not to fire.
-                response = await asyncio.wait_for(
-                    litellm.acompletion(
-                        model=self._target,
-                        messages=messages,
-                        base_url=self._base_url,
-                        api_key=self._api_key,
-                        response_format=_response_format(self._structure, schema),
-                        timeout=self._timeout_s,
-                        num_retries=0,
-                        max_retries=0,
-                        **_sampling(self._target, max_tokens),
-                    ),
-                    self._timeout_s,
-                )
+                with self._patience.during_request():
+                    # litellm's own time-out was seen not to fire.
+                    response = await asyncio.wait_for(
+                        litellm.acompletion(
+                            model=self._target,
+                            messages=messages,
+                            base_url=self._base_url,
+                            api_key=self._api_key,
+                            response_format=_response_format(self._structure, schema),
+                            timeout=self._timeout_s,
+                            num_retries=0,
+                            max_retries=0,
+                            **_sampling(self._target, max_tokens),
+                        ),
+                        self._timeout_s,
+                    )
             except TimeoutError:
                 raise self._retryable(f"no reply within {self._timeout_s:g} s") from None
             except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
@@ -169,9 +171,11 @@ class JudgeClient:
         return True
 
     def _retryable(self, what: str, wait_s: float | None = None) -> RetryableError:
-        """Return the error; of an endpoint that has never answered, say it, because it may never do so."""
+        """Return the error; say it of an endpoint that has never answered, or that is to be asked much later."""
         if not self._has_answered:
             self._outage.begin(f"has not answered yet and is asked again: {self._without_key(what)}")
+        elif (wait_s or 0.0) >= PATIENCE_S:
+            self._outage.begin(f"is asked again later, as it wants: {self._without_key(what)}")
         return RetryableError(what, wait_s=wait_s)
 
     def _answers(self) -> None:

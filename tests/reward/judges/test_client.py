@@ -258,3 +258,24 @@ async def test_a_judge_that_never_answered_is_not_waited_for(server: Server) -> 
     with pytest.raises(JudgeError, match="failed"):
         await judge_at(server, attempts=1).grade(CASE)
     assert time.monotonic() - started < 5
+
+
+async def test_a_judge_that_hangs_or_wants_to_be_asked_much_later_is_named_and_a_slow_one_once(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sql_agent.system.outage.PATIENCE_S", 1.0)
+    monkeypatch.setattr("sql_agent.reward.judges.client.PATIENCE_S", 1.0)
+    judge = judge_at(server)
+    server.default = GOOD
+    await judge.grade(CASE)
+    assert caplog.text == ""
+    for hangs_s in (4.0, 1.2):
+        server.script = [hangs_s]
+        await judge.grade(CASE)
+    slow, answered = (record.getMessage() for record in caplog.records)
+    assert "has not answered a request for" in slow and answered.endswith("answers again.")
+    caplog.clear()
+    server.script, server.headers = [429], {"Retry-After": "1"}
+    await judge.grade(CASE)
+    later, answered = (record.getMessage() for record in caplog.records)
+    assert "is asked again later, as it wants: RateLimitError" in later and answered.endswith("answers again.")
