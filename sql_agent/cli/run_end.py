@@ -73,7 +73,8 @@ def say_finished(log: RunLog, ui: Ui) -> None:
     if any(step.get("groups/informative") for step in steps):
         ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
     else:
+        of_steps = "in its one step not" if len(steps) == 1 else f"in none of its {len(steps)} steps"
         ui.say(
-            f"Warning: the run learned nothing: in none of its {len(steps)} steps did the rewards within a group "
+            f"Warning: the run learned nothing: {of_steps} did the rewards within a group "
             "differ, so there was no gradient. Try easier questions, more sft.steps, or a higher agent.temperature."
         )

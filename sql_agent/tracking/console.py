@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any, cast
@@ -26,6 +27,7 @@ from sql_agent.system.printable import printable
 from sql_agent.tracking.validation_table import validation_table
 from sql_agent.tracking.wrapping import wrap
 
+_QUIET_S = 10.0  # after which a step is shown that would not be
 _WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
 
 
@@ -47,6 +49,7 @@ class Ui:
         A line of a log file stays whole, so that it can be searched.
         """
         self.console = console or open_console()
+        self._shown_at = time.monotonic()  # the last step of supervised fine-tuning
         self._wraps = self.console.is_terminal if wraps is None else wraps
 
     def say(self, text: str) -> None:
@@ -86,7 +89,8 @@ class Ui:
             yield bar
 
     def sft(self, step: int, steps: int, loss: float) -> None:
-        if step in (1, steps) or step % 5 == 0:
+        if step in (1, steps) or step % 5 == 0 or time.monotonic() - self._shown_at > _QUIET_S:
+            self._shown_at = time.monotonic()
             self.say(f"SFT {step}/{steps}: loss {loss:.3f} nats a token")
 
     def step(self, step: int, steps: int, values: Mapping[str, float]) -> None:

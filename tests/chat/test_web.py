@@ -152,7 +152,9 @@ def test_the_page_speaks_chinese_keeps_the_conversation_and_fits_a_phone(tab: Ta
     tab.wait("document.querySelectorAll('.rating').length === 2")
     tab.click("#language")
     assert "正确" in tab.text(".rating") and "查询 1" in tab.text(".query summary")
+    assert tab.text("#disclaimer") == "仅供检索研究，不构成医疗建议。"
     tab.click("#language")
+    assert "not medical advice" in tab.text("#disclaimer")
     tab.resize(390, 844)
     assert tab.value("document.documentElement.scrollWidth") <= 390
     lefts = tab.value("[...document.querySelectorAll('.reply')].map(r => r.getBoundingClientRect().left)")

@@ -34,6 +34,7 @@ async function request(path, body, signal) {
 
 function draw() {
   document.documentElement.lang = language;
+  document.getElementById("disclaimer").textContent = t(DISCLAIMER);
   drawBar();
   drawAsk();
   const shown = turns.length ? turns.map(turnView) : [introView()];

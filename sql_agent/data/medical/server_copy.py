@@ -40,7 +40,8 @@ def copy_to_server(path: Path, address: ServerAddress, *, over: bool = False) ->
                 return {table: _copy(source, cursor, table, columns) for table, columns in schema.tables}
     except (pymysql.Error, OSError, sqlite3.Error) as error:
         message = f"{path} cannot be copied to {address}: {message_of(error)}"
-        raise DatabaseFileError(message, hint="the user of the URL must be allowed to create tables") from error
+        hint = "check the URL; its user must be allowed to create the database and its tables"
+        raise DatabaseFileError(message, hint=hint) from error
 
 
 def server_table_sql(table: str, columns: Sequence[str]) -> str:

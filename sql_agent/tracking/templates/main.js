@@ -37,6 +37,7 @@ function show(view) {
 
 function draw() {
   document.documentElement.lang = language;
+  document.getElementById("disclaimer").textContent = t(DISCLAIMER);
   drawBar();
   const main = document.getElementById("main");
   list = detail = null;

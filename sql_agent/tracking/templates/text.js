@@ -4,6 +4,8 @@
 const CHINESE = JSON.parse(document.getElementById("chinese").textContent);
 let language = (recall("language") || navigator.language || "en").startsWith("zh") ? "zh" : "en";
 
+const DISCLAIMER = document.getElementById("disclaimer").textContent;
+
 /** Return `text` in the reader's language, with {name} replaced by the value of that name. */
 function t(text, values = {}) {
   const written = (language === "zh" && CHINESE[text]) || text;
