@@ -63,6 +63,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._recovery: Recovery
         self._proxy_at: dict[str, str] = {}  # names of the proxies by address
         self._stop: asyncio.Event
+        self._failed: asyncio.Event  # set with `_monitor.failure`
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
         self._watches: list[asyncio.Task[None]] = []
@@ -84,7 +85,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
         end: End = "failed"
-        self._stop = asyncio.Event()
+        self._stop, self._failed = asyncio.Event(), asyncio.Event()
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
         self._processes.watch(self._recovery.handle)
@@ -97,7 +98,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
             except SqlAgentError as error:
-                self.error = error
+                self.error = self._monitor.failure or error  # which may be what the failure led to
             finally:
                 self._processes.unwatch()
                 for watch in [supervisor, *self._watches]:
@@ -242,6 +243,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     def _fail(self, error: TrainingError) -> None:
         """End the run early because of `error`."""
         self._monitor.failure = self._monitor.failure or error
+        self._failed.set()
 
     def _interrupt(self) -> None:
         self.interrupted = True

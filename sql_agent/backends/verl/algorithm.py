@@ -90,13 +90,17 @@ class VerlGrpo(TrainingAlgorithm):
         return scheduler
 
     async def _fine_tune_beside(self, verl: asyncio.subprocess.Process) -> None:
-        """Do supervised fine-tuning while `verl` starts, until the latter ends, for example over a wrong option."""
-        ended = asyncio.create_task(verl.wait())
+        """Do supervised fine-tuning while `verl` starts.
+
+        It stops when verl ends meanwhile, for example over a wrong option, or when something else ends the run.
+        """
+        others = [asyncio.create_task(verl.wait()), asyncio.create_task(self._failed.wait())]
         fine_tuning = asyncio.create_task(self._fine_tune())
-        await asyncio.wait([ended, fine_tuning], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*others, fine_tuning], return_when=asyncio.FIRST_COMPLETED)
         if not fine_tuning.done():
             fine_tuning.cancel()
-        ended.cancel()
+        for other in others:
+            other.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await fine_tuning
 
