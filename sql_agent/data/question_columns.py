@@ -12,6 +12,7 @@ A mapping file is TOML. A dotted path leads into nested columns:
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -82,6 +83,11 @@ class ColumnMapping:
                 )
 
 
+def _text_of(number: float) -> str:
+    """Return a number as people write it: 27 also for 27.0."""
+    return str(number) if isinstance(number, int) else f"{number:.15g}"
+
+
 def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None = None) -> Question:
     """Return the question in `row`. Where a row has no language, that of its text is taken.
 
@@ -90,8 +96,10 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     mapping = mapping or ColumnMapping(Path())
     columns = {name: _column(row, name, SPELLINGS, mapping.columns) for name in SPELLINGS}
     values = {name: value for name, column in columns.items() if (value := _at(row, column)) is not None}
-    if isinstance(values.get("id"), int) and not isinstance(values["id"], bool):
-        values["id"] = str(values["id"])
+    for name, kinds in (("id", int), ("answer", int | float)):
+        value = values.get(name)
+        if isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value):  # pandas has NaN for none
+            values[name] = _text_of(value)
     for name in _REQUIRED:
         if not isinstance(values.get(name), str) or not values[name].strip():
             read = ", ".join(" or ".join(SPELLINGS[needed]) for needed in _REQUIRED)

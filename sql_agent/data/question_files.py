@@ -123,6 +123,7 @@ def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
                 f"{path}, row {number} is not JSON that can be read: {error}", hint="each line is one JSON object"
             ) from None
         if not isinstance(row, dict):
-            raise DataError(f"{path}, row {number} is not a JSON object", hint="each line is one JSON object")
+            more = "; of an array: jq -c '.[]' FILE > LINES.jsonl" if isinstance(row, list) else ""
+            raise DataError(f"{path}, row {number} is not a JSON object", hint=f"each line is one JSON object{more}")
         rows.append((number, row))
     return rows

@@ -83,6 +83,22 @@ def test_a_users_file_needs_three_columns_only(tmp_path: Path) -> None:
     assert load_questions(path) == [Question(id="1", question="Why?", answer="because")]
 
 
+@pytest.mark.parametrize(("answer", "text"), [(27, "27"), (27.0, "27"), (2.5, "2.5"), (0, "0")])
+def test_an_answer_may_be_a_number(tmp_path: Path, answer: float, text: str) -> None:
+    lines, table = tmp_path / "mine.jsonl", tmp_path / "mine.parquet"
+    lines.write_text(json.dumps({"id": 1, "question": "How many?", "answer": answer}) + "\n", encoding="utf-8")
+    pd.DataFrame({"id": ["1"], "question": ["How many?"], "answer": [answer]}).to_parquet(table)
+    for path in (lines, table):
+        assert load_questions(path) == [Question(id="1", question="How many?", answer=text)]
+
+
+def test_a_number_that_is_missing_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "mine.parquet"
+    pd.DataFrame({"id": ["1", "2"], "question": ["How many?", "How few?"], "answer": [3, None]}).to_parquet(path)
+    with pytest.raises(DataError, match="row 2, column answer: missing"):
+        load_questions(path)
+
+
 def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
     item = Evidence(table="disease", row_id=3, field="cause", quote="smoking")
     write_parquet(tmp_path / "q.parquet", [Question(id="1", question="q", answer="a", evidence=(item,))])
