@@ -103,7 +103,7 @@ class EvaluationFolder:
 
         Raises ConfigError when another process has it.
         """
-        held = FileLock(self.path.parent / f".{self.path.name}.lock")
+        held = FileLock(self.path / ".lock")
         try:
             held.acquire(timeout=0)
         except Timeout:

@@ -43,7 +43,7 @@ def answered(port: int, headers: dict[str, str]) -> dict[str, int]:
 def test_no_server_of_a_run_answers_without_its_token(
     backend: str, servers: int, tmp_path: Path, tiny_model_folder: Path
 ) -> None:
-    arguments = [*tiny_training(tmp_path, tiny_model_folder), f"--backend={backend}", "train.steps=6"]
+    arguments = [*tiny_training(tmp_path, tiny_model_folder), f"--backend={backend}", "train.steps=4"]
     if backend == "verl":
         arguments += ["runner.n_proxies=1", "verl.endpoints=2", "verl.gpu_memory_gb=24", "data.natural_questions=0"]
     process = start(arguments, script=FAKE_VERL if backend == "verl" else SCRIPT, FAKE_LATENCY_S="0.5")
