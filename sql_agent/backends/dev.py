@@ -53,26 +53,19 @@ def trace_rollouts(
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=1)  # before torch, because it forks
+
+    async def trace() -> list[TracedRollout]:
+        # At once, because a thread may fine-tune the model for minutes and there is nothing to save.
+        with handled_signals(partial(end_interrupted, say_interrupted)):
+            return await _trace(settings, questions, endpoint, folder, processes, ui)
+
     try:
-        return asyncio.run(_trace(settings, questions, endpoint, folder, processes, ui))
+        return asyncio.run(trace())
     finally:
         processes.stop()
 
 
 async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
-    settings: Settings,
-    questions: Sequence[Question],
-    endpoint: ModelEndpoint | None,
-    folder: Path,
-    processes: RunProcesses,
-    ui: Ui,
-) -> list[TracedRollout]:
-    # At once, because a thread may fine-tune the model for minutes and there is nothing to save.
-    with handled_signals(partial(end_interrupted, say_interrupted)):
-        return await _trace_until_interrupted(settings, questions, endpoint, folder, processes, ui)
-
-
-async def _trace_until_interrupted(  # noqa: PLR0917  as `_trace`
     settings: Settings,
     questions: Sequence[Question],
     endpoint: ModelEndpoint | None,
