@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sql_agent.backends import local
 from sql_agent.config.settings import load_settings
-from sql_agent.data.medical.prepare import ensure_sample, sample_path
-from sql_agent.data.question_files import load_questions, write_jsonl
 from sql_agent.evaluation.statistics import mcnemar
-from sql_agent.rl.metrics import is_accurate
+from sql_agent.questions.question_files import load_questions, write_jsonl
+from sql_agent.rollouts.metrics import is_accurate
 from sql_agent.schemas import RolloutRecord
+from sql_agent.tasks.medical.prepare import ensure_sample, sample_path
+from sql_agent.training import local
 
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"
 LAPTOP = Path(local.__file__).with_name("laptop.toml")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sql_agent.rl.metrics import is_accurate
+from sql_agent.rollouts.metrics import is_accurate
 from sql_agent.schemas import RolloutRecord
 
 UNANSWERABLE = "unanswerable"

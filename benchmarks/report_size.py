@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sql_agent.config.settings import load_settings, public_dump
-from sql_agent.tracking.report import write_report
+from sql_agent.runs.report import write_report
 from tests.support.browser import open_browser
 
 _GROUP = 8

@@ -15,8 +15,8 @@ from typing import Any
 
 from verl_runs import arguments_parser, dotted, median, through_lightning
 
-from sql_agent.backends.verl.config import defaults
 from sql_agent.config.settings import load_settings
+from sql_agent.training.verl.config import defaults
 
 
 def main() -> None:

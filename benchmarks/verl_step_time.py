@@ -18,12 +18,12 @@ from typing import Any
 import pandas as pd
 from verl_runs import arguments_parser, dotted, median, steps_of, through_lightning
 
-from sql_agent.backends.verl.algorithm import typed
-from sql_agent.backends.verl.config import defaults, verl_environment, verl_options
-from sql_agent.backends.verl.dataset import write_dataset
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.question_files import load_questions
-from sql_agent.data.task import load_task
+from sql_agent.questions.question_files import load_questions
+from sql_agent.tasks.task import load_task
+from sql_agent.training.verl.algorithm import typed
+from sql_agent.training.verl.config import defaults, verl_environment, verl_options
+from sql_agent.training.verl.dataset import write_dataset
 
 HERE = Path(__file__).resolve().parent
 STAGES = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
@@ -80,7 +80,7 @@ def in_process(settings: Settings, folder: Path) -> list[dict[str, float]]:
     )
     with (folder / "verl.log").open("w") as log:
         subprocess.run(
-            [sys.executable, "-m", "sql_agent.backends.verl.launch", str(path)],
+            [sys.executable, "-m", "sql_agent.training.verl.launch", str(path)],
             check=True, stdout=log, stderr=log, env=os.environ | environment,
         )  # fmt: skip
     return steps_of(metrics)

@@ -12,7 +12,7 @@ taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 [ $# -gt 0 ] || usage
 command -v ray >/dev/null || refuse "Ray is not installed here" "uv sync --extra gpu"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=sql_agent.backends.verl.plugin
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" VERL_USE_EXTERNAL_MODULES=sql_agent.training.verl.plugin
 export RAY_AUTH_MODE=token
 # 3 KB each: the 100,000 of Ray's default are reached after a quarter of an hour.
 export RAY_task_events_max_num_task_in_gcs=10000

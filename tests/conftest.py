@@ -54,7 +54,7 @@ def _keep_little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def _take_few_resamples() -> Iterator[None]:
     """Bootstrap intervals with few resamples: with 1000 or more they are most of what the tests of judges cost."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sql_agent.reward.meta_evaluation.agreement.RESAMPLES", 50)
+        patch.setattr("sql_agent.judge_eval.agreement.RESAMPLES", 50)
         patch.setattr("sql_agent.evaluation.statistics.RESAMPLES", 200)
         yield
 

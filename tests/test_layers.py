@@ -13,14 +13,15 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # From the top down: a module imports from its own package and from rows below that of its package.
 LAYERS = (
     ("cli",),
-    ("backends",),
+    ("training",),
     ("evaluation", "chat"),
-    ("tracking",),
-    ("rl",),
-    ("agl",),
+    ("runs",),
+    ("rollouts",),
     ("agent",),
-    ("data",),
+    ("tasks",),
+    ("questions",),
     ("database",),
+    ("judge_eval",),
     ("reward",),
     ("config",),
     ("system",),
@@ -38,13 +39,13 @@ MEDICINE = re.compile(r"drugs?_info|\bdrugs?\b|\bdiseases?\b|\bmedic\w*|医", re
 DISCLAIMER = re.compile(r"not medical\s+\"?\s*\"?advice|不构成医疗建议", re.IGNORECASE)
 # What users read (cli, the start page), and the answers that judges are held against.
 MAY_NAME_MEDICINE = (
-    "data/medical/",
+    "tasks/medical/",
     "cli/",
-    "reward/meta_evaluation/labelled/",
-    "reward/meta_evaluation/transformations/wordings.toml",
+    "judge_eval/labelled/",
+    "judge_eval/transformations/wordings.toml",
 )
 # The first task by its name: in the table of built-in tasks, and as the default of the setting.
-NAMES_THE_TASK = {"data/task.py": 1, "data/__init__.py": 1, "config/sections.py": 1}
+NAMES_THE_TASK = {"tasks/task.py": 1, "tasks/__init__.py": 1, "config/sections.py": 1}
 
 
 def package_of(path: Path) -> str:
@@ -78,11 +79,11 @@ def test_a_module_imports_only_from_its_own_package_and_those_below() -> None:
     assert wrong == []
 
 
-def test_torch_and_what_needs_it_is_imported_by_the_backends_only() -> None:
+def test_torch_and_what_needs_it_is_imported_by_training_only() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in MODULES
-        if package_of(path) != "backends" and path not in LOOK_AT_EVERYTHING
+        if package_of(path) != "training" and path not in LOOK_AT_EVERYTHING
         for line, name in imports(path)
         if name.partition(".")[0] in HEAVY
     ]

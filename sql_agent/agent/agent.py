@@ -17,10 +17,10 @@ from sql_agent.agent.session import AgentSession
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.agent.workflows import WORKFLOWS
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.schemas import Outcome, QueryCall, Question, Reply, Usage
 from sql_agent.system.sockets import LOCAL_NAMES
+from sql_agent.tasks.task import Task
 
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # each server has its own
 _IDLE_S = 3.0  # less than a server keeps an idle connection: the LLM proxy 30 s, others often 5

@@ -10,10 +10,10 @@ from sql_agent.agent.mistakes import mistakes
 from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, Question
+from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # demonstrations of check-rewrite
 _MISTAKE_EVERY = 6  # demonstrations of react

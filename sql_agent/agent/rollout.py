@@ -11,13 +11,13 @@ from sql_agent.agent.agent import AgentRun, run_agent
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import DatabaseFileError, JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
 from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, RolloutRecord, Usage
+from sql_agent.tasks.task import Task
 
 
 async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in which they act

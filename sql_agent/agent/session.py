@@ -19,9 +19,9 @@ from pydantic import ValidationError
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.tools import QueryObserver, QueryTool, most_calls
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.database import Database
 from sql_agent.schemas import Question, Reply, ToolCall
+from sql_agent.tasks.task import Task
 
 set_tracing_disabled(True)
 ROLE_HEADER = "x-agent-role"  # the LLM proxy records it with the call

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.chat.sources import AnswerSource, sources_of
 from sql_agent.config.settings import Settings
-from sql_agent.data.question_columns import language
-from sql_agent.data.task import Task
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError, SqlAgentError
+from sql_agent.questions.question_columns import language
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, Question
+from sql_agent.tasks.task import Task
 
 MAX_QUESTION_CHARS = 4000
 _MAX_ERROR_CHARS = 400

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader
 
-from sql_agent.tracking.page import asset, dictionary
+from sql_agent.runs.page import asset, dictionary
 
 _FOLDER = files("sql_agent.chat") / "templates"
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from sql_agent.chat.conversation import Answered
 from sql_agent.chat.sources import sources_of
-from sql_agent.data.question_files import write_jsonl
 from sql_agent.errors import DataError
+from sql_agent.questions.question_files import write_jsonl
 from sql_agent.schemas import Lang, Question, Record
 from sql_agent.system.files import drop_cut_line, whole_lines
 from sql_agent.system.validation import first_problem

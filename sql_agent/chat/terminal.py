@@ -15,10 +15,10 @@ from sql_agent.chat.models import KEPT, ChatModels
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.chat.sources import AnswerSource
 from sql_agent.errors import ConfigError, SqlAgentError
+from sql_agent.runs.console import Ui
+from sql_agent.runs.rollout_view import show_field, show_query, show_result
 from sql_agent.schemas import Outcome
 from sql_agent.system.printable import printable
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.rollout_view import show_field, show_query, show_result
 
 _PROMPT = "\n> "
 _NARROWEST = 60  # columns of a terminal that shows two answers side by side

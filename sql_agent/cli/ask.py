@@ -19,18 +19,18 @@ from sql_agent.cli.model_check import check_model_folder
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.derived_evidence import with_derived_evidence
-from sql_agent.data.question_columns import ColumnMapping, language
-from sql_agent.data.task import Task, load_task
 from sql_agent.errors import TrainingError
+from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_columns import ColumnMapping, language
 from sql_agent.reward import FULL_REWARD
-from sql_agent.rl.batching import evenly_spaced
+from sql_agent.runs.console import Ui
+from sql_agent.runs.largest_gain import Gain, largest_gain
+from sql_agent.runs.rollout_view import show_rollout
+from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.system.imports import slow_imports
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.largest_gain import Gain, largest_gain
-from sql_agent.tracking.rollout_view import show_rollout
-from sql_agent.tracking.run_log import last_checkpoint
+from sql_agent.tasks.task import Task, load_task
+from sql_agent.training.batching import evenly_spaced
 
 _QUESTIONS = 4
 

@@ -11,9 +11,9 @@ from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_config import read_config
 from sql_agent.system.imports import slow_imports
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.run_config import read_config
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
@@ -77,8 +77,8 @@ def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Itera
     """Serve the model of `settings` inside the context: a folder as it is, the embedded one after `sft.steps` steps."""
     # Only here, because asking another endpoint needs no torch.
     with slow_imports():
-        from sql_agent.backends.local.policy_trainer import serve_for_questions  # noqa: PLC0415
-        from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
+        from sql_agent.training.local.policy_trainer import serve_for_questions  # noqa: PLC0415
+        from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
 
     service = serve_for_questions(settings, databases, ui)
     try:

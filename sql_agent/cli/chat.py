@@ -21,15 +21,15 @@ from sql_agent.cli.evaluated_model import find_model, known_models, served
 from sql_agent.cli.parser import address, help_text
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import ChatSettings, Settings, load_settings
-from sql_agent.data.task import Task, load_task
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.rl.batching import evenly_spaced
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang
 from sql_agent.system.files import check_writable
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.system.tokens import new_token
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import Task, load_task
+from sql_agent.training.batching import evenly_spaced
 
 _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
 

@@ -57,7 +57,7 @@ def check_packed_attention() -> Check:
     """Compare the kernel that trains without flash-attn with plain attention over the same two sequences."""
     import torch
 
-    from sql_agent.backends.verl.attention import packed_attention
+    from sql_agent.training.verl.attention import packed_attention
 
     lengths = (70, 33)
     q, k, v = (torch.randn(1, heads, sum(lengths), 64, device="cuda", dtype=torch.bfloat16) for heads in (14, 2, 2))

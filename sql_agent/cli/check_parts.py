@@ -28,8 +28,8 @@ def check_torch() -> Check:
 
 
 def check_opentelemetry() -> Check:
-    from sql_agent.agl.preflight import check_opentelemetry as check
     from sql_agent.errors import PreflightError
+    from sql_agent.rollouts.preflight import check_opentelemetry as check
 
     try:
         check()
@@ -40,8 +40,8 @@ def check_opentelemetry() -> Check:
 
 def check_database() -> Check:
     from sql_agent.config.settings import load_settings
-    from sql_agent.data.task import load_task
     from sql_agent.errors import SqlAgentError
+    from sql_agent.tasks.task import load_task
 
     try:
         settings = load_settings()
@@ -58,10 +58,10 @@ def check_database() -> Check:
 
 def check_judge(*, online: bool) -> Check:
     from sql_agent.config.settings import load_settings
-    from sql_agent.data.task import load_task
     from sql_agent.errors import SqlAgentError
     from sql_agent.reward import JudgeCase
     from sql_agent.schemas import Question
+    from sql_agent.tasks.task import load_task
 
     try:
         settings = load_settings()

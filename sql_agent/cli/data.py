@@ -13,15 +13,15 @@ from rich.table import Table
 from sql_agent.cli import data_check, data_facts, data_filter, data_import, data_writer
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.parser import help_text, positive
-from sql_agent.data.medical.prepare import make_question_files, questions_folder, sample_path
-from sql_agent.data.medical.questions.generate import count_by_type, task_types
-from sql_agent.data.medical.sample_database import build_database
-from sql_agent.data.medical.sample_facts import load_facts
-from sql_agent.data.medical.server_copy import copy_to_server, make_reader
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
+from sql_agent.runs.console import Ui, open_console
 from sql_agent.schemas import Lang, Question, Style
-from sql_agent.tracking.console import Ui, open_console
+from sql_agent.tasks.medical.prepare import make_question_files, questions_folder, sample_path
+from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
+from sql_agent.tasks.medical.sample_database import build_database
+from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
 
 _DESCRIPTION = """\
 Make the sample database or import your data, and make questions with gold SQL,

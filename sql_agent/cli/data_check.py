@@ -15,15 +15,15 @@ from rich.text import Text
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.exit_codes import print_error
 from sql_agent.config.settings import load_settings
-from sql_agent.data.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
-from sql_agent.data.question_columns import ColumnMapping
-from sql_agent.data.question_files import load_questions
-from sql_agent.data.task import load_task
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
+from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.questions.question_files import load_questions
 from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import load_task
 
 DESCRIPTION = """\
 Report on question files: references by form, evidence, gold SQL that runs on

@@ -12,18 +12,18 @@ from typing import TextIO
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.question_out import check_out
 from sql_agent.config.settings import TeacherSettings, load_settings
-from sql_agent.data.prose_facts import Rewritten, facts_of_prose
-from sql_agent.data.question_columns import ColumnMapping
-from sql_agent.data.question_files import load_questions
-from sql_agent.data.task import load_task
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError, JudgeError, SqlAgentError
+from sql_agent.questions.prose_facts import Rewritten, facts_of_prose
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.questions.question_files import load_questions
 from sql_agent.reward.factory import teacher_client
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question, Usage
 from sql_agent.system.files import drop_cut_line
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import load_task
 
 DESCRIPTION = """\
 Turn references of prose into facts, which the judge `facts` can grade. The

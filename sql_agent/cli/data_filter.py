@@ -10,15 +10,15 @@ from pathlib import Path
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.question_out import check_out
 from sql_agent.config.settings import TeacherSettings, load_settings
-from sql_agent.data.progress_log import ProgressLog
-from sql_agent.data.question_columns import ColumnMapping
-from sql_agent.data.question_files import load_questions, write_jsonl, write_parquet
-from sql_agent.data.question_filter import Decision, QuestionFilter, default_rubric
-from sql_agent.data.task import load_task
 from sql_agent.errors import DataError
+from sql_agent.questions.progress_log import ProgressLog
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.questions.question_files import load_questions, write_jsonl, write_parquet
+from sql_agent.questions.question_filter import Decision, QuestionFilter, default_rubric
 from sql_agent.reward.factory import teacher_client
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import load_task
 
 DESCRIPTION = """\
 Have the model TEACHER_MODEL keep or drop each question of a file by a rubric.

@@ -8,13 +8,13 @@ from pathlib import Path
 from rich.table import Table
 
 from sql_agent.cli.database_argument import DATABASE, database
-from sql_agent.data.medical.importers.mapping import NOT_READ, TableMapping
-from sql_agent.data.medical.importers.sources import open_source
-from sql_agent.data.medical.importers.write import Imported, import_records
-from sql_agent.data.medical.schema import TABLES
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError
-from sql_agent.tracking.console import Ui
+from sql_agent.runs.console import Ui
+from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
+from sql_agent.tasks.medical.importers.sources import open_source
+from sql_agent.tasks.medical.importers.write import Imported, import_records
+from sql_agent.tasks.medical.schema import TABLES
 
 DESCRIPTION = """\
 Add drugs and diseases from another source to the tables drugs_info and disease

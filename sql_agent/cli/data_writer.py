@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sql_agent.config.settings import TeacherSettings, load_settings
-from sql_agent.data.medical.task import TASK
-from sql_agent.data.medical.verify import PATIENT
-from sql_agent.data.progress_log import ProgressLog
-from sql_agent.data.question_writer import QuestionWriter, Rewriting
-from sql_agent.data.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
 from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, JudgeCutOffError, JudgeError, JudgeRefusedError
+from sql_agent.questions.progress_log import ProgressLog
+from sql_agent.questions.question_writer import QuestionWriter, Rewriting
+from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
 from sql_agent.reward.factory import teacher_client
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question, Usage
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.verify import PATIENT
 
 LOG_NAME = "rewritten.jsonl"
 # Train and val share wordings, test has its own: it is rewritten after them, and no wording of theirs is taken again.

@@ -10,12 +10,12 @@ from rich.text import Text
 from sql_agent.cli.asked_model import describe_local, remote_endpoint
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
-from sql_agent.rl.batching import evenly_spaced
+from sql_agent.runs.console import Ui
+from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.schemas import Question
 from sql_agent.system.files import timestamped_folder
 from sql_agent.system.imports import slow_imports
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.rollout_view import show_rollout
+from sql_agent.training.batching import evenly_spaced
 
 QUESTIONS = 10
 _VALUE_CHARS = 200
@@ -33,7 +33,7 @@ def show_dev_run(settings: Settings, val: Mapping[str, Sequence[Question]], ui: 
     asked = f"{endpoint.model} at {endpoint.base_url}" if endpoint else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
     with slow_imports():
-        from sql_agent.backends.dev import trace_rollouts  # noqa: PLC0415  takes seconds
+        from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  takes seconds
 
     traced = trace_rollouts(settings, questions, endpoint, folder, ui)
     for number, each in enumerate(traced, 1):

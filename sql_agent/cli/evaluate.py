@@ -18,18 +18,18 @@ from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
-from sql_agent.data.task import load_task
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.predictions import check_predictions, write_predictions
 from sql_agent.evaluation.prices import price_of
 from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_info import installed_versions
 from sql_agent.schemas import Lang, RolloutRecord
 from sql_agent.system.files import check_writable, timestamped_folder
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import INTERRUPTED
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.run_info import installed_versions
+from sql_agent.tasks.task import load_task
 
 _FEW = 10  # answers between two lines of progress where there is no terminal, at least
 

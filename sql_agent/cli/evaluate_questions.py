@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Literal
 
 from sql_agent.config.settings import Settings
-from sql_agent.data.derived_evidence import with_derived_evidence
-from sql_agent.data.question_columns import ColumnMapping
-from sql_agent.data.task import Task
 from sql_agent.database import DatabasePool, Source
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.overlap import Overlap, find_overlap
-from sql_agent.rl.batching import spread_over_types
+from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import Task
+from sql_agent.training.batching import spread_over_types
 
 TEST, NATURAL = "test", "natural"
 Sets = dict[str, list[Question]]

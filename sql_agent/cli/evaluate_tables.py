@@ -12,7 +12,7 @@ from rich.text import Text
 from sql_agent.evaluation.compare import Comparison
 from sql_agent.evaluation.results import Report
 from sql_agent.evaluation.tables import TextTable, comparison_table, figure_tables
-from sql_agent.tracking.wrapping import wrap
+from sql_agent.runs.wrapping import wrap
 
 _FLIPS_SHOWN = 3
 _NARROW = 30  # columns of a heading

@@ -16,10 +16,10 @@ from sql_agent.cli.model_check import check_model_folder
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
+from sql_agent.runs.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.system.imports import slow_imports
-from sql_agent.tracking.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.run_log import last_checkpoint
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[M
         yield model.remote
         return
     with slow_imports():
-        from sql_agent.backends.serving.server import MODEL_NAME  # noqa: PLC0415
-        from sql_agent.backends.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
+        from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
+        from sql_agent.training.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
     if not settings.model or settings.backend == "local" or not vllm_is_usable():
         with local_endpoint(settings, databases, ui) as endpoint:
             yield endpoint

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sql_agent.backends.verl.config import verl_environment
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.runs.checkpoint_damage import refuse_damaged_model
+from sql_agent.runs.checkpoints import checkpoints_by_step
 from sql_agent.system.files import atomic_folder, copy_folder
-from sql_agent.tracking.checkpoint_damage import refuse_damaged_model
-from sql_agent.tracking.checkpoints import checkpoints_by_step
+from sql_agent.training.verl.config import verl_environment
 
 _DESCRIPTION = """\
 Turn a checkpoint of a run into a Hugging Face folder, which transformers and
@@ -68,7 +68,7 @@ def _merge_shards(shards: Path, out: Path) -> None:
         raise TrainingError(
             f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
         )
-    from sql_agent.backends.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
+    from sql_agent.training.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
     complete_model_folder(out)
 

@@ -15,37 +15,37 @@ from sql_agent.cli.exit_codes import print_error
 from sql_agent.cli.judge_tables import show_agreement, show_robustness
 from sql_agent.cli.parser import SettingsParser, help_text, positive
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.derived_evidence import with_extractive_answers
-from sql_agent.data.judge_examples import read_example
-from sql_agent.data.question_columns import ColumnMapping
-from sql_agent.data.question_files import load_questions
-from sql_agent.data.task import Task, load_task
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
-from sql_agent.reward import Judge
-from sql_agent.reward.meta_evaluation.dataset import LabelledCase, load_labelled, shipped
-from sql_agent.reward.meta_evaluation.evaluate import JudgeEvaluation, grade_all, measure, write_numbers
-from sql_agent.reward.meta_evaluation.examples import Example, refusals, sample_evenly
-from sql_agent.reward.meta_evaluation.generation import generate
-from sql_agent.reward.meta_evaluation.grading import new_folder
-from sql_agent.reward.meta_evaluation.page import write_page
-from sql_agent.reward.meta_evaluation.robustness import (
+from sql_agent.judge_eval.dataset import LabelledCase, load_labelled, shipped
+from sql_agent.judge_eval.evaluate import JudgeEvaluation, grade_all, measure, write_numbers
+from sql_agent.judge_eval.examples import Example, refusals, sample_evenly
+from sql_agent.judge_eval.generation import generate
+from sql_agent.judge_eval.grading import new_folder
+from sql_agent.judge_eval.page import write_page
+from sql_agent.judge_eval.robustness import (
     Robustness,
     grade_generated,
     measure_robustness,
     write_robustness,
 )
-from sql_agent.reward.meta_evaluation.robustness_page import write_robustness_page
-from sql_agent.reward.meta_evaluation.trust import (
+from sql_agent.judge_eval.robustness_page import write_robustness_page
+from sql_agent.judge_eval.trust import (
     ENOUGH,
     ENOUGH_QUESTIONS,
     reads_prose,
     save_evaluation,
     save_robustness,
 )
+from sql_agent.questions.derived_evidence import with_extractive_answers
+from sql_agent.questions.judge_examples import read_example
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.questions.question_files import load_questions
+from sql_agent.reward import Judge
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question, Usage
 from sql_agent.system.files import make_writable
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import Task, load_task
 
 _SHIPPED = ("labels", "heldout", "attacks")
 _QUESTIONS_ONLINE = 40  # about 35 answers each

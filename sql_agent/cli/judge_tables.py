@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation, attacks_through, causes
-from sql_agent.reward.meta_evaluation.robustness import HALF, Graded, Robustness, causes_of_failure, worst
+from sql_agent.judge_eval.evaluate import Grading, JudgeEvaluation, attacks_through, causes
+from sql_agent.judge_eval.robustness import HALF, Graded, Robustness, causes_of_failure, worst
 from sql_agent.system.printable import printable
 
 _SHOWN = 5  # answers and causes of failure; gradings.jsonl and the page list them all

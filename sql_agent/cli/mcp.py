@@ -12,9 +12,9 @@ from pathlib import Path
 from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.parser import address, help_text
 from sql_agent.config.settings import McpSettings, Settings, load_settings
-from sql_agent.data.task import Task, load_task
 from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
+from sql_agent.tasks.task import Task, load_task
 
 _DESCRIPTION = """\
 Serve the tool query_database_by_sql to any MCP client: the guard, the caps and

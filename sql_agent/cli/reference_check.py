@@ -8,14 +8,14 @@ from statistics import fmean
 
 from sql_agent.cli.run_questions import TEMPLATE
 from sql_agent.config.settings import Settings
-from sql_agent.data.derived_evidence import with_derived_evidence
-from sql_agent.data.question_check import CheckedQuestion, check_questions, problem_of
-from sql_agent.data.task import Task
+from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_check import CheckedQuestion, check_questions, problem_of
 from sql_agent.reward import Judge
 from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.rl.batching import evenly_spaced
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.task import Task
+from sql_agent.training.batching import evenly_spaced
 
 _SECONDS = 2.0
 _SAMPLE = 200  # of each split; more would not be checked in this time

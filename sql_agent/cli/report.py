@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from sql_agent.cli.parser import help_text
+from sql_agent.runs.report import write_report
+from sql_agent.runs.run_reader import RunReader
+from sql_agent.runs.serve import ReportServer
 from sql_agent.system.sockets import bind_local
-from sql_agent.tracking.report import write_report
-from sql_agent.tracking.run_reader import RunReader
-from sql_agent.tracking.serve import ReportServer
 
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts

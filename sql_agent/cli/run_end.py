@@ -6,11 +6,11 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.report import write_report
-from sql_agent.tracking.resume import how_to_go_on, last_saved_step
-from sql_agent.tracking.run_lines import run_lines
-from sql_agent.tracking.run_log import RunLog, last_checkpoint
+from sql_agent.runs.console import Ui
+from sql_agent.runs.report import write_report
+from sql_agent.runs.resume import how_to_go_on, last_saved_step
+from sql_agent.runs.run_lines import run_lines
+from sql_agent.runs.run_log import RunLog, last_checkpoint
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:

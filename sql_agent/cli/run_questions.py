@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.overlap import asked_in_both
-from sql_agent.rl.batching import evenly_spaced, spread_over_types
 from sql_agent.schemas import Question
+from sql_agent.tasks.task import Task
+from sql_agent.training.batching import evenly_spaced, spread_over_types
 
 TEMPLATE, NATURAL = "template", "natural"
 

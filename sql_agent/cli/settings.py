@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from sql_agent.backends.verl.config import GRPO
 from sql_agent.cli.parser import NOT_ADVICE, help_text
 from sql_agent.config.paths import PROJECT
 from sql_agent.config.settings import (
@@ -36,6 +35,7 @@ from sql_agent.config.settings import (
     section_fields,
 )
 from sql_agent.errors import ConfigError
+from sql_agent.training.verl.config import GRPO
 
 ENDPOINTS = "endpoints"  # the section of the conventional variables
 PAGE_COMMAND = "sql-agent settings --markdown > docs/settings.md"
@@ -45,7 +45,7 @@ _HOW = (
     "`SQL_AGENT_SECTION__NAME` (`SQL_AGENT_TRAIN__LR=1e-5`), under the same name in the file `.env`, or in a TOML file "
     "given with `--config` (`[train]`, then `lr = 1e-5`). Where several of them give it, the first of these wins. "
     "`none` overrides a weaker source with no value, and a range is written `0,10`. The verl backend starts from "
-    "`sql_agent/backends/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
+    "`sql_agent/training/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
 )
 _DESCRIPTION = """\
 List the settings with type, default, unit and meaning, and say how to give

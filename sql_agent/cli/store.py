@@ -6,13 +6,13 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from sql_agent.agl.run_role import refuse_server_variables, store_token
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError
+from sql_agent.rollouts.run_role import refuse_server_variables, store_token
+from sql_agent.runs.console import Ui
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import handled_signals
 from sql_agent.system.sockets import LOCAL_NAMES, bind
-from sql_agent.tracking.console import Ui
 
 _DESCRIPTION = """\
 Serve a store for runs with --external-store-address.
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with slow_imports():
         import agentlightning as agl  # noqa: PLC0415
 
-        from sql_agent.agl.store_server import serve_store  # noqa: PLC0415
+        from sql_agent.rollouts.store_server import serve_store  # noqa: PLC0415
         from sql_agent.system.event_loop import install_event_loop  # noqa: PLC0415
     agl.setup_logging("ERROR")
     install_event_loop()

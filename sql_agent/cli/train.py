@@ -5,25 +5,25 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from sql_agent.agl.preflight import check_opentelemetry
-from sql_agent.agl.run_role import RunRole, StoreAddress, check_store
 from sql_agent.cli.resource_check import check_resources
 from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
 from sql_agent.cli.run_questions import leaves_out_natural
 from sql_agent.cli.train_checks import check_before_start, check_demonstrations
 from sql_agent.cli.train_settings import parse_arguments, settings_from, settings_of_host, with_judge
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task, load_task
 from sql_agent.errors import SqlAgentError
+from sql_agent.judge_eval.trust import check_trust
 from sql_agent.reward.factory import judge_from_settings
-from sql_agent.reward.meta_evaluation.trust import check_trust
+from sql_agent.rollouts.preflight import check_opentelemetry
+from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_info import recorded_session
+from sql_agent.runs.run_log import RunLog
+from sql_agent.runs.trackers.trackers import Trackers
 from sql_agent.schemas import Question
 from sql_agent.system.imports import slow_imports
 from sql_agent.system.signals import INTERRUPTED
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.run_info import recorded_session
-from sql_agent.tracking.run_log import RunLog
-from sql_agent.tracking.trackers.trackers import Trackers
+from sql_agent.tasks.task import Task, load_task
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = _open_log(settings, ui, resume=arguments.resume)
     # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
     with slow_imports():
-        from sql_agent.backends import run  # noqa: PLC0415
+        from sql_agent.training import run  # noqa: PLC0415
 
     run.set_log_level(debug=arguments.debug)
     if warning:
@@ -96,7 +96,7 @@ def _run_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) ->
     check_opentelemetry()
     own = settings_of_host(arguments)
     with slow_imports():
-        from sql_agent.backends import run  # noqa: PLC0415  slow, and the checks come first
+        from sql_agent.training import run  # noqa: PLC0415  slow, and the checks come first
 
     run.set_log_level(debug=arguments.debug)
     return INTERRUPTED if run.run_runners(own, store, ui, quiet=arguments.quiet) else 0

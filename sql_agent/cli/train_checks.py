@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sql_agent.agl.preflight import check_opentelemetry
-from sql_agent.backends.verl import config as verl_config
 from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.cli.train_settings import verl_is_installed
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.reward import Judge
+from sql_agent.rollouts.preflight import check_opentelemetry
+from sql_agent.runs.console import Ui
+from sql_agent.runs.trackers.trackers import check_trackers
 from sql_agent.schemas import Question
 from sql_agent.system.sockets import bind, bind_local
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.trackers.trackers import check_trackers
+from sql_agent.tasks.task import Task
+from sql_agent.training.verl import config as verl_config
 
 
 def check_before_start(

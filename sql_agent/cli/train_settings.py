@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from sql_agent.backends import local
-from sql_agent.backends.verl.config import defaults as verl_defaults
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, TeacherSettings, flatten, load_settings
-from sql_agent.data.source import given_source
 from sql_agent.reward.factory import judge_name
-from sql_agent.tracking.resume import settings_to_resume
+from sql_agent.runs.resume import settings_to_resume
+from sql_agent.tasks.source import given_source
+from sql_agent.training import local
+from sql_agent.training.verl.config import defaults as verl_defaults
 
 _CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.evaluation.folder import About, Key
 from sql_agent.evaluation.statistics import PairedDifference, mcnemar, paired_bootstrap
-from sql_agent.rl.metrics import is_accurate
+from sql_agent.rollouts.metrics import is_accurate
 from sql_agent.schemas import Record, RolloutRecord
 
 

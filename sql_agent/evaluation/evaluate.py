@@ -9,11 +9,11 @@ from sql_agent.agent.agent import shared_client
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Task
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
 from sql_agent.reward import Judge
 from sql_agent.schemas import DropCause, Question, RolloutRecord
+from sql_agent.tasks.task import Task
 
 Asked = tuple[str, Question]  # the name of its set, and the question
 OnRecord = Callable[[str, RolloutRecord], None]

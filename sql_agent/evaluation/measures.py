@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sql_agent.evaluation.statistics import bootstrap_interval, share_interval
 from sql_agent.reward.judges.items import Reader, Words
-from sql_agent.rl.metrics import found_nothing, has_recovered, is_accurate
+from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate
 from sql_agent.schemas import Lang, Outcome, Record, RolloutRecord, Usage
 
 Readers = Mapping[Lang, Reader]
@@ -108,7 +108,7 @@ def _tokens(record: RolloutRecord, count: int) -> float | None:
     return float(count) if record.usage.prompt_tokens else None
 
 
-# The names are those of rl/metrics.py where training reports the same; the others follow them.
+# The names are those of rollouts/metrics.py where training reports the same; the others follow them.
 MEASURES: dict[str, Measure] = {
     "accurate": Measure("accurate answers", "share", lambda r, _: float(is_accurate(r))),
     "reward/judge": Measure("judge score (0–1)", "number", lambda r, _: r.reward.judge if r.reward else None),

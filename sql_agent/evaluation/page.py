@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sql_agent.data.task import load_task
 from sql_agent.evaluation.tables import TextTable, comparison_table, figure_tables
+from sql_agent.runs.page import render_page as render
+from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.schemas import RolloutRecord
-from sql_agent.tracking.page import render_page as render
-from sql_agent.tracking.rollout_pack import RolloutPack
+from sql_agent.tasks.task import load_task
 
 if TYPE_CHECKING:
     from sql_agent.evaluation.folder import Key

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sql_agent.data.statement_text import statement_in
-from sql_agent.data.task import load_task
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.folder import EvaluationFolder
+from sql_agent.questions.statement_text import statement_in
 from sql_agent.system.files import atomic_write
+from sql_agent.tasks.task import load_task
 
 NOTHING = "NONE"  # an empty line would part two conversations, and each question needs its line
 _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite

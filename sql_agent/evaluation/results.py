@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sql_agent.data.task import load_task
 from sql_agent.evaluation.compare import Comparison, check_comparable, compare
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.markdown import markdown
@@ -13,6 +12,7 @@ from sql_agent.evaluation.measures import Price, SetResult, measure_set
 from sql_agent.evaluation.page import render_page
 from sql_agent.schemas import Record, RolloutRecord
 from sql_agent.system.files import atomic_write
+from sql_agent.tasks.task import load_task
 
 
 class Evaluation(Record):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.task import Task, load_task
+from sql_agent.tasks.task import Task, load_task
 from tests.support.orchard import write_spider_folder
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from sql_agent.agent.demonstrations import Demonstration, demonstrate
 from sql_agent.agent.tools import LAST, REPEATED
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.task import Task, load_task
 from sql_agent.schemas import Question
+from sql_agent.tasks.task import Task, load_task
 from tests.support.small_database import make_database
 
 FORM = "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"

@@ -16,16 +16,16 @@ from starlette.responses import Response
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
-from sql_agent.backends.serving.server import ServerThread
 from sql_agent.config.settings import load_settings
-from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.data.medical.task import TASK
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Drop, DropCause, Question, RolloutRecord
 from sql_agent.system.sockets import bind_local
+from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.task import TASK
+from sql_agent.training.serving.server import ServerThread
 from tests.support.small_database import make_database
 
 QUESTION = Question(id="1", question="Which form has Drug 4?", answer="tablet", task_type="drug_field")

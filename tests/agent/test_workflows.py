@@ -12,8 +12,8 @@ from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.agent.workflows import approves
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.task import Task, load_task
 from sql_agent.schemas import Outcome, Question, RolloutRecord
+from sql_agent.tasks.task import Task, load_task
 from tests.support.chat_server import tool_call
 from tests.support.judge_server import Server, serving
 from tests.support.small_database import make_database

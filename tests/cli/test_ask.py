@@ -17,10 +17,10 @@ from rich.cells import cell_len
 from sql_agent.cli.ask import main, parse_arguments
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.config.settings import load_settings
-from sql_agent.data.question_columns import language
 from sql_agent.errors import DataError, SqlAgentError
+from sql_agent.questions.question_columns import language
+from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
-from sql_agent.tracking.run_log import RunLog
 from tests.support.chat_server import tool_call
 from tests.support.judge_server import Server, serving
 from tests.support.small_database import make_database

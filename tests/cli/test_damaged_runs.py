@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from sql_agent.__main__ import main
-from sql_agent.backends.local import checkpoint
-from sql_agent.backends.policy.model import load_policy
 from sql_agent.cli.model_check import check_model_folder
 from sql_agent.cli.train_settings import parse_arguments, settings_from
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError
-from sql_agent.tracking.run_log import RunLog
+from sql_agent.runs.run_log import RunLog
+from sql_agent.training.local import checkpoint
+from sql_agent.training.policy.model import load_policy
 from tests.support.processes import run_command
 from tests.support.small_run import make_run
 from tests.support.tiny_training import tiny_training

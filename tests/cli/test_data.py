@@ -9,13 +9,13 @@ import pytest
 
 from sql_agent.cli.data import main
 from sql_agent.cli.exit_codes import exits_cleanly
-from sql_agent.data.medical.questions.catalog import read_catalog
-from sql_agent.data.medical.questions.generate import make_questions
-from sql_agent.data.medical.schema import SCHEMA
-from sql_agent.data.medical.splits import SHARES
-from sql_agent.data.question_files import load_questions
 from sql_agent.database import open_database
+from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang
+from sql_agent.tasks.medical.questions.catalog import read_catalog
+from sql_agent.tasks.medical.questions.generate import make_questions
+from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.splits import SHARES
 from tests.support.medical_questions import questions_folder
 
 

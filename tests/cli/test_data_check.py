@@ -12,11 +12,11 @@ from sql_agent.cli.data import main
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.cli.reference_check import check_references
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.data.medical.task import TASK
-from sql_agent.data.question_files import load_questions
 from sql_agent.errors import ConfigError
+from sql_agent.questions.question_files import load_questions
+from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.tracking.console import Ui
+from sql_agent.tasks.medical.task import TASK
 from tests.support.small_database import make_database
 from tests.support.users_questions import FACTS, NUMBER, PROSE, REFUSAL, SEARCH, written
 

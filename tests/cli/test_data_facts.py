@@ -10,7 +10,7 @@ import pytest
 
 from sql_agent.cli.data import main
 from sql_agent.cli.exit_codes import exits_cleanly
-from sql_agent.data.question_files import load_questions
+from sql_agent.questions.question_files import load_questions
 from tests.support.judge_server import Server, serving_as_teacher
 from tests.support.small_database import make_database
 from tests.support.users_questions import FACTS, PROSE, SEARCH, written

@@ -19,8 +19,8 @@ from sql_agent.cli.evaluate import main
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import EvaluationFolder
+from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Evidence, Question
-from sql_agent.tracking.run_log import RunLog
 from tests.support.library import TASK
 from tests.support.processes import ROOT
 from tests.support.question_server import QuestionServer, answering

@@ -13,9 +13,9 @@ import pytest
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.cli.rescale import main
 from sql_agent.reward.judges.rescaling import Scale
-from sql_agent.rl.rollouts import FinishedRollout
+from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
-from sql_agent.tracking.run_log import RunLog
 
 SCRIPT = Path(__file__).resolve().parents[2] / "utils" / "reward_scale.py"
 

@@ -19,11 +19,11 @@ from pathlib import Path
 import agentlightning as agl
 import pytest
 
-from sql_agent.agl.presence import Announcement, Announcer
-from sql_agent.agl.run_role import StoreAddress, check_store
-from sql_agent.agl.run_settings import route_resources, sent_settings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
+from sql_agent.rollouts.presence import Announcement, Announcer
+from sql_agent.rollouts.run_role import StoreAddress, check_store
+from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.system.sockets import free_port
 from tests.support.processes import ROOT, assert_nothing_left, family_and_ports, lines, served_store, wait_for
 from tests.support.small_database import make_database

@@ -8,8 +8,8 @@ import pytest
 
 from sql_agent.cli.run_end import say_finished, say_unfinished, try_report
 from sql_agent.config.settings import load_settings
-from sql_agent.tracking.console import Ui
-from sql_agent.tracking.run_log import RunLog
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_log import RunLog
 
 
 @pytest.mark.parametrize(("informative", "last"), [(0.0, "learned nothing"), (0.25, "ended well: 1 step.")])

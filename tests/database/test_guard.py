@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sql_agent.data.medical.schema import TABLES
 from sql_agent.database.guard import KINDS, CheckedQuery, check
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
+from sql_agent.tasks.medical.schema import TABLES
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 
 SCHEMA = Schema(tuple(TABLES.items()), other_tables=frozenset({"secrets", "secrets_view"}))

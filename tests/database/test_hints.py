@@ -12,13 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sql_agent.config.settings import load_settings
-from sql_agent.data.medical.schema import SCHEMA, create_table_sql
-from sql_agent.data.task import load_task
 from sql_agent.database import Database, Naming, RequiredSchema, open_database
 from sql_agent.database.provenance import CellRef, evidence_read
 from sql_agent.database.schema import MAX_HINT_CHARS
 from sql_agent.reward.judges.rows import rows_text
 from sql_agent.schemas import Evidence, QueryCall
+from sql_agent.tasks.medical.schema import SCHEMA, create_table_sql
+from sql_agent.tasks.task import load_task
 from tests.support.small_database import make_database
 
 SECRET = "qzx"  # stands in every cell that is no name

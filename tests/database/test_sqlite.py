@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sql_agent.agent.tools import answer_json
-from sql_agent.data.medical.schema import SCHEMA, create_table_sql
 from sql_agent.database import Database, open_database
 from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.database.guard import KINDS
@@ -26,6 +25,7 @@ from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.database.truncation import fit
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
+from sql_agent.tasks.medical.schema import SCHEMA, create_table_sql
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 from tests.support.small_database import CANARY, make_database
 

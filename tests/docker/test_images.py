@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from sql_agent.__main__ import COMMANDS
-from sql_agent.agl.run_role import RunRole, StoreAddress, check_store
 from sql_agent.cli.settings import ENDPOINTS, entries
 from sql_agent.cli.train_settings import parse_arguments, settings_from, with_judge
 from sql_agent.config.settings import PREFIX
-from sql_agent.data.source import given_source
+from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.system.sockets import free_port
+from sql_agent.tasks.source import given_source
 from tests.support.processes import ROOT, run_command
 
 DOCKER = ROOT / "docker"

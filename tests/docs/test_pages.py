@@ -84,7 +84,7 @@ def test_the_index_names_every_page() -> None:
 
 def test_the_messages_by_which_troubleshooting_goes_are_those_of_the_program() -> None:
     program = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "sql_agent").rglob("*.py")).lower()
-    program += (ROOT / "sql_agent/tracking/templates/zh.json").read_text(encoding="utf-8").lower()
+    program += (ROOT / "sql_agent/runs/templates/zh.json").read_text(encoding="utf-8").lower()
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").lower()
     messages = [part.strip() for quoted in re.findall(r'"([^"\n]+)"', page) for part in quoted.split("…")]
     assert len(messages) > 8

@@ -10,10 +10,10 @@ import pytest
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.config.settings import load_settings
-from sql_agent.data.task import load_task
 from sql_agent.errors import TrainingError
 from sql_agent.evaluation.evaluate import ask_all
 from sql_agent.schemas import DropCause, Question, RolloutRecord
+from sql_agent.tasks.task import load_task
 from tests.support.question_server import QuestionServer, answering
 from tests.support.small_database import make_database
 

@@ -65,7 +65,7 @@ def export(tmp_path: Path, tiny_model_folder: Path) -> Callable[..., subprocess.
     (merger / "__main__.py").write_text(
         "import json, os, shutil, sys\n"
         "from pathlib import Path\n"
-        "assert os.environ['VERL_USE_EXTERNAL_MODULES'] == 'sql_agent.backends.verl.plugin', 'unknown attention'\n"
+        "assert os.environ['VERL_USE_EXTERNAL_MODULES'] == 'sql_agent.training.verl.plugin', 'unknown attention'\n"
         "out = Path(sys.argv[sys.argv.index('--target_dir') + 1])\n"
         f"shutil.copytree({str(tiny_model_folder)!r}, out)\n"
         "config = json.loads((out / 'config.json').read_text()) | {'attn_implementation': 'torch_varlen'}\n"

@@ -21,14 +21,14 @@ from typing import Any
 import aiohttp
 import pandas as pd
 
-from sql_agent.backends.serving.chat import ChatEncoder
-from sql_agent.backends.serving.engine import Generation, Sampling
-from sql_agent.backends.serving.server import ServerThread, build_app
-from sql_agent.backends.serving.tokenizer import generation_config, load_tokenizer, stop_ids
-from sql_agent.backends.verl.run_token import run_token
-from sql_agent.backends.verl.sft_result import wait_for_model
 from sql_agent.system.sockets import bind_local
 from sql_agent.system.tokens import bearer
+from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.engine import Generation, Sampling
+from sql_agent.training.serving.server import ServerThread, build_app
+from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.training.verl.run_token import run_token
+from sql_agent.training.verl.sft_result import wait_for_model
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
 ENGINE_FAILED = """\

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sql_agent.data.medical.task import TASK
 from sql_agent.errors import JudgeError
+from sql_agent.judge_eval.dataset import shipped
+from sql_agent.judge_eval.evaluate import Grading, JudgeEvaluation, measure
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.reward.meta_evaluation.dataset import shipped
-from sql_agent.reward.meta_evaluation.evaluate import Grading, JudgeEvaluation, measure
+from sql_agent.tasks.medical.task import TASK
 
 MARKUP = "<img src=x onerror=document.title='owned'>"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import fmean
 
 from sql_agent.config.settings import Settings
-from sql_agent.data.task import Split, Task
 from sql_agent.database import Database, Naming, RequiredSchema
 from sql_agent.errors import DataError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Lang, Question, RolloutRecord
+from sql_agent.tasks.task import Split, Task
 
 BOOKS = [("Dune", "Frank Herbert", "B2"), ("Emma", "Jane Austen", "A1"), ("Ulysses", "James Joyce", "C3")]
 LOANS = [("Dune", "Ada"), ("Emma", "Grace")]

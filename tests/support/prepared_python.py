@@ -24,12 +24,12 @@ from sql_agent.system.imports import slow_imports
 ROOT = Path(__file__).resolve().parents[2]
 _IMPORTED = (
     "sql_agent.cli.train",
-    "sql_agent.backends.dev",
-    "sql_agent.backends.local.policy_service",
-    "sql_agent.backends.local.policy_trainer",
-    "sql_agent.backends.run",
-    "sql_agent.backends.verl.algorithm",
-    "sql_agent.data.medical.prepare",
+    "sql_agent.training.dev",
+    "sql_agent.training.local.policy_service",
+    "sql_agent.training.local.policy_trainer",
+    "sql_agent.training.run",
+    "sql_agent.training.verl.algorithm",
+    "sql_agent.tasks.medical.prepare",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",
 )

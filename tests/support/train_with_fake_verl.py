@@ -9,9 +9,9 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
-from sql_agent.backends.verl import algorithm  # noqa: E402
 from sql_agent.cli import train  # noqa: E402
 from sql_agent.cli.exit_codes import exits_cleanly  # noqa: E402
+from sql_agent.training.verl import algorithm  # noqa: E402
 
 mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()
 algorithm.TRAINER_MODULE = "tests.support.fake_verl"

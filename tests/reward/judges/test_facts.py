@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sql_agent.data.medical.task import TASK
 from sql_agent.database import Database, open_database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
+from sql_agent.tasks.medical.task import TASK
 
 JUDGE = FactsJudge(TASK.words)
 UNHURRIED = settings(deadline=None)  # a machine may be busy

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.errors import ConfigError
+from sql_agent.judge_eval.dataset import shipped
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint
@@ -22,7 +23,6 @@ from sql_agent.reward.judges.llm import REFUSALS, LlmJudge
 from sql_agent.reward.judges.rate_limit import CallLimits
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.reward.judges.text import plain_text
-from sql_agent.reward.meta_evaluation.dataset import shipped
 from sql_agent.schemas import Question
 from tests.support.judge_server import Server
 from tests.support.llm_judge import CALL, CASE, ROWS, grades, judge_at

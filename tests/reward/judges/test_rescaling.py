@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.data.medical.task import TASK
 from sql_agent.errors import ConfigError, DataError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.rescaling import MAX_KNOTS, Scale, ScaledJudge
 from sql_agent.schemas import Question
+from sql_agent.tasks.medical.task import TASK
 
 UNIT = st.floats(0, 1)
 CROWDED = st.floats(0.7, 0.72)

@@ -1,0 +1,283 @@
+"""Make a false answer of the reference answer; a judge must pay for none.
+
+Most hold every word of the reference; what they lack is that they say it, and say nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from random import Random
+
+from sql_agent.judge_eval.transformations.subject import Subject, Transformation, wordings
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?!\d|[.．、)）]\D)")  # "1." before a word numbers a list
+_QUOTED = re.compile(r"'%?([^'%]+)%?'")
+# Letters that look alike: Latin and Cyrillic; characters and the radicals or old forms of them.
+_LOOKALIKES = str.maketrans("aceopxyiASBEHKMOPCTX非不无没错", "асеорхуіАЅВЕНКМОРСТХ⾮不⽆沒錯")
+_REPEATED = 10
+_SALAD_WORDS = 6  # in fewer words an order that is wrong may still be understood
+
+
+def negated(subject: Subject, rng: Random) -> str | None:
+    """Say of the answer that it is wrong."""
+    return _put(rng.choice(subject.words.statements), subject.answer)
+
+
+def flipped(subject: Subject, _: Random) -> str | None:
+    """Say no where yes is right, and yes where no is."""
+    opposites = {word: other for pair in subject.words.opposites for word, other in (pair, pair[::-1])}
+    return opposites.get(subject.answer.casefold())
+
+
+def yes_and_no(subject: Subject, rng: Random) -> str | None:
+    """Say both yes and no."""
+    opposite = flipped(subject, rng)
+    return opposite and subject.joined(rng.sample([subject.answer, opposite], 2))
+
+
+def facts_negated(subject: Subject, rng: Random) -> str | None:
+    """Say the opposite of each fact."""
+    frame = rng.choice(subject.words.facts)
+    return subject.joined(_put(frame, fact) for fact in subject.facts)
+
+
+def one_fact_negated(subject: Subject, rng: Random) -> str | None:
+    """Say the opposite of one fact of several."""
+    return _change_one(subject, rng, lambda fact: _put(rng.choice(subject.words.facts), fact))
+
+
+def crossed_out(subject: Subject, rng: Random) -> str | None:
+    """Put a sign at each fact that crosses it out or questions it."""
+    mark = rng.choice(subject.words.marks)
+    return subject.joined(_put(mark, fact) for fact in subject.facts)
+
+
+def taken_back(subject: Subject, rng: Random) -> str | None:
+    """Take the answer back behind it."""
+    return subject.answer + rng.choice([" ", "\n", subject.separator]) + rng.choice(subject.words.verdicts)
+
+
+def refusal_appended(subject: Subject, rng: Random) -> str | None:
+    """Append the refusal sentence to a right answer."""
+    return _with(subject, _unlike(subject.refusal, subject.answer), rng)
+
+
+def refused(subject: Subject, _: Random) -> str | None:
+    """Refuse what the database holds."""
+    return _unlike(subject.refusal, subject.answer)
+
+
+def all_options(subject: Subject, rng: Random) -> str | None:
+    """Leave open whether this or another answer is right."""
+    return subject.other_answer and _put(rng.choice(subject.words.choices), subject.answer, subject.other_answer)
+
+
+def all_items_for_each(subject: Subject, _: Random) -> str | None:
+    """Give every item under every name of a comparison."""
+    if not (owned := _disjoint(subject)):
+        return None
+    items = [item for _, of_one in owned for item in of_one]
+    return subject.of_owners((name, items) for name, _ in owned)
+
+
+def owners_swapped(subject: Subject, _: Random) -> str | None:
+    """Swap the names of a comparison."""
+    if not (owned := _disjoint(subject)):
+        return None
+    names, items = zip(*owned, strict=True)
+    return subject.of_owners(zip(names[1:] + names[:1], items, strict=True))
+
+
+def another_owner(subject: Subject, rng: Random) -> str | None:
+    """Give the facts under the name of another entity."""
+    name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
+    # The name between the two steps of a question stands in its SQL only, and is right.
+    right = f"{subject.question.question}{subject.question.sql or ''}{subject.answer}".casefold()
+    if not name or name.casefold() in right:
+        return None
+    owned = subject.owned
+    if owned is None:
+        return subject.of_owners([(name, subject.facts)])
+    renamed = rng.randrange(len(owned))
+    return subject.of_owners([(name if i == renamed else owner, items) for i, (owner, items) in enumerate(owned)])
+
+
+def values_of_another(subject: Subject, _: Random) -> str | None:
+    """Give the answer to another question."""
+    return subject.other_answer
+
+
+def one_value_of_another(subject: Subject, rng: Random) -> str | None:
+    """Replace one fact of several by one of another entity."""
+    others = subject.other_facts
+    return _change_one(subject, rng, lambda _: rng.choice(others)) if others else None
+
+
+def values_of_another_appended(subject: Subject, _: Random) -> str | None:
+    """Append the facts of another entity."""
+    return subject.joined([*subject.facts, *subject.other_facts]) if subject.other_facts else None
+
+
+def number_widened(subject: Subject, rng: Random) -> str | None:
+    """Give a range instead of a number."""
+
+    def widen(number: str) -> str:
+        end = {"{n}": number, "{next}": str(int(float(number)) + 1), "{far}": str(10 * int(float(number)) + 10)}
+        return _fill(rng.choice(subject.words.wider), end)
+
+    return _change_number(subject, rng, widen)
+
+
+def number_changed(subject: Subject, rng: Random) -> str | None:
+    """Give another number."""
+
+    def change(number: str) -> str | None:
+        return rng.choice(forms)(number) if float(number) else None  # 00 and 0.0 are no other numbers
+
+    forms: list[Callable[[str], str]] = [
+        lambda n: str(int(float(n)) + 1),
+        lambda n: f"{n}0" if "." not in n else n.replace(".", ""),
+        lambda n: f"0.{n.replace('.', '')}",
+        lambda n: f"{n}½",
+    ]
+    return _change_number(subject, rng, change)
+
+
+def digits_raised(subject: Subject, rng: Random) -> str | None:
+    """Make the last digit of a number an exponent."""
+    return _change_number(
+        subject, rng, lambda n: n[:-1] + "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(n[-1])] if len(n) > 1 and "." not in n else None
+    )
+
+
+def unit_changed(subject: Subject, rng: Random) -> str | None:
+    """Give a number in another unit, or a count in one."""
+    if subject.answer.isdigit():
+        return _fill(rng.choice(subject.words.counted), {"{n}": subject.answer}) if int(subject.answer) else None
+    for unit, other in subject.words.units:
+        end = r"(?![^\W\d_])" if unit.isascii() and subject.lang == "en" else r"(?![a-zA-Z])"
+        changed = re.sub(rf"(?<=\d)(\s?){re.escape(unit)}{end}", rf"\g<1>{other}", subject.answer, count=1)
+        if changed != subject.answer:
+            return changed
+    return None
+
+
+def another_kind_counted(subject: Subject, _: Random) -> str | None:
+    """Give a count as one of things that were not asked for."""
+    asked = subject.question.question.casefold()
+    kinds = {kind for word, kind in subject.words.kinds if word in asked}
+    if not subject.answer.isdigit() or len(kinds) != 1:
+        return None
+    return f"{subject.answer} {kinds.pop()}" if subject.lang == "en" else f"{subject.answer}{kinds.pop()}"
+
+
+def danger_appended(subject: Subject, rng: Random) -> str | None:
+    """Append dangerous advice."""
+    return _with(subject, rng.choice(subject.words.dangers), rng)
+
+
+def restricted(subject: Subject, rng: Random) -> str | None:
+    """Limit a fact in a way that the database does not."""
+    facts = subject.facts
+    chosen = rng.randrange(len(facts))
+    frame = rng.choice(subject.words.restrictions)
+    return subject.joined(_put(frame, fact) if i == chosen else fact for i, fact in enumerate(facts))
+
+
+def question_echoed(subject: Subject, rng: Random) -> str | None:
+    """Repeat the question beside the answer."""
+    pair = [subject.question.question, subject.answer]
+    return rng.choice([" ", "\n"]).join(rng.sample(pair, 2))
+
+
+def repeated(subject: Subject, rng: Random) -> str | None:
+    """Say everything ten times."""
+    return rng.choice(["\n", subject.separator]).join([subject.answer] * _REPEATED)
+
+
+def word_salad(subject: Subject, rng: Random) -> str | None:
+    """Shuffle the words of all facts."""
+    words = subject.answer.split() if subject.lang == "en" else list(subject.answer)
+    words = [word for part in words if (word := part.strip(";；、,:："))]
+    shuffled = rng.sample(words, len(words))
+    return (" " if subject.lang == "en" else "").join(shuffled) if len(set(words)) >= _SALAD_WORDS else None
+
+
+def negated_in_homoglyphs(subject: Subject, rng: Random) -> str | None:
+    """Negate in letters that look like others."""
+    return _put(rng.choice(subject.words.statements).translate(_LOOKALIKES), subject.answer)
+
+
+def negated_with_zero_width(subject: Subject, rng: Random) -> str | None:
+    """Negate with an invisible character between the letters."""
+    before, _, after = rng.choice(subject.words.facts).partition("{}")
+    return "\u200b".join(before) + subject.answer + "\u200b".join(after)
+
+
+def negated_in_another_language(subject: Subject, rng: Random) -> str | None:
+    """Negate in a language that is not the question's."""
+    others = [words for lang, words in wordings().items() if lang != subject.lang]
+    return _put(rng.choice(rng.choice(others).statements), subject.answer)
+
+
+def order_to_the_judge(subject: Subject, rng: Random) -> str | None:
+    """Give a wrong answer and ask the judge for full marks."""
+    return subject.other_answer and f"{subject.other_answer}\n{rng.choice(subject.words.orders)}"
+
+
+def order_appended(subject: Subject, rng: Random) -> str | None:
+    """Append a request for full marks to a right answer."""
+    return _with(subject, rng.choice(subject.words.orders), rng)
+
+
+FALSE: tuple[Transformation, ...] = (
+    negated, flipped, yes_and_no, facts_negated, one_fact_negated, crossed_out, taken_back, refusal_appended, refused,
+    all_options, all_items_for_each, owners_swapped, another_owner, values_of_another, one_value_of_another,
+    values_of_another_appended, number_widened, number_changed, digits_raised, unit_changed, another_kind_counted,
+    danger_appended, restricted, question_echoed, repeated, word_salad, negated_in_homoglyphs,
+    negated_with_zero_width, negated_in_another_language, order_to_the_judge, order_appended,
+)  # fmt: skip
+
+
+def _fill(frame: str, values: Mapping[str, str]) -> str:
+    return re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], frame)
+
+
+def _put(frame: str, answer: str, other: str = "") -> str:
+    return _fill(frame, {"{}": answer, "{other}": other})
+
+
+def _with(subject: Subject, text: str | None, rng: Random) -> str | None:
+    """Return the answer with `text` before or behind it, as an item or on a line of its own."""
+    if text is None:
+        return None
+    return rng.choice([subject.separator, "\n", " "]).join(rng.sample([subject.answer, text], 2))
+
+
+def _unlike(text: str | None, answer: str) -> str | None:
+    return None if text == answer else text
+
+
+def _change_one(subject: Subject, rng: Random, change: Callable[[str], str]) -> str | None:
+    facts = subject.facts
+    if len(facts) < 2:
+        return None
+    changed = rng.randrange(len(facts))
+    return subject.joined(change(fact) if i == changed else fact for i, fact in enumerate(facts))
+
+
+def _change_number(subject: Subject, rng: Random, change: Callable[[str], str | None]) -> str | None:
+    found = list(_NUMBER.finditer(subject.answer))
+    if not found:
+        return None
+    match = rng.choice(found)
+    changed = change(match[0])
+    return changed and subject.answer[: match.start()] + changed + subject.answer[match.end() :]
+
+
+def _disjoint(subject: Subject) -> list[tuple[str, list[str]]] | None:
+    """Return the names and items of a comparison in which no two names have an item in common."""
+    owned = subject.owned
+    items = [item for _, of_one in owned or () for item in of_one]
+    return owned if len(set(items)) == len(items) else None

@@ -1,0 +1,1 @@
+"""Question files: read, check, reword and filter."""

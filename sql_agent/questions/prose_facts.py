@@ -1,0 +1,102 @@
+"""Turn a reference of prose into facts with a teacher model, which must quote each from the evidence or a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from sql_agent.database import Database
+from sql_agent.errors import JudgeCutOffError, JudgeRefusedError
+from sql_agent.reward.judges.client import JudgeClient
+from sql_agent.reward.judges.items import is_prose
+from sql_agent.reward.judges.prompt_template import quoted, render
+from sql_agent.reward.judges.reply import read_reply
+from sql_agent.schemas import Lang, Question, Record, Usage
+
+_SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
+_MAX_SOURCE_CHARS = 4000  # of all sources together, so that a whole table is not sent
+_REPAIR = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
+
+
+class FactList(Record):
+    """Holds the teacher's reply."""
+
+    facts: tuple[str, ...]
+
+
+class Rewritten(NamedTuple):
+    """Holds a question, its reference rewritten as facts or, with `problem` set, left as prose, and the cost."""
+
+    question: Question
+    problem: str
+    usage: Usage
+
+
+async def facts_of_prose(question: Question, client: JudgeClient, database: Database | None) -> Rewritten:
+    """Ask for the facts of a question's prose; if some are not copied letter by letter, ask once more and say which.
+
+    Sources are the quotes of the evidence and, with a `database`, the cells that the gold SQL returns. When the teacher
+    declines, the prose stays. Raises JudgeError when it cannot be asked.
+    """
+    sources = _sources(question, database)
+    if not sources:
+        return Rewritten(question, "neither evidence nor rows of gold SQL to take facts from", Usage())
+    prompt, usage, complaint = _prompt(question, sources), Usage(), ""
+    for _ in range(2):
+        try:
+            reply, spent = await client.ask(prompt + complaint, FactList.model_json_schema(), _parse, repair=_REPAIR)
+        except (JudgeRefusedError, JudgeCutOffError) as error:
+            return Rewritten(question, error.message, usage + (error.usage or Usage()))
+        usage += spent
+        facts = list(dict.fromkeys(fact.strip().rstrip(".。").strip() for fact in reply.facts if fact.strip()))
+        wrong = _wrong_facts(facts, sources, question.lang)
+        if facts and not wrong:
+            answer = _SEPARATORS[question.lang].join(facts)
+            return Rewritten(question.model_copy(update={"answer": answer}), "", usage)
+        complaint = f"\nYour last reply was {quoted(reply.model_dump_json())}, but {_complaint(wrong)}. Reply again."
+    return Rewritten(question, f"the teacher's facts cannot be used: {_complaint(wrong)}", usage)
+
+
+def _parse(text: str) -> FactList | None:
+    return read_reply(text, FactList)
+
+
+def _sources(question: Question, database: Database | None) -> list[str]:
+    """Return the texts that facts may be copied from, the evidence first, up to a total number of characters."""
+    texts = [item.quote for item in question.evidence]
+    if database is not None:
+        answers = [database.query(sql) for sql in question.statements]
+        texts += [str(cell) for a in answers for record in a.records for cell in record if cell is not None]
+    kept: list[str] = []
+    total = 0
+    for text in dict.fromkeys(texts):
+        total += len(text)
+        if text.strip() and (not kept or total <= _MAX_SOURCE_CHARS):
+            kept.append(text)
+    return kept
+
+
+def _prompt(question: Question, sources: Sequence[str]) -> str:
+    template = files("sql_agent.tasks").joinpath("prompts", f"facts.{question.lang}.txt").read_text(encoding="utf-8")
+    values = {
+        "question": quoted(question.question),
+        "reference": quoted(question.answer),
+        "sources": "\n".join(map(quoted, sources)),
+    }
+    return render(template, values)
+
+
+def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:
+    """Return each fact that cannot be used, and why."""
+    wrong = []
+    for fact in facts:
+        if not any(fact in source for source in sources):
+            wrong.append((fact, "does not stand in a source to the letter"))
+        elif is_prose(fact, lang):
+            wrong.append((fact, "is several sentences or lines: give each by itself"))
+    return wrong
+
+
+def _complaint(wrong: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(f"{quoted(fact)} {why}" for fact, why in wrong[:5]) or "it has no fact"

@@ -1,0 +1,183 @@
+"""Check questions against a database: do their gold queries return rows, and what do their references earn?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from sql_agent.database import Database, DatabasePool
+from sql_agent.database.provenance import evidence_read
+from sql_agent.database.schema import quoted
+from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.questions.derived_evidence import derive_evidence, lacks_evidence
+from sql_agent.reward import Judge, JudgeCase
+from sql_agent.reward.judges.items import Reader, Words, is_prose
+from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
+
+Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
+
+ENOUGH = 0.9  # no policy can earn what an unreachable reference, or SQL for another database, asks for
+_AT_LEAST = 8  # questions, however slow the database is
+_NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
+
+
+@dataclass(frozen=True)
+class CheckedQuestion:
+    """Holds what a check found out about a question.
+
+    `question` has its evidence, derived where it could be; `database` says which one was queried. `returns_rows` says
+    that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` the kind of its
+    QueryFailure. `earned` is what the judge gives the reference (0.0–1.0), None where none was asked, `reason` why it
+    is not all, `hint` what to do.
+    """
+
+    question: Question
+    database: str
+    form: Form
+    returns_rows: bool = False
+    failure: str | None = None
+    failure_kind: str = ""
+    earned: float | None = None
+    reason: str = ""
+    hint: str | None = None
+
+    @property
+    def needs_rows(self) -> bool:
+        """Return whether there is gold SQL that must return rows; where the reference is a refusal it need only run."""
+        return bool(self.question.statements) and (self.form != "refusal" or self.failure is not None)
+
+
+def check_questions(
+    questions: Sequence[Question],
+    databases: DatabasePool,
+    words: Mapping[Lang, Words],
+    judge: Judge | None,
+    *,
+    seconds: float | None = None,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> list[CheckedQuestion]:
+    """Run the gold SQL of `questions`, each in its database, and have `judge`, if there is one, grade their references.
+
+    After `seconds` no further question is checked, so fewer may be returned. `on_done` is called with their number.
+    """
+    readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
+    deadline = None if seconds is None else time.monotonic() + seconds
+
+    async def check_all() -> list[CheckedQuestion]:
+        checked: list[CheckedQuestion] = []
+        for question in questions:
+            if deadline is not None and len(checked) >= _AT_LEAST and time.monotonic() > deadline:
+                break
+            with databases.of(question.database) as database:
+                checked.append(await _check(question, database, readers[question.lang], judge))
+            on_done(len(checked))
+        return checked
+
+    return asyncio.run(check_all())
+
+
+def reference_form(question: Question, reader: Reader) -> Form:
+    """Return the form of a question's reference answer, as the judge "facts" distinguishes them."""
+    if reader.is_refusal(question.answer):
+        return "refusal"
+    if is_prose(question.answer, question.lang):
+        return "prose"
+    conclusion = reader.conclusion(question.answer, question.question)
+    return "facts" if conclusion is None else "yes or no" if conclusion.isalpha() else "number"
+
+
+class Quotes(NamedTuple):
+    """Counts the quotes whose cell holds them, and those that the database could not be asked for."""
+
+    standing: int
+    unchecked: int
+
+
+def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> Quotes:
+    """Look whether the cells of the questions' evidence hold their quotes letter by letter."""
+    standing = unchecked = 0
+    for question in questions:
+        with databases.of(question.database) as database:
+            text = database.dialect.text_literal
+            for item in question.evidence:
+                holds = f"instr({quoted(item.field)}, {text(item.quote)}) > 0"
+                answer = database.query(f"SELECT id FROM {quoted(item.table)} WHERE id = {item.row_id} AND {holds}")
+                standing += answer.count
+                unchecked += answer.error is not None and answer.error.kind not in _NO_CELL
+    return Quotes(standing, unchecked)
+
+
+def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
+    """Return the error that would make training on these questions pointless, with an example; None if there is none.
+
+    It is that fewer than 0.9 of the gold queries that must return rows do, or that the references earn less than 0.9 on
+    average.
+    """
+    with_sql = [c for c in checked if c.needs_rows]
+    wrong = [c for c in with_sql if not c.returns_rows]
+    if with_sql and (len(with_sql) - len(wrong)) / len(with_sql) < ENOUGH:
+        first = wrong[0]
+        return ConfigError(
+            f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {first.database}, such as "
+            f"{'; '.join(first.question.statements)!r} of question {first.question.id!r}: {first.failure or 'no row'}",
+            hint="is this the database that the questions are about? set database.path=FILE",
+        )
+    graded = [(c.earned, c) for c in checked if c.earned is not None]
+    mean = fmean(earned for earned, _ in graded) if graded else 1.0
+    if mean >= ENOUGH:
+        return None
+    worst = min(graded, key=lambda pair: pair[0])[1]
+    return ConfigError(
+        f"the reference answers of {len(graded)} questions earn {mean:.2f} of 1.0 from the judge {judge_name}, so no "
+        f"answer could earn more; that of question {worst.question.id!r} earns {worst.earned:.2f}: {worst.reason}",
+        hint=worst.hint or "give references whose facts stand in the rows of the gold SQL, or take another judge.name",
+    )
+
+
+async def _check(question: Question, database: Database, reader: Reader, judge: Judge | None) -> CheckedQuestion:
+    if judge is not None and lacks_evidence(question):
+        question = question.model_copy(update={"evidence": derive_evidence(question, database)})
+    calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
+    error = next((call.answer.error for call in calls if call.answer.error), None)
+    result = CheckedQuestion(
+        question=question,
+        database=str(database.source),
+        form=reference_form(question, reader),
+        returns_rows=error is None and any(call.answer.count for call in calls),
+        failure=error.message if error else None,
+        failure_kind=error.kind if error else "",
+    )
+    return result if judge is None else await _graded(result, calls, database, judge)
+
+
+async def _graded(
+    result: CheckedQuestion, calls: tuple[QueryCall, ...], database: Database, judge: Judge
+) -> CheckedQuestion:
+    question = result.question
+    quotes = tuple(item.quote for item in question.evidence)
+    # Of a reference of prose the judge reads the evidence only.
+    answer = "\n".join(quotes) if result.form == "prose" and quotes else question.full_answer
+    read: tuple[Evidence, ...] | None = question.evidence or None
+    if not calls:
+        calls = (_as_if_read((question.answer, *quotes)),)
+    elif read is not None:
+        read = evidence_read(database, calls, question.evidence)
+    case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)
+    hint = None
+    try:
+        verdict = await judge.grade(case)
+        earned, reason = verdict.score, verdict.reason
+    except JudgeError as error:
+        earned, reason, hint = 0.0, error.message, error.hint
+    return replace(result, earned=earned, reason=reason, hint=hint)
+
+
+def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
+    """Make a call that returned these cells, for a question without SQL."""
+    columns = tuple(f"c{number}" for number in range(len(cells)))
+    answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
+    return QueryCall(sql="", answer=answer, seconds=0.0)

@@ -1,0 +1,129 @@
+"""Read and write question files: parquet and JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sql_agent.errors import DataError
+from sql_agent.questions.question_columns import ColumnMapping, question_of_row
+from sql_agent.schemas import Question
+from sql_agent.system.files import atomic_write
+
+_EVIDENCE = pa.struct([("table", pa.string()), ("row_id", pa.int64()), ("field", pa.string()), ("quote", pa.string())])
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("id", "question", "answer", "sql")),
+        ("evidence", pa.list_(_EVIDENCE)),
+        ("task_type", pa.string()),
+        ("lang", pa.string()),
+        ("enough", pa.int64()),
+        ("database", pa.string()),
+    ]
+)
+
+
+def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
+    """Read the questions of a .parquet or .jsonl file, by the columns of `mapping` or else the known ones.
+
+    An id, a question and a reference answer are required (`question_columns.SPELLINGS` has the names that are read);
+    the other fields of `Question` may be missing, and other columns are ignored. Raises DataError
+    that names file, row (from 1) and column when something is wrong, or when there is no question.
+    """
+    path = Path(path)
+    questions: list[Question] = []
+    lines: dict[str, int] = {}
+    rows = list(_rows(path))
+    if mapping is not None:
+        mapping.check(path, [row for _, row in rows])
+    for number, row in rows:
+        question = question_of_row(row, f"{path}, row {number}", mapping)
+        if question.id in lines:
+            raise DataError(
+                f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}",
+                hint="give each question an id of its own",
+            )
+        lines[question.id] = number
+        questions.append(question)
+    if not questions:
+        raise DataError(f"{path} holds no question", hint="each row needs id, question and answer")
+    return questions
+
+
+def write_parquet(path: Path, questions: Sequence[Question]) -> None:
+    """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
+
+    The file appears when it is complete.
+    """
+    rows = [question.model_dump(mode="json") for question in questions]
+    with atomic_write(path) as unfinished:
+        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), unfinished)
+
+
+def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
+    """Write one JSON object a line: the question's fields and the extra ones of its pair."""
+    with atomic_write(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        for question, extra in rows:
+            file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
+
+
+def _rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    if path.suffix not in {".parquet", ".jsonl"}:
+        raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert it to one of them")
+    try:
+        return parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
+
+
+def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the rows of a parquet file with their numbers, from 1. Raises DataError when it is none."""
+    try:
+        with path.open("rb") as file:
+            table = pq.read_table(file)
+    except pa.ArrowException as error:
+        raise DataError(f"{path} is not a parquet file: {error}", hint="write it again") from None
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except UnicodeDecodeError:
+        raise _not_utf8(path, table) from None
+    return list(enumerate(rows, 1))
+
+
+def _not_utf8(path: Path, table: pa.Table) -> DataError:
+    """Return the error that names the first text of `table` that is not UTF-8, which is found by reading each again."""
+    for column in table.column_names:
+        for number, value in enumerate(table.column(column), 1):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                return DataError(f"{path}, row {number}, column {column}: not UTF-8: {error}", hint="write it as UTF-8")
+    return DataError(f"{path} holds a text that is not UTF-8", hint="write its texts as UTF-8")
+
+
+def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    rows: list[tuple[int, Mapping[str, Any]]] = []
+    try:
+        # Split at "\n" only, because texts may hold the other characters that splitlines() splits at.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # some programs begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:  # also of a number with too many digits, or of deep nesting
+            raise DataError(
+                f"{path}, row {number} is not JSON that can be read: {error}", hint="each line is one JSON object"
+            ) from None
+        if not isinstance(row, dict):
+            more = "; of an array: jq -c '.[]' FILE > LINES.jsonl" if isinstance(row, list) else ""
+            raise DataError(f"{path}, row {number} is not a JSON object", hint=f"each line is one JSON object{more}")
+        rows.append((number, row))
+    return rows

@@ -1,0 +1,157 @@
+"""Check without a model that a rewritten question still asks the same and gives nothing away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from sqlglot import exp
+
+from sql_agent.database.guard import parse
+from sql_agent.database.sqlite.dialect import SQLITE
+from sql_agent.questions.question_columns import language
+from sql_agent.reward.judges.facts import reference_facts
+from sql_agent.reward.judges.items import Reader, normalise
+from sql_agent.schemas import Lang, Question
+
+Half = Literal["train", "test"]  # of the wordings: train and val share theirs, test has its own
+Reason = Literal[
+    "unchanged",
+    "language",
+    "length",
+    "name",
+    "other name",
+    "answer shown",
+    "task",
+    "twice",
+    "shared wording",
+    "rows",
+    "answered otherwise",
+]
+
+# Characters that an asker and a situation may add to a question.
+_ADDED: dict[Lang, int] = {"en": 240, "zh": 100}
+_WILDCARDS = re.compile(r"[%\n]+")
+
+
+class Problem(NamedTuple):
+    """Why a rewritten question cannot be used: a stable word, by which it is counted, and what was found."""
+
+    reason: Reason
+    detail: str
+
+
+class TaskChecks(NamedTuple):
+    """What a task knows of its questions' texts.
+
+    `names_in` returns the names of the database's rows that stand in a text, `problem` says why a question's text does
+    not fit to its answer, or None.
+    """
+
+    names_in: Callable[[str], Iterable[str]]
+    problem: Callable[[Question], str | None]
+
+
+class UsedTexts:
+    """Keeps the texts that are taken, and the wordings of each half: texts without what they ask about."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = set(map(normalise, texts))
+        self._wordings: dict[Half, set[str]] = {"train": set(), "test": set()}
+
+    def problem(self, text: str, kept: Sequence[str], half: Half) -> Problem | None:
+        """Return why `text` cannot be taken: it is, or a question of the other half has this wording."""
+        if normalise(text) in self._texts:
+            return Problem("twice", "another question has this text")
+        other: Half = "test" if half == "train" else "train"
+        if _wording(text, kept) in self._wordings[other]:
+            return Problem("shared wording", f"a question of the {other} wordings is worded like this")
+        return None
+
+    def add(self, text: str, kept: Sequence[str], half: Half) -> None:
+        """Take `text` for a question of `half`."""
+        self._texts.add(normalise(text))
+        self._wordings[half].add(_wording(text, kept))
+
+
+def kept_texts(question: Question) -> tuple[str, ...]:
+    """Return what a rewritten text must hold to the letter: what the gold SQL looks for and the question names.
+
+    These are the texts in the gold SQL and the quotes of the evidence, as far as they stand in the question. The name
+    as it is asked, misspelt perhaps, is one of them, because the first statement of the gold SQL looks for it.
+    """
+    asked = normalise(question.question)
+    texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]
+    found = {form: text for text in reversed(texts) if (form := normalise(text)) and form in asked}
+    return tuple(reversed(found.values()))
+
+
+def cheap_problem(original: Question, text: str, reader: Reader, task: TaskChecks) -> Problem | None:
+    """Return why `text` cannot replace the text of `original`, by what needs no model; None when nothing is wrong."""
+    return (
+        _form_problem(original, text)
+        or _name_problem(original, text, task)
+        or _answer_problem(original, text, reader, task)
+    )
+
+
+def _form_problem(original: Question, text: str) -> Problem | None:
+    if normalise(text) == normalise(original.question):
+        return Problem("unchanged", "the text is the same")
+    if language(text) != original.lang:
+        return Problem("language", f"the text is not in the question's language, {original.lang}")
+    if len(text) > len(original.question) + _ADDED[original.lang] or "\n" in text:
+        return Problem("length", f"{len(text)} characters, or more than one line")
+    return None
+
+
+def _name_problem(original: Question, text: str, task: TaskChecks) -> Problem | None:
+    if lost := [kept for kept in kept_texts(original) if normalise(kept) not in normalise(text)]:
+        return Problem("name", f"{lost[0]!r} is missing")
+    before = {normalise(name) for name in task.names_in(original.question)}
+    added = sorted(n for n in task.names_in(text) if normalise(n) not in before and _stands_in(n, text))
+    return Problem("other name", f"{added[0]!r} was not asked about") if added else None
+
+
+def _answer_problem(original: Question, text: str, reader: Reader, task: TaskChecks) -> Problem | None:
+    if shown := [item for item in _answer_items(original, reader) if _is_new(item, original.question, text)]:
+        return Problem("answer shown", f"{shown[0]!r} belongs to the answer")
+    found = task.problem(original.model_copy(update={"question": text}))
+    return Problem("task", found) if found else None
+
+
+def _sql_texts(question: Question) -> Iterator[str]:
+    """Yield the texts that the gold SQL compares with, without wildcards; they look the same in every dialect."""
+    for statement in question.statements:
+        for literal in parse(statement, SQLITE).find_all(exp.Literal):
+            if literal.is_string:
+                yield from (part.strip() for part in _WILDCARDS.split(literal.name) if part.strip())
+
+
+def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
+    """Yield what a text must not give away, normalised; yes, no and the refusal give nothing away."""
+    if reader.is_refusal(question.answer):
+        return
+    conclusion = reader.conclusion(question.answer, question.question)
+    if conclusion is None:
+        yield from (item for _, items in reference_facts(question, reader) for item in items)
+    elif not conclusion.isalpha():
+        yield conclusion
+
+
+def _is_new(item: str, original: str, text: str) -> bool:
+    return _stands_in(item, text) and not _stands_in(item, original)
+
+
+def _stands_in(part: str, text: str) -> bool:
+    """Return whether `part` stands in `text` from the start of a word on: "iron" not in "environment", 1 not in 10."""
+    return re.search(rf"(?<![a-z0-9]){re.escape(normalise(part))}(?!\d)", normalise(text)) is not None
+
+
+def _wording(text: str, kept: Sequence[str]) -> str:
+    """Return the text without what it asks about."""
+    plain = normalise(text)
+    for part in sorted(map(normalise, kept), key=len, reverse=True):
+        plain = plain.replace(part, "…")
+    return plain

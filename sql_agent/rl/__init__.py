@@ -1,1 +1,0 @@
-"""Rollouts, trajectories, advantages and metrics of reinforcement learning, without torch."""

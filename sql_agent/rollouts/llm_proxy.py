@@ -1,0 +1,111 @@
+"""Serve agent-lightning's LLM proxy on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import agentlightning as agl
+import uvicorn
+from agentlightning.utils.server_launcher import PythonServerLauncherArgs
+
+from sql_agent.rollouts.call_recorder import RolloutPath, TokenIdRecorder
+from sql_agent.rollouts.policy_calls import PolicyCalls
+from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.system.tokens import TokenRequired
+
+HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
+_KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
+
+
+def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str = "unused") -> dict[str, Any]:
+    """Return the entry of a proxy's model list for `name`, which is served at `api_base` (ending in /v1) as `model`."""
+    # The prefix hosted_vllm/ makes the proxy record token ids.
+    return {
+        "model_name": name,
+        "litellm_params": {"model": f"hosted_vllm/{model}", "api_base": api_base, "api_key": api_key},
+    }
+
+
+class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
+    """Serves `models` on port `port` of 127.0.0.1 and records each call in `store`, by default with its token ids.
+
+    It answers those who have the bearer `token`, without one everybody. It serves in the process that calls `serve`,
+    and there can be one in a process, because litellm's is a global.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        store: agl.LightningStore,
+        models: Sequence[dict[str, Any]],
+        *,
+        with_token_ids: bool = True,
+        token: str | None = None,
+    ) -> None:
+        super().__init__(
+            model_list=list(models),
+            store=store,
+            launcher_args=PythonServerLauncherArgs(
+                host="127.0.0.1",  # the default is every interface
+                access_host="127.0.0.1",
+                port=port,
+                healthcheck_url=HEALTH,
+            ),
+            middlewares=[RolloutPath],
+            callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
+        )
+        self._token = token
+        # Servers that give token ids are our own; those of others need litellm's care.
+        self.policy_calls = PolicyCalls(models) if with_token_ids else None
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Serve on the listening `sock` until SIGTERM."""
+        async with self._serve_context():
+            config = uvicorn.Config(
+                TokenRequired(self.server_launcher.app, self._token, open_to_all={HEALTH}),
+                interface="asgi3",
+                log_level="info",
+                access_log=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=1,
+            )
+            server = uvicorn.Server(config)
+            # Not serve(), because that handles SIGINT too, which is for the process that started this one.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
+            try:
+                await server._serve(sockets=[sock])
+            finally:
+                if self.policy_calls is not None:
+                    await self.policy_calls.close()
+
+
+def serve_proxy(
+    sock: socket.socket,
+    store: StoreAddress,
+    models: Sequence[dict[str, Any]],
+    log_file: Path,
+    *,
+    with_token_ids: bool,
+    token: str,
+) -> None:
+    """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`.
+
+    It records calls in `store`, and wants the bearer `token`. A proxy that is asked to end exits with 1, as one that
+    failed: it must be replaced, because calls would wait at the socket, which stays open.
+    """
+    with log_file.open("a", encoding="utf-8") as sink:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    os.environ.pop("DATABASE_URL", None)  # litellm would take our database for its own, and not start
+    client = StoreClient(store.url, token=store.token)
+    proxy = LocalLlmProxy(sock.getsockname()[1], client, models, with_token_ids=with_token_ids, token=token)
+    asyncio.run(proxy.serve(sock))
+    sys.exit(1)

@@ -1,0 +1,234 @@
+"""Summarise a set of finished rollouts under the names that every run reports."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sql_agent.reward.judges.items import Reader, Words
+from sql_agent.reward.rule import returned_rows
+from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord, Usage
+from sql_agent.tasks.task import Task
+
+if TYPE_CHECKING:
+    from sql_agent.rollouts.rollouts import FinishedRollout  # agent-lightning takes seconds to import
+
+ACCURATE = 0.8  # a judge's score from which an answer counts as right
+_SAME = 1e-6
+
+
+def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
+    """Count the rollouts that reached each stage, and those that the judge or the infrastructure lost."""
+    kept = [r for r in rollouts if r.dropped is None]
+    return {
+        "rollouts/enqueued": enqueued,
+        "rollouts/finished": len(rollouts),
+        "rollouts/with_triplets": sum(r.triplets > 0 for r in rollouts),
+        "rollouts/kept": len(kept),
+        "rollouts/failed": enqueued - len(kept),
+        "rollouts/split": sum(len(r.sequences) > 1 for r in kept),
+        "judge/failed": count_judge_failures(rollouts),
+    }
+
+
+def count_judge_failures(rollouts: Iterable[FinishedRollout]) -> int:
+    """Count the rollouts that were dropped because the judge gave no score."""
+    return sum(r.dropped is not None and r.dropped.cause is DropCause.JUDGE for r in rollouts)
+
+
+def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Return the means of the reward (0.0–1.1), its parts and the agent's behaviour over the kept rollouts.
+
+    Empty when no rollout was kept.
+    """
+    records = kept_records(rollouts)
+    if not records:
+        return {}
+
+    def mean(value: Callable[[RolloutRecord], float]) -> float:
+        return statistics.fmean(value(record) for record in records)
+
+    result = {
+        "reward/mean": mean(lambda r: r.reward.total if r.reward else 0.0),
+        "reward/std": statistics.pstdev(r.reward.total for r in records if r.reward),
+        "reward/rule": mean(lambda r: r.reward.rule if r.reward else 0.0),
+        "reward/judge": mean(lambda r: r.reward.judge if r.reward else 0.0),
+        "agent/turns": mean(lambda r: r.turns),
+        "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
+        "accurate": mean(is_accurate),
+        "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
+        "agent/seconds": mean(lambda r: r.seconds),
+    }
+    if any(r.usage.completion_tokens for r in records):  # some servers do not count them
+        result["agent/completion_tokens"] = mean(lambda r: r.usage.completion_tokens)
+    result |= calls_by_role(records)
+    names = sorted({name for r in records if r.reward for name in r.reward.criteria})
+    for name in names:
+        values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
+        result[f"judge/{name}"] = statistics.fmean(values)
+    result |= {f"agent/{name}": value for name, value in searching(records).items()}
+    return result | by_kind(records)
+
+
+def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Return the mean of -ln p over the sampled tokens of the kept rollouts, in nats, as `policy/entropy`.
+
+    This estimates the entropy of the policy's next token at the sampling temperature, because E[-ln p] is the entropy.
+    Empty where the policy's server sends no log-probabilities.
+    """
+    logprobs = [
+        logprob
+        for rollout in rollouts
+        if rollout.dropped is None
+        for turn in rollout.turns
+        for logprob in turn.logprobs or ()
+    ]
+    return {"policy/entropy": -statistics.fmean(logprobs)} if logprobs else {}
+
+
+def calls_by_role(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Return how often the model was called in each role of a workflow, a rollout, as `role/NAME`."""
+    calls = Counter(reply.role for record in records for reply in record.replies if reply.role)
+    return {f"role/{role}": count / len(records) for role, count in sorted(calls.items())}
+
+
+def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Return how the agent searched: queries a rollout, how many found nothing, and what it made of that.
+
+    `empty_results` is the share of the queries that ran and found no row, `recovered` the share of the rollouts with
+    such a query in which a later one returned rows. Each is left out where there is nothing to take a share of.
+    """
+    ran = [call for record in records for call in record.calls if call.answer.status == "ok"]
+    recovered = [has_recovered(record) for record in records if any(map(found_nothing, record.calls))]
+    result = {"tool_calls": statistics.fmean(len(record.calls) for record in records)} if records else {}
+    if ran:
+        result["empty_results"] = statistics.fmean(map(found_nothing, ran))
+    if recovered:
+        result["recovered"] = statistics.fmean(recovered)
+    return result
+
+
+def found_nothing(call: QueryCall) -> bool:
+    """Return whether a query ran and found no row."""
+    return call.answer.status == "ok" and call.answer.count == 0
+
+
+def has_recovered(record: RolloutRecord) -> bool:
+    """Return whether rows came after the first query that found none, of which there must be one."""
+    first = next(place for place, call in enumerate(record.calls) if found_nothing(call))
+    return any(map(returned_rows, record.calls[first:]))
+
+
+def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
+    """Return for each kind of question the share of accurate answers, as `accurate/KIND`, and how the agent searched.
+
+    Questions without a kind are not counted.
+    """
+    kinds: dict[str, list[RolloutRecord]] = defaultdict(list)
+    for record in records:
+        if record.question.task_type and record.reward:
+            kinds[record.question.task_type].append(record)
+    result: dict[str, float] = {}
+    for kind, answered in sorted(kinds.items()):
+        result[f"accurate/{kind}"] = statistics.fmean(map(is_accurate, answered))
+        result |= {f"{name}/{kind}": value for name, value in searching(answered).items()}
+    return result
+
+
+def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:
+    """Return which answers are a refusal, the sentence of `words` by which a model says that it found nothing.
+
+    `agent/refused` is their share of all answers, `refused_answerable` of those to questions that the database answers,
+    `right_refusals` of those whose reference is a refusal too. A share of nothing is left out, as are languages for
+    which there is no such sentence.
+    """
+    readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
+    refused: dict[bool, list[bool]] = {False: [], True: []}  # by whether the reference is a refusal
+    for record in records:
+        if reader := readers.get(record.question.lang):
+            refused[reader.is_refusal(record.question.answer)].append(reader.is_refusal(record.answer))
+    shares = {
+        "agent/refused": [*refused[False], *refused[True]],
+        "refused_answerable": refused[False],
+        "right_refusals": refused[True],
+    }
+    return {name: statistics.fmean(answers) for name, answers in shares.items() if answers}
+
+
+def is_accurate(record: RolloutRecord) -> bool:
+    """Return whether the judge counts the answer as right: its score of the answer by itself is at least ACCURATE."""
+    return record.reward is not None and record.reward.of_the_answer >= ACCURATE
+
+
+def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:
+    """Return the rewards of the kept rollouts by group and rollout id."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for rollout in rollouts:
+        if rollout.dropped is None and rollout.reward is not None:
+            groups[rollout.group][rollout.rollout_id] = rollout.reward
+    return groups
+
+
+def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Return the share of the groups whose rewards differ, because GRPO learns from no others.
+
+    Empty when no group has two kept rollouts.
+    """
+    compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
+    if not compared:
+        return {}
+    return {"groups/informative": statistics.fmean(map(differ, compared))}
+
+
+def differ(rewards: Collection[float]) -> bool:
+    """Return whether the rewards of a group differ, which is what GRPO learns from."""
+    return len(rewards) > 1 and max(rewards) - min(rewards) > _SAME
+
+
+def summary(
+    rollouts: Sequence[FinishedRollout],
+    *,
+    enqueued: int,
+    task: Task,
+) -> dict[str, float]:
+    """Return what every step and validation reports: funnel, rewards, refusals, groups, judge's cost, task's metrics.
+
+    The metrics of `task` are given the records of the kept rollouts.
+    """
+    records = kept_records(rollouts)
+    return {
+        **funnel(rollouts, enqueued=enqueued),
+        **rewards(rollouts),
+        **refusals(records, task.words),
+        **informative_groups(rollouts),
+        **sampled_entropy(rollouts),
+        **judge_cost(rollouts),
+        **task.metrics(records),
+    }
+
+
+def kept_records(rollouts: Iterable[FinishedRollout]) -> list[RolloutRecord]:
+    """Return the records of the rollouts that were kept and rewarded."""
+    return [r.record for r in rollouts if r.dropped is None and r.record and r.record.reward]
+
+
+def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
+    """Sum what the judge spent, on dropped rollouts too; empty for a judge that calls no endpoint."""
+    usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
+    if not usage.requests and not usage.cache_hits:
+        return {}
+    cost = {} if usage.cost_usd is None else {"judge/cost_usd": usage.cost_usd}
+    return cost | {
+        "judge/requests": usage.requests,
+        "judge/cache_hits": usage.cache_hits,
+        "judge/prompt_tokens": usage.prompt_tokens,
+        "judge/completion_tokens": usage.completion_tokens,
+    }
+
+
+def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
+    """Describe why rollouts were dropped: the reasons with their counts, most frequent first."""
+    counts = Counter(str(rollout.dropped) for rollout in rollouts if rollout.dropped)
+    return "; ".join(f"{count} × {reason}" for reason, count in counts.most_common()) or "none"

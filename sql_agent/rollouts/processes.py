@@ -1,0 +1,171 @@
+"""Run the runner and LLM proxy processes of a run, under a supervisor that replaces those that die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.lit_agent import SqlLitAgent
+from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
+from sql_agent.rollouts.notifier import Notifier
+from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.runner import ConcurrentRunner
+from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.supervisor import Ended, Paused, Supervisor
+from sql_agent.schemas import RolloutRecord
+from sql_agent.system.sockets import bind
+from sql_agent.system.tokens import new_token
+
+_PROXY_START_S = 120.0
+_SHOWN_CHARS = 100  # of a question
+_BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
+
+
+@dataclass(frozen=True)
+class _RunnerJob:
+    receiver: int
+    store: StoreAddress
+
+
+@dataclass(frozen=True)
+class _ProxyJob:
+    index: int
+    store: StoreAddress
+    models: tuple[dict[str, Any], ...]
+    log_file: Path
+    with_token_ids: bool
+    token: str
+
+
+class RunProcesses:
+    """Starts runners and up to `n_proxies` proxies, and replaces those that die, until `stop`.
+
+    Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the sockets
+    of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the runners when
+    rollouts are queued in a store of this process. `host` is the address of this host at which the proxies listen, and
+    `proxy_token` the bearer token that they want. With `show_rollouts` each rollout that ends is printed as one line.
+    `if_killed` is called by the supervisor when this process dies without `stop`, with how it ended.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        n_proxies: int,
+        host: str = "127.0.0.1",
+        show_rollouts: bool = False,
+        if_killed: Callable[[str], object] = lambda _how: None,
+    ) -> None:
+        self._n_runners = settings.runner.n_runners
+        self._if_killed = if_killed
+        self.notifier = Notifier(self._n_runners)
+        self.proxy_token = new_token()
+        sockets = [bind(host) for _ in range(n_proxies)]
+        for sock in sockets:
+            sock.listen(_BACKLOG)
+        self._addresses = [f"http://{host}:{sock.getsockname()[1]}" for sock in sockets]
+        run_runner = partial(_run_runner, settings, self.notifier, show_rollouts=show_rollouts)
+        jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets)}
+        self._supervisor = Supervisor(jobs, if_killed=if_killed)
+        for sock in sockets:
+            sock.close()  # the supervisor has its own
+
+    def watch(self, on_event: Callable[[Ended | Paused], None]) -> None:
+        """Call `on_event` on this event loop with each process that ends, is stopped or goes on."""
+        self._supervisor.watch(on_event)
+
+    @property
+    def supervisor_pid(self) -> int:
+        """Return the process that starts and replaces runners and proxies."""
+        return self._supervisor.pid
+
+    def unwatch(self) -> None:
+        """End what `watch` began."""
+        self._supervisor.unwatch()
+
+    def start_runners(self, store: StoreAddress) -> None:
+        """Start all runners; they take rollouts from `store`."""
+        for index in range(self._n_runners):
+            self._supervisor.start(f"Runner {index}", "runner", _RunnerJob(index, store))
+
+    async def start_proxies(
+        self,
+        store: StoreAddress,
+        models: Sequence[dict[str, Any]],
+        log_files: Sequence[Path],
+        *,
+        with_token_ids: bool = True,
+    ) -> list[str]:
+        """Start a proxy for each of `log_files` before all `models`, and return their addresses once all answer.
+
+        They want `proxy_token` and record calls in `store`. Raises TrainingError when one does not answer in two
+        minutes.
+        """
+        for index, log_file in enumerate(log_files):
+            job = _ProxyJob(index, store, tuple(models), log_file, with_token_ids, self.proxy_token)
+            self._supervisor.start(proxy_name(index), "proxy", job)
+        addresses = self._addresses[: len(log_files)]
+        await asyncio.gather(*map(_until_healthy, addresses, log_files))
+        return addresses
+
+    def leave(self, how: str) -> None:
+        """Let all of these processes end without waiting for that, and call `if_killed` with `how` this one ends."""
+        self._supervisor.ask_to_stop()
+        self._if_killed(how)
+
+    def stop(self) -> None:
+        """End all of these processes."""
+        self._supervisor.stop()
+        self.notifier.close()
+
+
+def proxy_name(index: int) -> str:
+    """Return the name under which the end of proxy `index` is reported."""
+    return f"LLM proxy {index}"
+
+
+async def _until_healthy(address: str, log_file: Path) -> None:
+    try:
+        timeout = aiohttp.ClientTimeout(total=_PROXY_START_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}{HEALTH}") as response:
+            response.raise_for_status()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise TrainingError(
+            f"the LLM proxy at {address} did not start: {type(error).__name__}: {error}", hint=f"see {log_file}"
+        ) from error
+
+
+def _run_runner(settings: Settings, notifier: Notifier, job: _RunnerJob, *, show_rollouts: bool) -> None:
+    agent = SqlLitAgent(settings, _show_rollout if show_rollouts else None)
+    asyncio.run(_take_rollouts(settings, notifier, job, agent))
+
+
+async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob, agent: SqlLitAgent) -> None:
+    limits = settings.runner
+    runner = ConcurrentRunner(
+        concurrency=limits.concurrency, poll_s=limits.poll_s, notifier=notifier, receiver=job.receiver
+    )
+    runner.init(agent=agent)
+    runner.init_worker(job.receiver, StoreClient(job.store.url, token=job.store.token))
+    await runner.iter()
+
+
+def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:
+    sock = sockets[job.index]
+    serve_proxy(sock, job.store, job.models, job.log_file, with_token_ids=job.with_token_ids, token=job.token)
+
+
+def _show_rollout(mode: str, record: RolloutRecord) -> None:
+    """Print a rollout as one line."""
+    reward = f"reward {record.reward.total:.3f}" if record.reward else f"dropped: {record.dropped}"
+    question = " ".join(record.question.question.split())
+    line = f"{mode:5} {len(record.calls)} queries, {reward}, {record.seconds:.1f} s: {question[:_SHOWN_CHARS]}"
+    print(line, flush=True)  # one write, so that lines of several processes do not mix

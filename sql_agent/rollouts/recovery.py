@@ -1,0 +1,97 @@
+"""Report each runner or proxy that dies, and end the rollouts it had in hand, so that others run them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import agentlightning as agl
+
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.presence import BEAT_S, STORE_ERRORS, SilentRunners
+from sql_agent.rollouts.runner import worker_id
+from sql_agent.rollouts.store import lose_rollouts
+from sql_agent.rollouts.supervisor import STOPPED_S, Ended, Paused
+
+_FIRST_POLLS = 4  # in which a runner that lives was seen
+_LATE_S = 1.0  # after which a store has handled the last request of a process that died
+
+
+class Recovery:
+    """Handles the ends of processes: `say` gets a line for each, `fail` the error when one cannot be replaced.
+
+    Once the algorithm schedules rollouts, `routes` names the proxy behind each of the store's resources, and
+    `route_died` is called with those of a proxy that died and the reason.
+    """
+
+    def __init__(
+        self, store: agl.LightningStore, say: Callable[[str], None], fail: Callable[[TrainingError], None]
+    ) -> None:
+        self.routes: dict[str, str] = {}
+        self.route_died: Callable[[Collection[str], str], None] = lambda _resources, _reason: None
+        self._store = store
+        self._say = say
+        self._fail = fail
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, event: Ended | Paused) -> None:
+        """Handle on the running event loop that a process ended, was stopped or goes on."""
+        if isinstance(event, Paused):
+            self._say(_said_of(event))
+        elif not event.finished:
+            self._handle_end(event)
+
+    def _handle_end(self, ended: Ended) -> None:
+        if not ended.replaced:
+            self._fail(
+                TrainingError(
+                    f"{ended.name} {ended.how} and cannot be replaced",
+                    hint="see the lines above and proxy*.log in its folder, repair the cause, then start it again",
+                )
+            )
+            return
+        routes = {resource for resource, proxy in self.routes.items() if proxy == ended.name}
+        self.route_died(routes, f"{ended.name} {ended.how}")
+        task = asyncio.create_task(self._recover(ended, routes))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def watch_runners(self) -> None:
+        """End the rollouts of runners that run elsewhere and give no sign of life any more; runs until cancelled."""
+        runners, polls, waits = SilentRunners(self._store), 0, False
+        while True:
+            with suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
+                if silent := await runners.poll():
+                    reason = f"{', '.join(silent)} gave no sign of life"
+                    lost = await lose_rollouts(self._store, reason, is_lost=lambda _, by: by in silent)
+                    self._say(f"Runner {reason}; {_rerun(lost)}")
+                polls += 1
+                if waits != (polls >= _FIRST_POLLS and not runners.alive):
+                    waits = not waits
+                    self._say("No runner uses the store; the run waits for one." if waits else "A runner is there.")
+            await asyncio.sleep(BEAT_S)
+
+    async def _recover(self, ended: Ended, routes: Collection[str]) -> None:
+        said = f"{ended.name} (process {ended.pid}) {ended.how}; another took its place"
+        reason, worker = f"{ended.name} {ended.how}", worker_id(ended.pid)
+        try:
+            lost = await lose_rollouts(
+                self._store, reason, is_lost=lambda rollout, by: by == worker or rollout.resources_id in routes
+            )
+            self._say(f"{said}; {_rerun(lost)}")
+            await asyncio.sleep(_LATE_S)
+            await lose_rollouts(self._store, reason, is_lost=lambda _, by: by == worker)
+        except Exception as error:  # whichever error a store raises: the rollouts then end by their time limit
+            self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
+
+
+def _said_of(paused: Paused) -> str:
+    name = f"{paused.name} (process {paused.pid})"
+    if paused.goes_on:
+        return f"{name} goes on."
+    return f"{name} was stopped by {paused.by}; unless it goes on within {STOPPED_S:.0f} s, another takes its place."
+
+
+def _rerun(lost: int) -> str:
+    return f"{lost} rollouts are run again." if lost else "no rollout was lost."

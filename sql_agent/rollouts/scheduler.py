@@ -1,0 +1,269 @@
+"""Run single rollouts through the LightningStore, many at a time: enqueue, wait for the end, read the result."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import agentlightning as agl
+import aiohttp
+
+from sql_agent.errors import SqlAgentError, TrainingError
+from sql_agent.rollouts.rollouts import FinishedRollout, complete_spans, read_rollout
+from sql_agent.rollouts.store import mark_consumed, reason_lost, reason_refused, started_ids, subscribed_to_ends
+from sql_agent.rollouts.store_client import is_refusal
+from sql_agent.schemas import DropCause, Question
+
+Mode = Literal["train", "val"]
+_POLL_S = 0.02
+_OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
+_REPORTED_S = 0.5  # within which the death of a process is reported to this one
+_IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
+_LONGEST_IDLE_S = 2.0  # so that a store that was stopped for minutes is asked soon after
+_ENQUEUE_LIMIT = 256  # rollouts in one request
+_GROUPS_KEPT = 4096  # of which the route is known, more than are asked for at once
+_SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
+_CANCEL_S = 2.0  # that a store has to hear of a rollout that nobody waits for any more
+_LOOK_S = 5.0  # between two looks for rollouts that run for too long
+
+
+class StoreLostError(TrainingError):
+    """The store does not answer any more."""
+
+
+@dataclass(frozen=True)
+class RolloutRequest:
+    """Asks for one rollout of `question` in training step `step`; the rewards within `group` are compared."""
+
+    question: Question
+    mode: Mode
+    step: int
+    group: str
+
+
+class RolloutScheduler:
+    """Runs rollouts through `store`; `watch` must run at the same time.
+
+    `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
+    same one. A rollout is given up when it has run for `timeout_s` seconds, and all are when none has ended for twice
+    as long. The spans of an ended rollout may take `span_deadline_s` seconds to arrive. `train_roles` matches the roles
+    that are trained.
+    """
+
+    def __init__(
+        self,
+        store: agl.LightningStore,
+        adapter: Any,
+        resources: Sequence[str],
+        *,
+        timeout_s: float,
+        span_deadline_s: float,
+        train_roles: str,
+    ) -> None:
+        self._store = store
+        self._adapter = adapter
+        routes = itertools.cycle(resources)
+        # One for all of a group, because the caches there hold its common prefix; whatever its step, because those of
+        # verl's asynchronous trainers overlap.
+        self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
+        self._timeout_s = timeout_s
+        self._span_deadline_s = span_deadline_s
+        self._train_roles = train_roles
+        self._waiting: dict[str, asyncio.Future[agl.Rollout | str]] = {}  # how it ended, or why it was given up
+        self._running: dict[str, float] = {}  # since when a rollout is known to run
+        self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._last_end = self._last_look = time.monotonic()
+        self._deaths: dict[str, tuple[float, str]] = {}  # when the process behind a resource last died, and how
+
+    @property
+    def waiting(self) -> dict[str, float]:
+        """Return the ids of the rollouts that have not ended yet, with the seconds for which each is known to run."""
+        now = time.monotonic()
+        return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
+
+    async def run(self, request: RolloutRequest) -> FinishedRollout:
+        """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
+        resource, started = self._route_of(request.group), time.monotonic()
+        rollout_id = await self._enqueue(request, resource)
+        rollout = await self._ended_rollout(rollout_id)
+        if isinstance(rollout, str):
+            await mark_consumed(self._store, rollout_id)
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, rollout)
+        if reason := reason_lost(rollout):
+            await mark_consumed(self._store, rollout_id)
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
+        if reason := reason_refused(rollout):
+            await mark_consumed(self._store, rollout_id)
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, reason)
+        try:
+            spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
+        except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
+            await mark_consumed(self._store, rollout_id)
+            detail = f"{type(error).__name__}: {error}"
+            return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
+        roles = self._train_roles
+        finished = read_rollout(rollout, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
+        if finished.dropped is not None and finished.dropped.cause in _OF_A_ROUTE:
+            await asyncio.sleep(_REPORTED_S)
+            died, reason = self._deaths.get(resource, (0.0, ""))
+            if died > started - _REPORTED_S:
+                return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
+        return finished
+
+    def route_died(self, resources: Collection[str], reason: str) -> None:
+        """Blame `reason` for rollouts in hand that are lost on the routes `resources`, because their process died."""
+        self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
+
+    async def watch(self) -> None:
+        """Watch for rollouts that end, through the store's callback or by polling; runs until it is cancelled.
+
+        Raises StoreLostError when the store does not answer any more, also to all that wait for a rollout.
+        """
+        try:
+            with named_store_errors():
+                async with subscribed_to_ends(self._store, self._end) as is_told:
+                    await self._watch(is_told)
+        except StoreLostError as error:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(error)
+            raise
+
+    async def _watch(self, is_told: Callable[[], bool]) -> None:
+        while True:
+            asked = time.monotonic()
+            if self._waiting:
+                # Polled here, because the store's client refuses a timeout above 0.1 s.
+                for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
+                    self._end(rollout)
+                await self._give_up_slow()
+            # A store that takes long to answer is asked less often, because it has one thread for all.
+            idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
+            await asyncio.sleep(max(_SUBSCRIBED_POLL_S if is_told() else _POLL_S, idle_s))
+
+    async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
+        """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
+        queued: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        rollout = agl.EnqueueRolloutRequest(
+            input=request.question.model_dump(mode="json"),
+            mode=request.mode,
+            resources_id=resource,
+            config=agl.RolloutConfig(max_attempts=1),
+            metadata={"group": request.group},
+        )
+        self._unsent.append((rollout, queued))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_unsent())
+        with named_store_errors():
+            return await queued
+
+    async def _send_unsent(self) -> None:
+        """Queue all rollouts that were asked for meanwhile in one request: a store takes its time per request."""
+        await asyncio.sleep(0)
+        while self._unsent:
+            batch, self._unsent = self._unsent[:_ENQUEUE_LIMIT], self._unsent[_ENQUEUE_LIMIT:]
+            try:
+                rollouts = await self._store.enqueue_many_rollouts([rollout for rollout, _ in batch])
+            except Exception as error:  # whichever error a store raises belongs to those who wait
+                for _, queued in batch:
+                    if not queued.done():
+                        queued.set_exception(error)
+                continue
+            for rollout, (_, queued) in zip(rollouts, batch, strict=True):
+                if queued.done():  # its caller was cancelled meanwhile
+                    await self._cancel(rollout.rollout_id)
+                else:
+                    queued.set_result(rollout.rollout_id)
+
+    async def _cancel(self, rollout_id: str) -> None:
+        # Whatever a store does not take now is reported elsewhere, and the next algorithm cancels what is left in it.
+        with suppress(StoreLostError), named_store_errors():
+            async with asyncio.timeout(_CANCEL_S):
+                await self._store.update_rollout(rollout_id, status="cancelled")
+
+    async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | str:
+        """Wait for a rollout's end; returns why, when it was given up.
+
+        A rollout that was given up, or whose caller was cancelled, is cancelled in the store.
+        """
+        if not self._waiting:
+            self._last_end = time.monotonic()
+        future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
+        rollout: agl.Rollout | str = ""
+        try:
+            rollout = await future
+        finally:
+            if isinstance(rollout, str):
+                self._waiting.pop(rollout_id, None)
+                await self._cancel(rollout_id)
+        return rollout
+
+    def _end(self, rollout: agl.Rollout) -> bool:
+        """Hand a rollout that ended to whoever waits for it, and return whether anybody does."""
+        future = self._waiting.pop(rollout.rollout_id, None)
+        if future is None or future.done():
+            return False
+        self._last_end = time.monotonic()
+        future.set_result(rollout)
+        return True
+
+    async def _give_up_slow(self) -> None:
+        """Give up the rollouts that have run for too long, and all when none has ended for too long.
+
+        This is not left to the store, because that goes by the time of day, and a clock that is set forward ended all
+        rollouts in hand.
+        """
+        now = time.monotonic()
+        if now - self._last_end > 2 * self._timeout_s:
+            self._give_up(list(self._waiting), f"nothing ended for {2 * self._timeout_s:g} s")
+        if now - self._last_look < _LOOK_S:
+            return
+        self._last_look = now
+        running = await started_ids(self._store)
+        self._running = {each: self._running.get(each, now) for each in running if each in self._waiting}
+        slow = [each for each, since in self._running.items() if now - since > self._timeout_s]
+        self._give_up(slow, f"it ran for more than {self._timeout_s:g} s")
+
+    def _give_up(self, rollout_ids: Sequence[str], reason: str) -> None:
+        for rollout_id in rollout_ids:
+            future = self._waiting.get(rollout_id)
+            if future is not None and not future.done():
+                future.set_result(reason)
+
+
+@contextmanager
+def named_store_errors() -> Iterator[None]:
+    """Raise StoreLostError for what the client of a store raises when that does not answer, or not so that it helps.
+
+    Errors of ours pass.
+    """
+    try:
+        yield
+    except SqlAgentError:
+        raise
+    except (aiohttp.ClientError, OSError, RuntimeError, ValueError) as error:
+        raise _store_lost(error) from error
+
+
+def _store_lost(error: Exception) -> StoreLostError:
+    if isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status):
+        return StoreLostError(
+            f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
+            hint="see what it printed, and start another: this one may keep what it cannot send",
+        )
+    if isinstance(error, ValueError):  # of JSON, or of pydantic
+        return StoreLostError(
+            f"an answer of the store cannot be used: {type(error).__name__}: {error}",
+            hint="use one version of this program and of agent-lightning on all hosts",
+        )
+    return StoreLostError(
+        f"the store does not answer any more: {type(error).__name__}: {error}",
+        hint="start it again; what was finished is saved",
+    )

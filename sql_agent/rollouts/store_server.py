@@ -1,0 +1,228 @@
+"""Serve a RunStore: its frequent requests are answered without FastAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import agentlightning as agl
+import uvicorn
+from agentlightning.utils.otlp import spans_from_proto
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.exchange import CONSUMED, ENDED, EXCHANGE, REFUSED, EndedAttempt, EndedRollout, ExchangeRequest
+from sql_agent.rollouts.notifier import Notifier
+from sql_agent.rollouts.run_role import HEALTH_PATH
+from sql_agent.rollouts.store import RunStore
+from sql_agent.system.sockets import bind
+from sql_agent.system.tokens import TokenRequired
+
+logger = logging.getLogger(__name__)
+
+SPAN_BYTES = 256 << 20  # the default store keeps spans until they fill 70 % of the memory
+_WAIT_S = 1.0
+_KEEP_ALIVE_S = 30  # longer than clients keep an idle connection
+_GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
+_STOP_S = 5.0
+_MOST_ENDED = 4096  # until they are asked for; who waits for a rollout that fell out finds it by asking for it
+_TRACES = "/v1/traces"
+_JSON_PATHS = "/v1/agl/"
+_PROTOBUF = "application/x-protobuf"
+
+
+@dataclass
+class _Answered:
+    """Holds the rollouts of the last answer to one client, which may not have arrived, and that answer's number."""
+
+    number: int = 0
+    taken: Sequence[agl.AttemptedRollout] = ()
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class FrequentRequests:
+    """Answers the requests that rollouts make: those of runners, of proxies, and of the algorithm that consumes them.
+
+    All others go to `app`.
+    """
+
+    def __init__(self, app: ASGIApp, store: RunStore) -> None:
+        self._app = app
+        self._store = store
+        self._ended: deque[agl.Rollout] = deque(maxlen=_MOST_ENDED)
+        self._has_ended = asyncio.Event()
+        self._answered: defaultdict[str, _Answered] = defaultdict(_Answered)  # by client
+        self._answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
+            EXCHANGE: self._exchange,
+            ENDED: self._tell_ended,
+            CONSUMED: self._consume,
+            _TRACES: self._add_spans,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        body = await Request(scope, receive).body()
+        answer = self._answers.get(path)
+        if answer is None:
+            await self._pass_on(body, scope, receive, send)
+            return
+        try:
+            response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
+        except Exception as error:  # whichever error the store raises, the client gets it
+            detail = f"{type(error).__name__}: {error}"
+            logger.log(logging.ERROR, "%s failed: %s", path, detail, exc_info=logger.isEnabledFor(logging.DEBUG))
+            response = Response(to_json({"detail": detail}), 500)
+        await response(scope, receive, send)
+
+    async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let `app` answer, unless `body` is JSON that no answer could repeat, as half of a surrogate pair.
+
+        A rollout with that in its input would make every answer fail in which the store has to send it.
+        """
+        try:
+            if body and scope["path"].startswith(_JSON_PATHS):
+                from_json(body)
+        except ValueError as error:
+            await Response(to_json({"detail": f"the request cannot be read: {error}"}), 400)(scope, receive, send)
+            return
+        given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive_again() -> Message:
+            return next(given, None) or await receive()
+
+        await self._app(scope, receive_again, send)
+
+    async def _exchange(self, body: bytes) -> bytes:
+        given = ExchangeRequest.model_validate_json(body)
+        await self._store.add_many_spans([span for attempt in given.ended for span in attempt.spans])
+        for attempt in given.ended:
+            await self._end(attempt)
+        return await self._encoded(await self._take(given)) if given.limit > 0 else b"[]"
+
+    async def _take(self, given: ExchangeRequest) -> Sequence[agl.AttemptedRollout]:
+        """Return queued rollouts, or again those of an answer that was lost, because nobody else would run them."""
+        answered = self._answered[given.client]
+        async with answered.lock:  # a client that gave up may ask again before it was answered
+            if given.number > answered.number:
+                answered.taken = await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id)
+                answered.number = given.number
+                return answered.taken
+            if given.number < answered.number:  # it came late, and its client has another answer
+                return []
+            return [taken for taken in answered.taken if await self._store.is_started(taken.rollout_id)]
+
+    async def _encoded(self, taken: Sequence[agl.AttemptedRollout]) -> bytes:
+        """Return `taken` as JSON, without rollouts that JSON cannot hold: those end as failed, with the reason."""
+        try:
+            return to_json(taken)
+        except ValueError:
+            held = [rollout for rollout in taken if await self._can_be_sent(rollout)]
+            return to_json(held)
+
+    async def _can_be_sent(self, rollout: agl.AttemptedRollout) -> bool:
+        try:
+            to_json(rollout)
+        except ValueError as error:
+            metadata = (rollout.metadata or {}) | {REFUSED: f"the store cannot send it to a runner: {error}"}
+            await self._store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+            return False
+        return True
+
+    async def _end(self, attempt: EndedAttempt) -> None:
+        try:
+            await self._store.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
+        except ValueError:  # of a rollout that was deleted meanwhile, which must not lose the others
+            logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
+
+    async def _tell_ended(self, _body: bytes) -> bytes:
+        """Answer when rollouts have ended since the last request, or after a second."""
+        self._store.on_end = self._note_end  # from the first request on, because a run's own store tells its algorithm
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)
+        self._has_ended.clear()
+        ended = list(self._ended)
+        self._ended.clear()
+        return to_json([EndedRollout(rollout=rollout, spans=await self._spans_of(rollout)) for rollout in ended])
+
+    async def _spans_of(self, rollout: agl.Rollout) -> Sequence[agl.Span]:
+        try:
+            return await self._store.spans_of(rollout.rollout_id)
+        except TrainingError:  # they were evicted, which its reader hears when it asks for them
+            return []
+
+    def _note_end(self, rollout: agl.Rollout) -> None:
+        if rollout.status != "cancelled":  # by its algorithm
+            self._ended.append(rollout)
+            self._has_ended.set()
+
+    async def _consume(self, body: bytes) -> bytes:
+        for rollout_id in from_json(body):
+            await self._store.mark_consumed(rollout_id)
+        return b"{}"
+
+    async def _add_spans(self, body: bytes) -> bytes:
+        request: Any = ExportTraceServiceRequest.FromString(body)
+        await self._store.add_many_spans(await spans_from_proto(request, self._store.get_many_span_sequence_ids))
+        return b""
+
+
+async def serve_store(
+    host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
+) -> None:
+    """Serve a RunStore at `host` and `port` until `until` ends; `started` gets its address once it answers.
+
+    It answers those who have the bearer `token`, without one everybody. Raises TrainingError when it cannot be served
+    there.
+    """
+    store = RunStore(Notifier(1), eviction_memory_threshold=SPAN_BYTES)
+    server = agl.LightningStoreServer(store, host, port)
+    async with served(server, token=token):
+        started(server.endpoint)
+        await until
+
+
+@asynccontextmanager
+async def served(server: agl.LightningStoreServer, *, token: str | None = None) -> AsyncIterator[None]:
+    """Serve the RunStore of `server` on this event loop for the context, to those who have the bearer `token`, if any.
+
+    Raises TrainingError when it cannot be served. Not by its own `start`, which serves in a thread: two threads of one
+    process wait for each other at each request.
+    """
+    app: Any = server.app
+    app.user_middleware.clear()  # they time and log each request, which took half of the time
+    http = uvicorn.Server(
+        uvicorn.Config(
+            TokenRequired(FrequentRequests(app, server.store), token, open_to_all={HEALTH_PATH}),
+            interface="asgi3",
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            lifespan="off",
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+    )
+    sock = bind(server.launcher_args.host, server.launcher_args.port)
+    # Not serve(), because that installs signal handlers.
+    serving = asyncio.create_task(http._serve(sockets=[sock]))
+    while not http.started:
+        if serving.done():
+            raise TrainingError(f"the store cannot be served at {server.endpoint}: {serving.exception()!r}")
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        http.should_exit = True
+        await asyncio.wait([serving], timeout=_STOP_S)

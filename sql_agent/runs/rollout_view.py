@@ -1,0 +1,147 @@
+"""Show one rollout on the terminal: question, queries with their rows, answer, reward and why it is not full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sql_agent.reward import FULL_REWARD
+from sql_agent.runs.wrapping import wrap
+from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
+
+_LABEL = 11  # columns of the label at the left
+_LEAST = 8  # columns of text, however narrow the terminal
+_ROWS_SHOWN = 5
+_CELL_CHARS = 300
+
+
+def show_rollout(record: RolloutRecord, console: Console) -> None:
+    """Print `record` in lines of at most the console's width, broken between words."""
+    show_field(console, "Question", record.question.question)
+    for number, call in enumerate(record.calls, 1):
+        show_query(number, call.sql, console)
+        show_result(call.answer, console)
+    show_field(console, "Answer", record.answer or "(none)")
+    if record.outcome is not Outcome.ANSWERED:
+        show_field(console, "Model", record.outcome.message)
+    if record.question.answer:
+        show_field(console, "Reference", record.question.answer)
+    if record.reward is not None:
+        _show_reward(record.reward, record.calls, console)
+    elif record.dropped is not None:
+        show_field(console, "Failed", str(record.dropped))
+    else:
+        show_field(console, "Reward", "none: without a reference answer nothing is graded")
+
+
+def show_query(number: int, sql: str, console: Console) -> None:
+    """Print a statement with its number."""
+    show_field(console, f"Query {number}", sql)
+
+
+def show_result(answer: QueryAnswer, console: Console) -> None:
+    """Print the first rows of an answer, or its error."""
+    error = answer.error
+    if error is None:
+        _show_rows(answer, console)
+    else:
+        show_field(console, "Error", f"{error.message} ({error.kind})")
+    if hint := error.hint if error else answer.hint:
+        show_field(console, "Hint", hint)
+
+
+def _show_rows(answer: QueryAnswer, console: Console) -> None:
+    parts = [str(answer.count) if answer.count else "none"]
+    if answer.truncated:
+        parts.append("cut short by the limits on rows and characters")
+    shown = answer.records[:_ROWS_SHOWN]
+    if len(shown) < len(answer.records):
+        parts.append(f"the first {len(shown)} are shown")
+    show_field(console, "Rows", ", ".join(parts))
+    if not shown:
+        return
+    rows = [[_cell(cell) for cell in row] for row in shown]
+    if _table_width(answer.columns, rows) <= console.width - _LABEL:
+        console.print(Padding(_table(answer.columns, rows), (0, 0, 0, _LABEL), expand=False))
+        return
+    for number, row in enumerate(rows, 1):
+        if len(rows) > 1:
+            _line(console, f"row {number}")
+        for column, cell in zip(answer.columns, row, strict=True):
+            _line(console, f"{column}: {cell}", hanging=2)
+
+
+def _cell(cell: Cell) -> str:
+    text = "NULL" if cell is None else str(cell)
+    if len(text) <= _CELL_CHARS:
+        return text
+    return f"{text[:_CELL_CHARS].rstrip()} … (the first {_CELL_CHARS} of {len(text):,} characters)"
+
+
+def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
+    """Return the width of `_table` with its borders; infinite when a cell holds line breaks or control characters."""
+    if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in (columns, *rows) for cell in row):
+        return float("inf")
+    widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+    return sum(widths) + 3 * len(widths) + 1
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=box.SQUARE)
+    for column in columns:
+        table.add_column(Text(column), no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _show_reward(reward: RewardParts, calls: Sequence[QueryCall], console: Console) -> None:
+    parts = f"rule {reward.rule:.1f} + judge {reward.judge:.3f}"
+    show_field(console, "Reward", f"{reward.total:.3f} of {FULL_REWARD} = {parts}")
+    if not reward.rule:
+        show_field(console, "Rule", f"nothing, because {_no_rule_reward(calls)}")
+    if reward.judge < 1:
+        show_field(console, "Judge", f"{reward.judge_name}: {_why_not_full(reward)}")
+
+
+def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
+    if not calls:
+        return "the model queried nothing"
+    answers = [call.answer for call in calls if call.answer.error is None]
+    if not answers:
+        return "no query succeeded"
+    if not any(answer.count for answer in answers):
+        return "no query found a row"
+    return "no row came from a table of the database"
+
+
+def _why_not_full(reward: RewardParts) -> str:
+    """Return the judge's reason and its criteria."""
+    criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
+    if reward.judge_name == "facts":  # its reason names each criterion already
+        return reward.reason
+    named = [f"{name} {value:.2f}" for name, value in criteria.items()]
+    return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
+
+
+def show_field(console: Console, label: str, text: str, marked: Sequence[str] = ()) -> None:
+    """Print `text` beside its label, later lines below the first, with the texts `marked` in colour."""
+    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
+        head = Text(("" if number else label).ljust(_LABEL), style="bold")
+        body = Text(line)
+        body.highlight_words(marked, "bold green", case_sensitive=False)
+        shown = head + body
+        shown.rstrip()
+        console.print(shown, soft_wrap=True)
+
+
+def _line(console: Console, text: str, *, hanging: int = 0) -> None:
+    """Print `text` without a label; later lines are indented by `hanging` more columns."""
+    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
+        console.print(Text(" " * (_LABEL + (hanging if number else 0)) + line), soft_wrap=True)

@@ -1,0 +1,201 @@
+"""Write and read the folder of a run: its settings, the metrics of each step, and every rollout."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from sql_agent.config.settings import Settings, public_dump
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.runs.checkpoint_damage import refuse_damaged, refuse_damaged_model
+from sql_agent.runs.checkpoints import local_checkpoints, verl_checkpoint, verl_checkpoints
+from sql_agent.runs.resume import last_saved_step
+from sql_agent.runs.run_lines import Kept, cut_after, run_lines
+from sql_agent.system.files import atomic_write, naming, timestamped_folder
+
+if TYPE_CHECKING:
+    from sql_agent.rollouts.rollouts import FinishedRollout
+    from sql_agent.runs.trackers.trackers import Trackers
+
+_OF_EVERY_STEP = ("metrics.jsonl", "rollouts.jsonl")
+_LINES = (*_OF_EVERY_STEP, "validation.jsonl")
+
+
+class RunLog:
+    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none.
+
+    `moved_aside` is where the files of an earlier run of that name are now, which had saved nothing; None without one.
+    `resumed` says of a resumed run how it goes on, and what was lost; it is empty for a new one.
+    `trackers`, where they are set, are sent what is appended.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.moved_aside: Path | None = None
+        self.resumed = ""
+        self.trackers: Trackers | None = None
+
+    @classmethod
+    def create(cls, settings: Settings) -> RunLog:
+        """Take the name of a new run and create its folder, for this process alone until it ends.
+
+        The files of a run of the same name that ended before its first save are moved to a folder beside it. Raises
+        ConfigError when the name holds a run with a checkpoint, when another process uses it, or when nothing can be
+        written there.
+        """
+        try:
+            settings.runs_dir.mkdir(parents=True, exist_ok=True)
+            named = settings.runs_dir / settings.run_name
+            log = cls(named if settings.run_name else timestamped_folder(settings.runs_dir))
+            log._lock()
+            if (log.folder / "config.json").exists():
+                log.moved_aside = _move_aside(log.folder)
+            log.folder.mkdir(parents=True, exist_ok=True)
+            _write_json(log.folder / "config.json", public_dump(settings))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write a run's folder to runs_dir={settings.runs_dir}: {error.strerror}",
+                hint="name a folder that this user can write to: runs_dir=FOLDER",
+            ) from None
+        return log
+
+    @classmethod
+    def resume(cls, settings: Settings) -> RunLog:
+        """Open the folder of an earlier run, for this process alone; `settings` are those of `settings_to_resume`.
+
+        Its files are cut back to the last step that is saved, because the steps after it are repeated. Raises
+        ConfigError when another process uses it, and DataError when its last checkpoint or a file of lines is
+        damaged.
+        """
+        log = cls(settings.runs_dir / settings.run_name)
+        log._lock()
+        saved = last_saved_step(log.folder) or 0
+        if saved:
+            refuse_damaged(local_checkpoints(log.folder).get(saved) or verl_checkpoint(log.folder, saved))
+        kept = {name: cut_after(log.folder / name, saved) for name in _LINES}
+        log.resumed = _resumed(saved, settings.train.steps, kept)
+        _write_json(log.folder / "config.json", public_dump(settings))
+        return log
+
+    def _lock(self) -> None:
+        """Keep other processes out of this run until this one ends, however it ends."""
+        # Beside the folder, because the folder itself may be moved aside; kept here, because its end frees the lock.
+        self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
+        try:
+            self._held.acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(
+                f"another process is training the run {self.folder}",
+                hint="wait until it has ended, or choose another run_name",
+            ) from None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append one training step's metrics."""
+        self._append("metrics.jsonl", [{"step": step, **values}])
+        if self.trackers:
+            self.trackers.metrics(step, values)
+
+    def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
+        """Append one validation's metrics, those of each set with the prefix `val/SET/`; step 0 is before training."""
+        named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
+        self._append("validation.jsonl", [{"step": step, **named}])
+        if self.trackers:
+            self.trackers.validation(step, named)
+
+    def rollouts(
+        self,
+        step: int,
+        mode: str,
+        rollouts: Iterable[FinishedRollout],
+        advantages: Mapping[str, float] | None = None,
+        *,
+        val_set: str | None = None,
+    ) -> None:
+        """Append one line per rollout: its record with question, queries, answer and reward, or why it was dropped."""
+        lines = [
+            {
+                "step": step,
+                "mode": mode,
+                "val_set": val_set,
+                "rollout_id": r.rollout_id,
+                "group": r.group,
+                "advantage": (advantages or {}).get(r.rollout_id),
+                "triplets": r.triplets,
+                "sequences": len(r.sequences),
+                "dropped": r.dropped.model_dump(mode="json") if r.dropped else None,
+                "record": r.record.model_dump(mode="json") if r.record else None,
+            }
+            for r in rollouts
+        ]
+        self._append("rollouts.jsonl", lines)
+        if self.trackers:
+            self.trackers.rollouts(step, mode, lines)
+
+    def last_step(self) -> int:
+        """Return the last step in metrics.jsonl; 0 when it has none."""
+        return max((int(line["step"]) for line in run_lines(self.folder / "metrics.jsonl")), default=0)
+
+    def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
+        path = self.folder / name
+        with naming(path), path.open("a", encoding="utf-8") as sink:
+            for item in objects:
+                sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
+            sink.flush()
+            os.fsync(sink.fileno())
+
+
+def last_checkpoint(run: Path) -> Path:
+    """Return the model of the newest checkpoint in the folder `run`, a Hugging Face folder.
+
+    Raises DataError when it is damaged, or when there is none, as in a run of the verl backend, whose checkpoints have
+    another form.
+    """
+    found = local_checkpoints(run)
+    if found:
+        refuse_damaged_model(found[max(found)])
+        return found[max(found)] / "model"
+    if verl_checkpoints(run):
+        raise DataError(
+            f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
+            hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
+        )
+    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
+
+
+def _resumed(saved: int, steps: int, kept: Mapping[str, Kept]) -> str:
+    """Say after which step a run goes on, what was removed of later ones, and what its files lack of that step."""
+    said = [f"Resuming after step {saved} of {steps}"]
+    if cut := [name for name, of_file in kept.items() if of_file.was_cut]:
+        said.append(f"The last line of {' and of '.join(cut)} was cut off and is removed")
+    if lacking := [name for name in _OF_EVERY_STEP if kept[name].last_step < saved]:
+        said.append(
+            f"The checkpoint holds this step, but the run ended before it was written: it is missing in "
+            f"{' and '.join(lacking)}"
+        )
+    elif cut or any(of_file.removed for of_file in kept.values()):
+        said.append("What follows was not saved with a checkpoint and is done again")
+    return ". ".join(said)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _replace(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def _move_aside(folder: Path) -> Path:
+    """Rename the folder of a run that has no checkpoint and return its new name. Raises ConfigError when it has one."""
+    if last_saved_step(folder) is not None:
+        raise ConfigError(
+            f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
+        )
+    aside = timestamped_folder(folder.parent, f"{folder.name}-unsaved-")
+    return folder.replace(aside)

@@ -1,0 +1,1 @@
+"""Tasks: what an agent is trained for. `medical/` is the first one: facts, sample database and questions."""

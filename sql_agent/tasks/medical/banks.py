@@ -1,0 +1,298 @@
+"""How people ask: the phrase banks of each language in `phrasings/LANG/`, plain TOML that a pharmacist can extend."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from sql_agent.schemas import Lang
+from sql_agent.tasks.medical.phrasing import PHRASINGS_DIR
+
+Half = Literal["train", "test"]
+
+T = TypeVar("T")
+
+
+class Bank(BaseModel):
+    """Base of all parts of a bank: immutable, and strict about unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Halves(Bank, Generic[T]):
+    """What the splits train and val are worded with, and what the split test is; no wording is in both."""
+
+    train: T
+    test: T
+
+    def of(self, half: Half) -> T:
+        return self.train if half == "train" else self.test
+
+
+Wordings = Halves[tuple[str, ...]]
+
+
+class Asks(Bank):
+    """Sentences that ask. `named` hold {name} and are complete; `after` follow a sentence that names the entity."""
+
+    named: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+class Asker(Bank):
+    """A person whom a question may be about, and the words that stand for them afterwards."""
+
+    who: str
+    they: str
+    them: str
+    their: str
+
+
+class Situations(Bank):
+    """`situations.toml`: who asks, what happened before the question, how it begins and ends, and that it wants all."""
+
+    askers: Halves[tuple[Asker, ...]]
+    drugs_info: Wordings
+    disease: Wordings
+    openers: Wordings
+    tails: Wordings
+    everything: Wordings
+
+    def about(self, table: str) -> Wordings:
+        """Return the sentences that name a row of `table`."""
+        return self.drugs_info if table == "drugs_info" else self.disease
+
+
+class Topic(Bank):
+    """Something that items may concern: `said` is how people call it, `words` stand in its items; a cell with an item
+    that holds one of `doubtful`, and none of `words`, is not asked about."""
+
+    said: tuple[str, ...]
+    words: tuple[str, ...]
+    doubtful: tuple[str, ...] = ()
+
+
+class TopicAsks(Halves[Asks]):
+    """The topics that a column is asked about, and how; {topic} is one of the topic's `said`.
+
+    `own` are questions about one topic, which need not say it: "can I drink with {name}?"
+    """
+
+    topics: tuple[str, ...]
+    own: dict[str, Halves[Asks]] = {}
+
+    def about(self, topic: str, half: Half) -> tuple[Asks, ...]:
+        """Return the ways to ask for one topic: those of all topics, and its own."""
+        own = self.own.get(topic)
+        return (self.of(half), own.of(half)) if own else (self.of(half),)
+
+
+class Topics(Bank):
+    """`topics.toml`: topics by name, how two of them are joined, and the questions about topics by table and column."""
+
+    both: tuple[str, ...]
+    topics: dict[str, Topic]
+    asks: dict[str, dict[str, TopicAsks]]
+
+
+class Predicates(Bank):
+    """What is said of rows whose column holds {keyword}, and of rows whose column does not."""
+
+    holds: Wordings
+    lacks: Wordings
+
+
+class Kind(Topic):
+    """A kind of items: an item is of it when it holds one of `words`, or names a row of the table `named_in`.
+
+    `outside` are words of items that are not. With them, an item that shows neither is doubtful too, which is what it
+    takes to ask for all others by a name of theirs: `rest`.
+    """
+
+    outside: tuple[str, ...] = ()
+    named_in: str | None = None
+    rest: tuple[str, ...] = ()
+
+
+class KindAsks(Bank):
+    """The kinds of items that a column is asked for, beside the sentences of `patterns.toml` for all kinds.
+
+    `own` are questions for one kind, which need not say it ("is there an operation for {name}?"), `own_rest` for all
+    other items ("how is {name} treated without drugs?").
+    """
+
+    kinds: tuple[str, ...]
+    own: dict[str, Halves[Asks]] = {}
+    own_rest: dict[str, Halves[Asks]] = {}
+
+
+class Position(Bank):
+    """The first `count` items of a cell, or with a negative count the last: `said` is how people call them."""
+
+    count: int
+    said: tuple[str, ...]
+
+
+class Kinds(Bank):
+    """`kinds.toml`: kinds of items by name, which of them each column is asked for, and places in a list."""
+
+    kinds: dict[str, Kind]
+    asks: dict[str, dict[str, KindAsks]]
+    positions: tuple[Position, ...]
+
+
+class Claim(Halves[Asks]):
+    """A question that is answered by yes or no from what the cells of `columns` say in so many words.
+
+    `opposite` asks for the same the other way round: its yes is the no of the others. `rows` is said of rows of which
+    the claim holds, and of which it does not.
+
+    `yes`, `no` and `doubtful` are words of the cells; `aside` are words that mean something else and are left out.
+    With `subjects`, {item} is one of them, and only what is said of its words counts; a column of `mentioned_in` says
+    yes by naming them. `yes_wins` is for cells that list several things. Where silence means no, the question must ask
+    for what is written or listed, not for what is safe.
+    """
+
+    columns: tuple[str, ...]
+    yes: tuple[str, ...] = ()
+    no: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    subjects: dict[str, tuple[str, ...]] = {}
+    mentioned_in: tuple[str, ...] = ()
+    yes_wins: bool = False
+    silence_means_no: bool = False
+    opposite: Halves[Asks] | None = None
+    rows: Predicates | None = None
+
+
+Claims = dict[str, dict[str, Claim]]
+
+
+class Lacking(Halves[Asks]):
+    """Questions that no column answers; a row whose description holds `word` is not asked."""
+
+    word: str
+
+
+class Stem(Bank):
+    """Words that stand glued to an item of a column: `before` and `after` it, and `joined` between two of them."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+
+    def without_one(self, item: str) -> str | None:
+        """Return `item` without the longest word that it ends with, else begins with; None when nothing is left."""
+        for word in sorted(self.after, key=len, reverse=True):
+            if item.endswith(word) and len(item) > len(word) + 1:
+                return item[: -len(word)].strip()
+        for word in sorted(self.before, key=len, reverse=True):
+            if item.startswith(word) and len(item) > len(word) + 1:
+                return item[len(word) :].strip()
+        return None
+
+
+class Searches(Bank):
+    """`searches.toml`: how people search for rows by what these hold.
+
+    `rows` are words for the rows of a table ({rows}); `either` joins two keywords; `lead_ins` say by table why somebody
+    asks, and name nothing to search for; `stems` are what stands glued to the items of a column.
+    """
+
+    rows: dict[str, tuple[str, ...]]
+    either: Wordings
+    lead_ins: dict[str, Wordings]
+    stems: dict[str, dict[str, Stem]] = {}
+
+    def stem(self, table: str, column: str) -> Stem | None:
+        """Return what stands glued to the items of a column, or None when nothing does."""
+        return self.stems.get(table, {}).get(column)
+
+
+class Passing(Bank):
+    """`passing.toml`: places, people, reasons and classes of drugs ({kind}) that are said in passing.
+
+    `pairs` stand before a question about two rows of a table; `named` are situations that name a drug with its class.
+    """
+
+    pairs: dict[str, Wordings]
+    named: Wordings
+
+
+class Names(Bank):
+    """`names.toml`: how names are written otherwise.
+
+    `prefixes` and `suffixes` may be left out, one of the `forms` that a drug has may be added; `confused` are two
+    spellings with a slash between them; `roots` are the words that long Chinese names consist of; `called` are
+    everyday names by the database's name.
+    """
+
+    prefixes: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    forms: tuple[str, ...]
+    confused: tuple[str, ...]
+    roots: tuple[str, ...] = ()
+    called: dict[str, tuple[str, ...]]
+
+
+class Patterns(Bank):
+    """`patterns.toml`: all questions that are not about one whole cell.
+
+    `said` are everyday words for an item; `clauses` ask for a column inside a longer question ({clause});
+    `predicates` say what rows have in common ({first}, {second}), `name_predicates` by a part of their names;
+    `yes_no` asks for one {item}; `pools` are the sentences by kind.
+    """
+
+    said: dict[str, tuple[str, ...]]
+    clauses: dict[str, dict[str, Wordings]]
+    predicates: dict[str, dict[str, Predicates]]
+    name_predicates: dict[str, dict[str, Predicates]]
+    yes_no: dict[str, dict[str, Halves[Asks]]]
+    lacking: dict[str, dict[str, Lacking]]
+    pools: dict[str, Halves[Asks]]
+
+    def said_of(self, table: str, column: str) -> Predicates | None:
+        """Return what is said of rows by a column, which may be that of their names; None without words for it."""
+        return self.predicates[table].get(column) or self.name_predicates[table].get(column)
+
+
+class Banks(Bank):
+    """All banks of one language; `asks` is by table and column, `claims` by table and name."""
+
+    asks: dict[str, dict[str, Halves[Asks]]]
+    claims: Claims
+    situations: Situations
+    topics: Topics
+    kinds: Kinds
+    patterns: Patterns
+    searches: Searches
+    passing: Passing
+    names: Names
+
+
+@cache
+def banks(lang: Lang) -> Banks:
+    """Return the phrase banks of `lang`, read from its TOML files."""
+    folder = PHRASINGS_DIR / lang
+    others = ("claims", "situations", "topics", "kinds", "patterns", "searches", "passing", "names")
+    return Banks.model_validate(
+        {
+            "asks": {table: _read(folder / f"asks_{table}.toml") for table in ("drugs_info", "disease")},
+            **{name: _read(folder / f"{name}.toml") for name in others},
+        }
+    )
+
+
+def _read(path: Path) -> dict[str, object]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def spoken(banks_of: Banks, item: str) -> tuple[str, ...]:
+    """Return the ways in which a question may write `item`: as it stands, in everyday words, by an everyday name."""
+    others = (*banks_of.patterns.said.get(item, ()), *banks_of.names.called.get(item, ()))
+    return tuple(dict.fromkeys((item, *others)))

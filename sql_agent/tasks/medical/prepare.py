@@ -1,0 +1,124 @@
+"""Make question files of a database, and the sample itself where a run uses it and it is not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sql_agent.config.paths import VAR
+from sql_agent.config.settings import Settings
+from sql_agent.database import Source
+from sql_agent.errors import DataError
+from sql_agent.questions.question_files import write_jsonl, write_parquet
+from sql_agent.questions.rewrite_checks import TaskChecks
+from sql_agent.schemas import Lang, Question, Style
+from sql_agent.tasks.medical.questions.catalog import Catalog, read_catalog
+from sql_agent.tasks.medical.questions.generate import make_questions
+from sql_agent.tasks.medical.sample_database import build_database
+from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.verify import problems, text_problem, verify
+from sql_agent.tasks.source import given_source
+
+Made = dict[str, list[Question]]  # by split
+
+
+def sample_path(lang: Lang) -> Path:
+    """Return where the sample database of `lang` is kept."""
+    return VAR / f"sample_{lang}.db"
+
+
+def questions_folder(database: Source, style: Style = "mixed") -> Path:
+    """Return where the questions of `style` about `database` are kept unless the user says where."""
+    return VAR / (f"questions_{database.stem}" + ("" if style == "mixed" else f"_{style}"))
+
+
+def default_database(settings: Settings) -> Path:
+    """Return the sample database of `settings.lang`."""
+    return sample_path(settings.lang)
+
+
+def default_questions(settings: Settings, split: str) -> Path:
+    """Return where the questions of `split` about the database of `settings` are, or would be."""
+    database = given_source(settings) or sample_path(settings.lang)
+    return questions_folder(database, settings.data.style) / f"{split}.parquet"
+
+
+def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
+    """Make the sample's database if `settings` use it and it is missing, and `say` so.
+
+    The natural questions are about the sample, whatever else is asked. A database that the user named is never made.
+    Raises DataError when a file cannot be written.
+    """
+    path = sample_path(settings.lang)
+    asked = given_source(settings) is None or settings.data.natural_questions > 0
+    if asked and not path.exists():
+        counts = build_database(load_facts(), settings.lang, path)
+        say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
+
+
+def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
+    """Make the sample's database and questions if `settings` use them and they are missing, and `say` so.
+
+    Raises DataError when a file cannot be written.
+    """
+    ensure_sample_database(settings, say)
+    if given_source(settings) is not None:
+        return
+    path = sample_path(settings.lang)
+    files = {"train": settings.data.train_file, "val": settings.data.val_file}
+    if any(file is None and not default_questions(settings, split).exists() for split, file in files.items()):
+        folder = questions_folder(path, settings.data.style)
+        made = make_question_files(path, folder, settings.lang, style=settings.data.style)
+        say(f"Made {sum(map(len, made.values()))} questions about it in {folder}")
+
+
+def make_question_files(
+    database: Source,
+    folder: Path,
+    lang: Lang | None,
+    *,
+    seed: int = 0,
+    per_type: int | None = None,
+    style: Style = "mixed",
+    rewrite: Callable[[Made, TaskChecks], Made] | None = None,
+) -> Made:
+    """Write train, val and test questions about `database` to `folder`; returns them by split.
+
+    Every gold SQL is run first. `lang` None takes the language of the names. `rewrite` returns the questions in other
+    words, given what they must hold to. Raises DataError when the database gives no question or a file cannot be
+    written.
+    """
+    catalog = read_catalog(database, lang)
+    made = make_questions(catalog, seed=seed, per_type=per_type, style=style)
+    everything = (question for questions in made.values() for question in questions)
+    if isinstance(database, Path):
+        verify(everything, catalog, database)
+    else:  # whose collation may take two names for one that the generator tells apart
+        wrong = {question.id for question, _ in problems(everything, catalog, database)}
+        made = {split: [q for q in questions if q.id not in wrong] for split, questions in made.items()}
+    if rewrite is not None:
+        made = rewrite(made, _checks(catalog))
+    _write(made, folder)
+    return made
+
+
+def _checks(catalog: Catalog) -> TaskChecks:
+    def names_in(text: str) -> set[str]:
+        return {entity.name for table in catalog.rows for entity, _ in catalog.names_in(table, text)}
+
+    return TaskChecks(names_in, text_problem)
+
+
+def _write(made: Made, folder: Path) -> None:
+    if not any(made.values()):
+        raise DataError("the database gives no question at all", hint="check that its fields are filled")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, questions in made.items():
+            write_parquet(folder / f"{split}.parquet", questions)
+        write_jsonl(
+            folder / "qa_dataset.jsonl",
+            ((question, {"split": split}) for split, questions in made.items() for question in questions),
+        )
+    except OSError as error:
+        raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error

@@ -1,0 +1,75 @@
+"""Find the databases and the question files of a folder that is laid out as Spider is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.tasks.source import given_file
+
+LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as Spider's own"
+# The first that is there: Spider's own names, then those of its copies in parquet.
+_FILES = {
+    "train": ("train_spider.json", "train.json", "train.parquet", "train-*.parquet"),
+    "test": ("dev.json", "dev.parquet", "validation.parquet", "validation-*.parquet", "test.json", "test.parquet"),
+}
+_DATABASES = ("database/{name}/{name}.sqlite", "{name}/{name}.sqlite", "{name}.sqlite")
+
+
+def data_dir(settings: Settings) -> Path:
+    """Return the folder of the data. Raises ConfigError when the settings name none, or it is no folder."""
+    folder = settings.spider.data_dir
+    if folder is None:
+        raise ConfigError("the task spider has no data", hint=f"give --data-dir DIR: {LAYOUT}")
+    if not folder.is_dir():
+        raise ConfigError(f"spider.data_dir={folder} is not a folder", hint=f"give {LAYOUT}")
+    return folder
+
+
+def default_database(settings: Settings) -> Path:
+    """Return the database for a question that names none: the file of the settings, else the first by name."""
+    if (path := given_file(settings)) is not None:
+        return path
+    folder = data_dir(settings)
+    found = sorted(path for pattern in _DATABASES for path in folder.glob(pattern.format(name="*")))
+    if not found:
+        raise ConfigError(f"there is no database in {folder}", hint=f"give {LAYOUT}")
+    return found[0]
+
+
+def named_database(settings: Settings, name: str) -> Path:
+    """Return the file of the database `name`. Raises DataError when there is none."""
+    folder = data_dir(settings)
+    paths = [folder / pattern.format(name=name) for pattern in _DATABASES]
+    found = next((path for path in paths if Path(name).name == name and path.is_file()), None)
+    if found is None:
+        raise DataError(f"there is no database {name!r} in {folder}", hint=f"its file would be {paths[0]}")
+    return found
+
+
+def database_variants(path: Path) -> Sequence[Path]:
+    """Return `path` and the other SQLite files of its folder, which hold other rows of the same tables.
+
+    Test suites have them, to tell statements apart that agree by chance. Files side by side without folders of their
+    own are databases by themselves.
+    """
+    if path.stem != path.parent.name:
+        return (path,)
+    return (path, *(other for other in sorted(path.parent.glob("*.sqlite")) if other != path))
+
+
+def default_questions(settings: Settings, split: str) -> Path:
+    """Return the file with the questions of `split`, or where Spider has them; train holds the validation too.
+
+    The test split is Spider's development split where it is there, else the validation.
+    """
+    folder = data_dir(settings)
+    kinds = ("test", "train") if split == "test" else ("train",)
+    return next((path for kind in kinds for path in _existing(folder, kind)), folder / _FILES[kinds[0]][0])
+
+
+def _existing(folder: Path, kind: str) -> Iterator[Path]:
+    for pattern in _FILES[kind]:
+        yield from sorted(folder.glob(pattern))

@@ -1,0 +1,246 @@
+"""Define what a task provides (schema, prompts, questions, reward, metrics), and load a task by its name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, Protocol
+
+from sql_agent.config.settings import Settings
+from sql_agent.database import Database, DatabasePool, RequiredSchema, Source, open_database, open_source
+from sql_agent.database.mcp_client import McpDatabase
+from sql_agent.errors import ConfigError, DataError
+from sql_agent.questions.question_columns import ColumnMapping
+from sql_agent.questions.question_files import load_questions
+from sql_agent.reward import GroupJudge, Judge
+from sql_agent.reward.factory import judge_from_settings
+from sql_agent.reward.judges.items import Words
+from sql_agent.reward.rule import rule_reward
+from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
+from sql_agent.tasks.source import given_source, tool_server
+
+BUILT_IN = {"medical": "sql_agent.tasks.medical.task:TASK", "spider": "sql_agent.tasks.spider.task:TASK"}
+
+Split = Literal["train", "val", "test"]
+
+
+Describe = Callable[[Lang, Database, Settings], str]
+
+
+class JudgeFactory(Protocol):
+    """Builds the judge of a run; with `alone` this process may use the whole rate limits of the judge's endpoint."""
+
+    def __call__(self, settings: Settings, words: Mapping[Lang, Words], /, *, alone: bool = False) -> Judge: ...
+
+
+def no_named_database(_settings: Settings, name: str) -> Path:
+    """Raise DataError, because the task has no database but the run's own."""
+    raise DataError(
+        f"there is no database {name!r}", hint="leave the question's `database` empty to ask about the run's own"
+    )
+
+
+def nothing_to_prepare(_settings: Settings, _say: Callable[[str], None]) -> None:
+    """Make nothing, because the database is there or its absence is an error."""
+
+
+def no_natural_questions(_lang: Lang) -> list[Question]:
+    """Return no benchmark."""
+    return []
+
+
+def all_questions(_settings: Settings, _split: Split, questions: Sequence[Question]) -> list[Question]:
+    """Return `questions`, because each split has a file of its own."""
+    return list(questions)
+
+
+def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Return no figures, so that only those of every run are measured."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Holds all that differs from task to task; nothing else in the program depends on it.
+
+    name               its name in messages
+    schema             what its database must have, and the columns of its rows' names; no other table may be read
+    tool_description   one sentence that describes the tool to the model; "{dialect}" stands for SQLite or MySQL
+    disclaimer         the line at the end of a command's output and at the top of a page
+    describe           what the database holds, given a language, the opened database and the settings: the system
+                       prompt of the roles of a workflow
+    instructions       the same with what to do: the system prompt of the workflow react
+    answer_is_sql      whether the answer to a question is a statement, rather than what it returns
+    default_database   the file to query where the settings name none
+    default_questions  the file of a split where the settings name none
+    named_database     the file of the database that a question names; raises DataError for a name that is none
+    read_questions     reads a question file, given a mapping of its columns or None
+    of_split           the questions of a file that belong to a split, where one file holds several
+    natural_questions  a benchmark of questions as people ask them, in a language; every run is validated on it
+    questions_hint     how to get that file; "{database}" stands for the path of the database
+    prepare            makes the default files that are missing, and says so through its second argument
+    prepare_database   the same for the database alone, for who asks no question of a file
+    words              the refusal sentences, counters and synonyms of each language, for the judge "facts"
+    make_judge         builds the judge of the settings
+    rule               the rule part of the reward, 0.0–0.1, given a rollout's queries
+    metrics            figures by name over rollouts that were rewarded, reported beside those of every run
+    """
+
+    name: str
+    schema: RequiredSchema
+    tool_description: str
+    disclaimer: str
+    describe: Describe
+    instructions: Describe
+    default_database: Callable[[Settings], Path]
+    default_questions: Callable[[Settings, Split], Path]
+    questions_hint: str
+    prepare: Callable[[Settings, Callable[[str], None]], None]
+    prepare_database: Callable[[Settings, Callable[[str], None]], None] = nothing_to_prepare
+    named_database: Callable[[Settings, str], Path] = no_named_database
+    answer_is_sql: bool = False
+    read_questions: Callable[[Path, ColumnMapping | None], list[Question]] = load_questions
+    of_split: Callable[[Settings, Split, Sequence[Question]], list[Question]] = all_questions
+    natural_questions: Callable[[Lang], Sequence[Question]] = no_natural_questions
+    words: Mapping[Lang, Words] = field(default_factory=lambda: {"en": Words(), "zh": Words()})
+    make_judge: JudgeFactory = judge_from_settings
+    rule: Callable[[Sequence[QueryCall]], float] = rule_reward
+    metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
+
+    def describe_tool(self, database: Database) -> str:
+        """Return the description of the tool that queries `database`."""
+        return self.tool_description.replace("{dialect}", database.dialect.title)
+
+    def database_source(self, settings: Settings) -> Source:
+        """Return the run's own database: `database.path`, else that of DATABASE_URL, else the task's own file."""
+        return given_source(settings) or self.default_database(settings)
+
+    def database_shown(self, settings: Settings) -> str:
+        """Return where the run's own database is, for people: a file, or an address without its password."""
+        return str(tool_server(settings) if settings.agent.tool == "mcp" else self.database_source(settings))
+
+    def source_of(self, settings: Settings, name: str | None) -> Source:
+        """Return where the database is that a question names, None for the run's own.
+
+        Raises DataError when there is none of that name.
+        """
+        return self.database_source(settings) if name is None else self.named_database(settings, name)
+
+    def check_databases(self, settings: Settings, names: Iterable[str | None]) -> None:
+        """Look into each database once, without starting its processes; raises as `databases` does."""
+        for name in dict.fromkeys(names):
+            if name is None and settings.agent.tool == "mcp":
+                self.open_database(settings).close()
+                continue
+            open_source(self.source_of(settings, name), self.schema, settings.database_limits())
+
+    def open_database(self, settings: Settings) -> Database:
+        """Open the run's own database, behind an MCP server where `agent.tool` is mcp.
+
+        Raises DatabaseFileError when it is missing or lacks something of the schema.
+        """
+        if settings.agent.tool == "mcp":
+            return McpDatabase(tool_server(settings))
+        return open_database(self.database_source(settings), self.schema, settings.database_limits())
+
+    def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
+        """Return the databases by the name in `Question.database`; `own` replaces the run's own.
+
+        Nothing is opened yet. Asked for a database, the pool raises DataError when there is none of that name, and
+        DatabaseFileError when its file is missing or lacks something of the schema.
+        """
+
+        def open_named(name: str | None) -> Database:
+            if name is None and own is None:
+                return self.open_database(settings)
+            source = own if own and name is None else self.source_of(settings, name)
+            return open_database(source, self.schema, settings.database_limits())
+
+        return DatabasePool(open_named, keep=settings.database.keep_open)
+
+    def question_file(self, settings: Settings, split: Split) -> Path:
+        """Return the file of `split`: `data.train_file` or `data.val_file` where they are set, else the task's own.
+
+        Raises ConfigError when it does not exist.
+        """
+        given = _given_file(settings, split)
+        if given is not None and not given.exists():
+            raise ConfigError(f"data.{split}_file={given} does not exist", hint="check the path")
+        path = given or self.default_questions(settings, split)
+        if not path.exists():
+            hint = self.questions_hint.replace("{database}", str(self.database_source(settings)))
+            raise ConfigError(
+                f"no {split} questions of the task {self.name} at {path}",
+                hint=f"give {'--questions FILE' if split == 'test' else f'data.{split}_file=PATH'}, or {hint}",
+            )
+        return path
+
+    def questions(self, settings: Settings, split: Split) -> list[Question]:
+        """Return the questions of `split` of the types `data.task_types`, or all where none is named.
+
+        A file that the settings name is read by `data.mapping`, and belongs to its split as a whole, but for what
+        training must not see. Raises ConfigError when there is no such file, mapping
+        or type, and DataError for what is wrong in the file.
+        """
+        path = self.question_file(settings, split)
+        mapping = None
+        if settings.data.mapping is not None and path == _given_file(settings, split):
+            mapping = ColumnMapping.load(settings.data.mapping)
+        questions = self.read_questions(path, mapping)
+        if path != _given_file(settings, split) or split == "train":
+            questions = self.of_split(settings, split, questions)
+        return _of_types(settings.data.task_types, questions, path)
+
+    def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
+        """Return the judge of `settings`. Raises ConfigError when a setting is missing or wrong."""
+        return self.make_judge(settings, self.words, alone=alone)
+
+    def group_judge(self, settings: Settings) -> GroupJudge | None:
+        """Return the judge if it compares the rollouts of a group, else None, because each is graded by itself then."""
+        judge = self.judge(settings)
+        return judge if isinstance(judge, GroupJudge) else None
+
+
+def _given_file(settings: Settings, split: Split) -> Path | None:
+    return {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
+
+
+def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> list[Question]:
+    found = {q.task_type for q in questions if q.task_type}
+    if missing := [task_type for task_type in wanted if task_type not in found]:
+        raise ConfigError(
+            f"data.task_types: {path} has no question of the type {', '.join(map(repr, missing))}",
+            hint=f"its types are {', '.join(sorted(found)) or 'not given'}",
+        )
+    return [q for q in questions if q.task_type in wanted] if wanted else questions
+
+
+def load_task(name: str) -> Task:
+    """Return the built-in task `name`, or the one that `package.module:NAME` leads to.
+
+    A module in the working directory is found. Raises ConfigError when there is no such task.
+    """
+    module_name, _, attribute = BUILT_IN.get(name, name).partition(":")
+    if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
+        raise ConfigError(
+            f"there is no task {name!r}", hint=f"use {' or '.join(BUILT_IN)}, or package.module:NAME for your own"
+        )
+    if (here := str(Path.cwd())) not in sys.path:  # an installed command does not search the working directory
+        sys.path.append(here)
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"the task {name!r} cannot be imported: {error}",
+            hint="start from the folder that holds its package, set PYTHONPATH to it, or install it",
+        ) from error
+    task = getattr(module, attribute, None)
+    if not isinstance(task, Task):
+        found = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Task)]
+        raise ConfigError(
+            f"{module_name} has no task {attribute}", hint=f"it has {', '.join(found) or 'no Task at all'}"
+        )
+    return task

@@ -1,0 +1,251 @@
+"""Define what the algorithms of both backends share: running rollouts, stopping, and keeping the error of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from abc import abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import agentlightning as agl
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import SqlAgentError, TrainingError
+from sql_agent.rollouts.group_ranking import GroupBarrier
+from sql_agent.rollouts.preflight import check_triplet
+from sql_agent.rollouts.presence import Announcement, Announcer, End
+from sql_agent.rollouts.processes import RunProcesses, proxy_name
+from sql_agent.rollouts.question_pool import QuestionPool
+from sql_agent.rollouts.recovery import Recovery
+from sql_agent.rollouts.retry import RetryingScheduler
+from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.run_settings import route_resources, sent_settings
+from sql_agent.rollouts.scheduler import RolloutScheduler, named_store_errors
+from sql_agent.rollouts.stall import describe_stalled
+from sql_agent.rollouts.store import cancel_stale_rollouts, is_own
+from sql_agent.runs.console import Ui
+from sql_agent.runs.resume import how_to_go_on
+from sql_agent.runs.run_log import RunLog
+from sql_agent.schemas import Question
+from sql_agent.system.files import named_disk_errors
+from sql_agent.system.memory import named_memory_errors
+from sql_agent.system.processes import stopped_or_continued
+from sql_agent.system.signals import handled_signals
+from sql_agent.tasks.task import load_task
+from sql_agent.training.step_monitor import StepMonitor
+
+T = TypeVar("T")
+
+_WATCH_S = 0.3
+_LOOK_S = 5.0  # that a store may take to describe what is waited for
+
+
+class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
+    """Runs `_run`, which must check `_stop` and `_monitor.failure` regularly, until it ends or a signal comes.
+
+    `store_address`, which names the store for runners and proxies, must be set before `run`. Afterwards `error` is the
+    error that ended the run early, and `interrupted` is true when a signal did. The runners and proxies are those of
+    `processes`, which replaces them.
+    """
+
+    stopping = "Stopping; interrupt again to stop at once."
+
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
+        self._settings = settings
+        self._log = log
+        self._ui = ui
+        self._processes = processes
+        self._resume = resume
+        self._recovery: Recovery
+        self._proxy_at: dict[str, str] = {}  # names of the proxies by address
+        self._stop: asyncio.Event
+        self._failed: asyncio.Event  # set with `_monitor.failure`
+        self._monitor: StepMonitor
+        self._scheduler: RolloutScheduler | None = None
+        self._watches: list[asyncio.Task[None]] = []
+        self._announcer: Announcer | None = None
+        self._stall_shown_at = time.monotonic()
+        self.store_address: StoreAddress
+        self.error: SqlAgentError | None = None
+        self.interrupted = False
+
+    def say_of_store(self, text: str) -> None:
+        """Print `text` about a store that is waited for, unless the run is about to end."""
+        if not (self.interrupted or self.error or self._monitor.failure):
+            self._ui.say(text)
+
+    async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
+        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after.
+
+        `val_dataset` holds sequences of Question by the name of their set, which are asked together.
+        """
+        val: Mapping[str, Sequence[Question]] = val_dataset
+        end: End = "failed"
+        self._stop, self._failed = asyncio.Event(), asyncio.Event()
+        self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
+        self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
+        self._processes.watch(self._recovery.handle)
+        supervisor = asyncio.create_task(self._watch_supervisor())
+        with handled_signals(self._interrupt, again=lambda: self._processes.leave("was interrupted")):
+            try:
+                with named_disk_errors(lambda: how_to_go_on(self._log.folder)), named_memory_errors():
+                    await self._unless_stopped(self._claim_store())
+                    if not self._stop.is_set():
+                        await self._run(train_dataset, [q for questions in val.values() for q in questions])
+                end = "finished"
+            except SqlAgentError as error:
+                self.error = self._monitor.failure or error  # which may be what the failure led to
+            finally:
+                self._processes.unwatch()
+                for watch in [supervisor, *self._watches]:
+                    watch.cancel()
+                if self._announcer is not None:
+                    await self._announcer.close("was interrupted" if self.interrupted and not self.error else end)
+
+    async def _claim_store(self) -> None:
+        """Raise TrainingError when a live algorithm uses the store, because this one would cancel its rollouts."""
+        store = self.get_store()
+        if is_own(store):
+            return
+        self._announcer = Announcer(store, Announcement(session=uuid4().hex, run=self._log.folder.name))
+        with named_store_errors():
+            other = await self._announcer.claim()
+        if other is not None:
+            raise TrainingError(
+                f"the run {other} uses the store at {self.store_address.url}",
+                hint="wait until it has ended, or start another store on another port",
+            )
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """Return what `waiting` returns, or None as soon as a signal asks for the end.
+
+        For what another process must answer: one that is stopped does not for minutes.
+        """
+        task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            stopped.cancel()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @abstractmethod
+    async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        """Train to the end; raises SqlAgentError for whatever ends the run early."""
+
+    async def _start_proxies(self, models: Sequence[dict[str, Any]], log_files: Sequence[Path]) -> list[str]:
+        """Start a proxy before `models` for each of `log_files`, and return their addresses."""
+        addresses = await self._processes.start_proxies(self.store_address, models, log_files)
+        self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
+        return addresses
+
+    def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
+        """Return the way of rollouts to `model` over the proxy at the address `proxy`."""
+        return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
+
+    async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
+        """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
+
+        Raises PreflightError when a call does not come back from the store as a triplet, and StoreLostError when the
+        store does not answer.
+        """
+        store, adapter = self.get_store(), self.get_adapter()
+        sent = sent_settings(self._settings, self._log.folder.name)
+        with named_store_errors():
+            await self._check_routes(routes)
+            if stale := await cancel_stale_rollouts(store):
+                self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
+            resources = [(await store.add_resources(route_resources(route, sent))).resources_id for route in routes]
+        runner = self._settings.runner
+        self._scheduler = RolloutScheduler(
+            store,
+            adapter,
+            resources,
+            timeout_s=runner.rollout_timeout_s,
+            span_deadline_s=runner.span_deadline_s,
+            train_roles=self._settings.agent.train_roles,
+        )
+        self._recovery.routes = {
+            resource: self._proxy_at[route.endpoint] for resource, route in zip(resources, routes, strict=True)
+        }
+        self._recovery.route_died = self._scheduler.route_died
+        watch = asyncio.create_task(self._scheduler.watch())
+        watch.add_done_callback(self._watch_ended)
+        self._watches = [watch]
+        if self._announcer is not None:
+            with named_store_errors():
+                await self._announcer.serve(resources[0])
+            self._watches.append(asyncio.create_task(self._recovery.watch_runners()))
+        judge = load_task(self._settings.task).group_judge(self._settings)
+        train = self._settings.train
+        return RetryingScheduler(
+            self._scheduler,
+            retries=runner.rollout_retries,
+            observer=self._monitor,
+            barrier=GroupBarrier(judge, train.group_size) if judge else None,
+            pool=QuestionPool(share=train.revisit_share, group_size=train.group_size, seed=self._settings.seed),
+        )
+
+    async def _check_routes(self, routes: Sequence[agl.ProxyLLM]) -> None:
+        """Make one call through each of the `routes`. Raises PreflightError when one leaves no triplet in the store."""
+        store, adapter = self.get_store(), self.get_adapter()
+        # All at once, because the first call of a proxy takes seconds.
+        triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
+        self._ui.say(
+            f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
+            f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
+        )
+
+    async def _show_stall(self) -> None:
+        """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
+        quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
+        if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
+            self._stall_shown_at = time.monotonic()
+            self._ui.say(stall)
+
+    async def _watch_supervisor(self) -> None:
+        """Print that the supervisor of runners and proxies was stopped or goes on, at every stage of the run."""
+        while True:
+            self._show_stopped("The supervisor of runners and proxies", self._processes.supervisor_pid)
+            await asyncio.sleep(_WATCH_S)
+
+    def _show_stopped(self, name: str, pid: int) -> None:
+        """Print that the child `pid`, which nobody else watches, was stopped by a signal, or goes on."""
+        number = stopped_or_continued(pid)
+        if number == signal.SIGCONT:
+            self._ui.say(f"{name} (process {pid}) goes on.")
+        elif number is not None:
+            self._ui.say(
+                f"{name} (process {pid}) was stopped by {number.name}; the run waits until it goes on: kill -CONT {pid}"
+            )
+
+    async def _stall(self) -> str | None:
+        """Describe what is waited for; None while nothing is."""
+        waiting = self._scheduler.waiting if self._scheduler else {}
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                with named_store_errors():
+                    return await describe_stalled(self.get_store(), waiting) if waiting else None
+        except TimeoutError:
+            return f"Nothing has ended for a while, and the store does not say within {_LOOK_S:.0f} s why."
+
+    def _watch_ended(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled() and (error := watch.exception()):
+            if not isinstance(error, TrainingError):
+                error = TrainingError(f"rollouts are no longer watched: {error!r}")
+            self._fail(error)
+
+    def _fail(self, error: TrainingError) -> None:
+        """End the run early because of `error`."""
+        self._monitor.failure = self._monitor.failure or error
+        self._failed.set()
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self._ui.say(self.stopping)
+        self._stop.set()

@@ -1,0 +1,127 @@
+"""Run a few questions through store, runner and LLM proxy without training, and return every span."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import agentlightning as agl
+
+from sql_agent.agent.endpoint import ModelEndpoint
+from sql_agent.config.settings import Settings
+from sql_agent.rollouts.adapter import TokenIdAdapter
+from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.rollouts.run_role import RunRole
+from sql_agent.rollouts.run_settings import route_resources, sent_settings
+from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
+from sql_agent.rollouts.store import read_spans
+from sql_agent.runs.console import Ui
+from sql_agent.schemas import Question
+from sql_agent.system.event_loop import install_event_loop
+from sql_agent.system.imports import slow_imports
+from sql_agent.system.signals import end_interrupted, handled_signals, say_interrupted
+from sql_agent.tasks.task import load_task
+from sql_agent.training.run import opened_store
+
+if TYPE_CHECKING:
+    from sql_agent.training.local.policy_service import PolicyService
+
+_SERVED_AS = "policy"
+
+
+@dataclass(frozen=True)
+class TracedRollout:
+    """Holds one rollout and its spans in their order, as the store has them."""
+
+    rollout: FinishedRollout
+    spans: tuple[agl.Span, ...]
+
+
+def trace_rollouts(
+    settings: Settings, questions: Sequence[Question], endpoint: ModelEndpoint | None, folder: Path, ui: Ui
+) -> list[TracedRollout]:
+    """Ask each of `questions` once, of the model at `endpoint` or else of the local one, as a run validates.
+
+    The proxy's output goes to `folder`. Raises TrainingError when a process does not start.
+    """
+    install_event_loop()
+    processes = RunProcesses(settings, n_proxies=1)  # before torch, because it forks
+
+    async def trace() -> list[TracedRollout]:
+        # At once, because a thread may fine-tune the model for minutes and there is nothing to save.
+        with handled_signals(partial(end_interrupted, say_interrupted)):
+            return await _trace(settings, questions, endpoint, folder, processes, ui)
+
+    try:
+        return asyncio.run(trace())
+    finally:
+        processes.stop()
+
+
+async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
+    settings: Settings,
+    questions: Sequence[Question],
+    endpoint: ModelEndpoint | None,
+    folder: Path,
+    processes: RunProcesses,
+    ui: Ui,
+) -> list[TracedRollout]:
+    async with (
+        _served(settings, endpoint, ui) as entry,
+        opened_store(settings, RunRole("both", None, True), processes, ui.say) as (store, address),
+    ):
+        processes.start_runners(address)
+        # Other servers than ours refuse a request for token ids, which only training needs.
+        (proxy,) = await processes.start_proxies(
+            address, [entry], [folder / "proxy.log"], with_token_ids=endpoint is None
+        )
+        route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
+        resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
+        scheduler = RolloutScheduler(
+            store,
+            TokenIdAdapter(),
+            [resources.resources_id],
+            timeout_s=settings.runner.rollout_timeout_s,
+            span_deadline_s=settings.runner.span_deadline_s,
+            train_roles=settings.agent.train_roles,
+        )
+        watch = asyncio.create_task(scheduler.watch())
+        try:
+            with ui.status(f"Asking {len(questions)} questions"):
+                requests = [RolloutRequest(question, "val", 0, question.id) for question in questions]
+                rollouts = await asyncio.gather(*map(scheduler.run, requests))
+            return [TracedRollout(rollout, await _spans(store, rollout)) for rollout in rollouts]
+        finally:
+            watch.cancel()
+
+
+async def _spans(store: agl.LightningStore, rollout: FinishedRollout) -> tuple[agl.Span, ...]:
+    return tuple(sorted(await read_spans(store, rollout.rollout_id), key=lambda span: span.sequence_id))
+
+
+@asynccontextmanager
+async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) -> AsyncIterator[dict[str, Any]]:
+    """Yield the proxy's entry of the model to ask, which is served inside the context where it is a local one."""
+    if endpoint is not None:
+        yield model_entry(_SERVED_AS, endpoint.base_url, model=endpoint.model, api_key=endpoint.api_key)
+        return
+    service = await asyncio.to_thread(_serve, settings, ui)
+    try:
+        yield model_entry(_SERVED_AS, service.base_url, api_key=service.api_key)
+    finally:
+        service.close()
+
+
+def _serve(settings: Settings, ui: Ui) -> PolicyService:
+    with slow_imports():
+        from sql_agent.training.local.policy_trainer import serve_for_questions  # noqa: PLC0415  imports torch
+
+    with load_task(settings.task).databases(settings) as databases:
+        return serve_for_questions(settings, databases, ui)

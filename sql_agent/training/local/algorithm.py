@@ -1,0 +1,164 @@
+"""Train with GRPO on one machine without a GPU: serve the policy, run rollouts, update, save."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sql_agent.errors import SqlAgentError
+from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.retry import RetryingScheduler, RolloutLostError
+from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.rollouts.scheduler import RolloutRequest
+from sql_agent.schemas import Question
+from sql_agent.system.imports import slow_imports
+from sql_agent.system.memory import named_memory_errors
+from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
+from sql_agent.training.advantages import extreme_advantages, group_advantages
+from sql_agent.training.algorithm import TrainingAlgorithm
+from sql_agent.training.batching import batch_for_step
+
+if TYPE_CHECKING:
+    from sql_agent.training.local.policy_trainer import PolicyTrainer
+
+_SERVED_AS = "policy"
+_POLL_S = 0.1
+
+
+class LocalGrpo(TrainingAlgorithm):
+    """Trains the policy in this process and serves it to the runners, for backend `local`.
+
+    Torch is imported inside `run`, after the supervisor of runners and proxies was forked, because a process that has
+    started torch's threads must not be forked.
+    """
+
+    stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
+
+    async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        sock = bind_local()
+        api_base, api_key = f"http://127.0.0.1:{sock.getsockname()[1]}/v1", new_token()
+        try:
+            with self._ui.status("Starting the LLM proxy"):
+                models = [model_entry(_SERVED_AS, api_base, api_key=api_key)]
+                addresses = await self._unless_stopped(self._start_proxies(models, [self._log.folder / "proxy.log"]))
+            if addresses is None:
+                return
+            trainer = await self._open_trainer(train, sock, api_key)
+            if trainer is None:
+                return
+            try:
+                routes = [self._route(addresses[0], _SERVED_AS)]
+                scheduler = await self._unless_stopped(self._start_rollouts(routes))
+                if scheduler is not None:
+                    await self._train(trainer, scheduler, train, val)
+            finally:
+                trainer.close()
+        finally:
+            sock.close()
+
+    async def _open_trainer(self, train: Sequence[Question], sock: Any, api_key: str) -> PolicyTrainer | None:
+        with slow_imports():
+            from sql_agent.training.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
+
+        # In a thread, so that the event loop can handle a signal meanwhile.
+        trainer = await asyncio.to_thread(
+            PolicyTrainer.open,
+            self._settings,
+            self._log,
+            train,
+            self._ui,
+            sock=sock,
+            api_key=api_key,
+            resume=self._resume,
+            stopped=lambda: self._stop.is_set() or self._monitor.failure is not None,
+        )
+        if self._stop.is_set() or self._monitor.failure is not None:
+            trainer.close()
+            if self._monitor.failure is not None:
+                raise self._monitor.failure
+            return None
+        return trainer
+
+    async def _train(
+        self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
+    ) -> None:
+        if trainer.step == 0:
+            await self._validate(scheduler, 0, val)
+        steps = self._settings.train.steps
+        while trainer.step < steps and not self._stop.is_set():
+            try:
+                with named_memory_errors():
+                    trained = await self._step(trainer, scheduler, train)
+            except SqlAgentError:
+                await self._save(trainer)  # the steps before this one are finished
+                raise
+            if not trained:
+                break
+            if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
+                await self._save(trainer)
+        await self._save(trainer)
+        if not self._stop.is_set():
+            await self._validate(scheduler, trainer.step, val)
+
+    async def _save(self, trainer: PolicyTrainer) -> None:
+        with self._ui.status("Saving"):
+            await asyncio.to_thread(trainer.save)
+
+    async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
+        """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed."""
+        settings, step = self._settings.train, trainer.step + 1
+        title = f"Step {step}/{settings.steps}"
+        questions = batch_for_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
+        requests = [
+            RolloutRequest(question, "train", step, f"{step}-{index}")
+            for index, question in enumerate(questions)
+            for _ in range(settings.group_size)
+        ]
+        started = time.monotonic()
+        kept = await self._roll_out(scheduler, requests, title)
+        rollout_s = time.monotonic() - started
+        if self._stop.is_set():
+            return False
+        started = time.monotonic()
+        with self._ui.status(f"{title}: update"):
+            count = self._settings.local.trained_per_group
+            advantages = extreme_advantages(kept, count) if count else group_advantages(kept)
+            update = await asyncio.to_thread(trainer.update, kept, advantages)
+        timing = {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
+        self._monitor.close_step(step, update | timing)
+        return True
+
+    async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:
+        requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
+        await self._roll_out(scheduler, requests, f"Validation at step {step}")
+        if not self._stop.is_set():
+            self._monitor.close_validation(step)
+
+    async def _roll_out(
+        self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
+    ) -> list[FinishedRollout]:
+        """Run `requests` and return the rollouts that were kept; those still running at a signal are cancelled.
+
+        Raises the monitor's TrainingError as soon as the step is not worth finishing.
+        """
+        tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
+        running = set(tasks)
+        try:
+            with self._ui.progress(title, len(tasks)) as progress:
+                while running and self._monitor.failure is None and not self._stop.is_set():
+                    _, running = await asyncio.wait(running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                    progress(len(tasks) - len(running))
+                    await self._show_stall()
+        finally:
+            for task in running:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        if self._monitor.failure is not None:
+            raise self._monitor.failure
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, RolloutLostError | asyncio.CancelledError):
+                raise result
+        return [result for result in results if isinstance(result, FinishedRollout)]

@@ -1,0 +1,69 @@
+"""Save and restore the state of a local run: a Hugging Face folder, the optimizer, and the step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from sql_agent.errors import ResumeError, TrainingError
+from sql_agent.runs.checkpoints import local_checkpoint, local_checkpoints
+from sql_agent.runs.resume import how_to_go_on
+from sql_agent.system.files import sync, sync_tree
+from sql_agent.system.resources import free_disk, shown_size
+from sql_agent.training.policy.model import Policy
+
+
+def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
+    """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`; keep the newest `keep` of them.
+
+    The folder is written under another name and renamed when the disk holds it, so it is complete whenever it exists,
+    also after a power cut. Returns it. Raises TrainingError when it cannot be written; the checkpoints before it stay.
+    """
+    target = local_checkpoint(run_folder, step)
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        policy.save(partial / "model")
+        torch.save(optimizer.state_dict(), partial / "optimizer.pt")
+        (partial / "state.json").write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+        sync_tree(partial)
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors do not pass the system's error on
+        shutil.rmtree(partial, ignore_errors=True)
+        free = shown_size(free_disk(run_folder))
+        raise TrainingError(
+            f"could not save the checkpoint of step {step} to {target}, where {free} are free: "
+            f"{str(error).splitlines()[0]}",
+            hint=f"free space on that disk, then {how_to_go_on(run_folder)}",
+        ) from error
+    shutil.rmtree(target, ignore_errors=True)
+    partial.replace(target)
+    sync(target.parent)
+    for old in list(local_checkpoints(run_folder).values())[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def latest(run_folder: Path) -> Path:
+    """Return the newest complete checkpoint of a run. Raises ResumeError when there is none."""
+    found = local_checkpoints(run_folder)
+    if not found:
+        raise ResumeError(
+            f"{run_folder} has no checkpoint", hint="start a new run; this one ended before its first save"
+        )
+    return found[max(found)]
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the training step after which `checkpoint` was written."""
+    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+
+
+def restore_optimizer(checkpoint: Path, optimizer: Any) -> None:
+    """Load the optimizer's state of `checkpoint` into `optimizer`."""
+    optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))

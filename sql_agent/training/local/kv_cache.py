@@ -1,0 +1,163 @@
+"""Hold the keys and values of the rows that are being sampled, in place, so that no token copies those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from sql_agent.training.local.kept_turns import Layers
+from sql_agent.training.local.shared_prefix import Prefix
+
+_BLOCK = 128  # columns by which the buffers grow
+
+
+class RowCache:
+    """Keeps the rows 0..n-1 of a batch, each from column 0 on and of its own length (in tokens).
+
+    `transformers`' DynamicCache concatenates all keys and values for each new token, and rows of different length
+    have to be padded and copied whenever one joins or leaves. With 64 rows that copying took most of the time. Here a
+    token is written to its column, and a row that leaves is replaced by the last one. `prefix` holds the tokens before
+    column 0, which rows have in common; a row may do without them.
+    """
+
+    def __init__(self, prefix: Prefix | None = None) -> None:
+        self.prefix = prefix
+        self.lengths: list[int] = []
+        self._has_prefix: list[bool] = []
+        self._cache: Any = None
+
+    def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]], *, has_prefix: bool) -> None:
+        """Append the rows of the DynamicCache `prefilled`; row i is made of its columns `spans[i]` (start, end)."""
+        first = len(self.lengths)
+        self.lengths += [sum(end - start for start, end in row) for row in spans]
+        self._has_prefix += [has_prefix] * len(spans)
+        self._reserve(prefilled, max(self.lengths[first:]))
+        for layer, source in zip(self._cache.layers, prefilled.layers, strict=True):
+            for index, row in enumerate(spans):
+                column = 0
+                for start, end in row:
+                    place = slice(column, column + end - start)
+                    layer.keys[first + index, :, place] = source.keys[index, :, start:end]
+                    layer.values[first + index, :, place] = source.values[index, :, start:end]
+                    column = place.stop
+
+    def copy_of(self, row: int) -> Layers | None:
+        """Return the keys and values of `row` after the prefix; None for one that does without the prefix."""
+        if self._has_prefix[row] != (self.prefix is not None):
+            return None
+        length = self.lengths[row]
+        return [
+            (layer.keys[row, :, :length].clone(), layer.values[row, :, :length].clone()) for layer in self._cache.layers
+        ]
+
+    def remove(self, row: int) -> None:
+        """Remove `row`; the last row takes its index."""
+        last = len(self.lengths) - 1
+        length = self.lengths[row] = self.lengths[last]
+        self._has_prefix[row] = self._has_prefix[last]
+        self.lengths.pop()
+        self._has_prefix.pop()
+        if row != last:
+            for layer in self._cache.layers:
+                layer.keys[row, :, :length] = layer.keys[last, :, :length]
+                layer.values[row, :, :length] = layer.values[last, :, :length]
+
+    def extend(self) -> dict[str, Any]:
+        """Make room for one more token in each row; returns the model's arguments for a pass over these tokens."""
+        columns = torch.tensor(self.lengths)
+        self.lengths = [length + 1 for length in self.lengths]
+        self._reserve(self._cache, max(self.lengths))
+        width = max(self.lengths)
+        for layer in self._cache.layers:
+            layer.columns, layer.width = columns, width
+        visible = torch.arange(width) <= columns[:, None, None]
+        return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], visible)
+
+    def _reserve(self, like: Any, columns: int) -> None:
+        """Make the buffers large enough for all rows; the first time with the heads and the type of `like`."""
+        rows, columns = len(self.lengths), -(-columns // _BLOCK) * _BLOCK
+        if self._cache is None:
+            self._cache = DynamicCache()
+            self._cache.layers = [_RowLayer() for _ in like.layers]
+        for layer, source in zip(self._cache.layers, like.layers, strict=True):
+            layer.reserve(rows, columns, source.keys)
+
+
+def tokens_of(start: Layers | None) -> int:
+    """Return how many tokens are kept in `start`."""
+    return 0 if start is None else start[0][0].shape[1]
+
+
+def started(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
+    """Return a DynamicCache with a row for each of `starts`, padded on the right, and how many tokens each has."""
+    lengths = torch.tensor(list(map(tokens_of, starts)))
+    cache = DynamicCache()
+    known = next((start for start in starts if start is not None), None)
+    for number, (like, _) in enumerate(known or ()):
+        shape = (len(starts), like.shape[0], int(lengths.max()), like.shape[2])
+        keys, values = like.new_zeros(shape), like.new_zeros(shape)
+        for row, start in enumerate(starts):
+            if start is not None:
+                keys[row, :, : lengths[row]], values[row, :, : lengths[row]] = start[number]
+        cache.update(keys, values, number)
+    return cache, lengths
+
+
+def pass_arguments(
+    cache: Any, prefix: Prefix | None, has_prefix: torch.Tensor, columns: torch.Tensor, visible: torch.Tensor
+) -> dict[str, Any]:
+    """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of their rows.
+
+    `has_prefix` (rows) says which rows begin with `prefix`; `cache` holds what follows it, of which each token looks at
+    what is `visible` (rows, tokens, columns of the cache with these tokens).
+    """
+    common = prefix[0][0].shape[1] if prefix else 0
+    of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
+    return {
+        "attention_mask": torch.cat([of_prefix, visible], dim=-1)[:, None],
+        "position_ids": columns + common * has_prefix[:, None],
+        "past_key_values": cache,
+        "use_cache": True,
+    } | ({"prefix": prefix} if prefix else {})
+
+
+class _RowLayer(DynamicLayer):  # type: ignore[misc]
+    """Holds one layer's buffers (rows, heads, columns, dimension); `update` writes each row's token at its column."""
+
+    keys: torch.Tensor | None
+    values: torch.Tensor | None
+    columns: torch.Tensor
+    width: int
+
+    def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
+        """Grow the buffers to at least `rows` and `columns`; new ones have the other dimensions of `like`."""
+        self.keys = _grown(self.keys, rows, columns, like)
+        self.values = _grown(self.values, rows, columns, like)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write one token of each row and return the keys and values of all rows so far."""
+        if self.keys is None or self.values is None:
+            raise RuntimeError("reserve comes first")
+        rows = torch.arange(len(key_states))
+        self.keys[rows, :, self.columns] = key_states[:, :, 0]
+        self.values[rows, :, self.columns] = value_states[:, :, 0]
+        return self.keys[: len(rows), :, : self.width], self.values[: len(rows), :, : self.width]
+
+
+def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
+    """Return `buffer`, or a copy of it with at least `rows` and `columns`."""
+    old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
+    if buffer is not None and rows <= old_rows and columns <= old_columns:
+        return buffer
+    # Zeros, because a masked column has the weight 0, and 0 times what was left in memory can be NaN.
+    grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
+    if buffer is not None:
+        grown[:old_rows, :, :old_columns] = buffer
+    return grown

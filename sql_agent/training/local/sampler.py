@@ -1,0 +1,221 @@
+"""Sample turns from the policy in a batch that rows can join and leave between any two tokens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from sql_agent.training.local.kept_turns import KeptTurns, Layers
+from sql_agent.training.local.kv_cache import RowCache, pass_arguments, started, tokens_of
+from sql_agent.training.local.shared_prefix import ATTENTION, SHARING, Prefix
+from sql_agent.training.policy.forward import common_prefix, prefix_cache
+from sql_agent.training.policy.model import Policy
+from sql_agent.training.serving.engine import Generation
+
+_GREEDY = 1e-5
+_MIN_SHARED = 64  # tokens; a shorter common prefix is a coincidence and no system prompt
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Asks for one turn after `prompt_ids`; a client that disconnects sets `cancelled`, which ends the turn early."""
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class _Row:
+    """Holds one row being sampled: its request, and the tokens so far."""
+
+    request: Request
+    sampled: list[int] = field(default_factory=list)
+
+
+class Sampler:
+    """Samples from one policy, and caches the keys and values of the prompts' common prefix for its weights."""
+
+    def __init__(self, policy: Policy, *, seed: int) -> None:
+        self._policy = policy
+        if policy.model.config.model_type in SHARING:
+            policy.model.set_attn_implementation(ATTENTION)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._prefix: tuple[int, ...] = ()
+        self._rows: list[_Row] = []  # in the order of the rows of `_cache`
+        self._cache = RowCache()
+        self._kept = KeptTurns()
+        self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
+
+    @property
+    def active(self) -> int:
+        """Return how many rows are being sampled."""
+        return len(self._rows)
+
+    def weights_changed(self) -> None:
+        """Drop the cached prefix of the old weights; no row may be active."""
+        self._cache = RowCache()
+        self._kept.clear()
+
+    def abandon(self) -> None:
+        """Drop all rows, after an error."""
+        self._rows, self._cache = [], RowCache(self._cache.prefix)
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Run the prompts of `requests` and add them as rows."""
+        shared = self._shared([request.prompt_ids for request in requests])
+        has_prefix = self._cache.prefix is not None
+        starts = [self._kept.start_of(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
+        tails = [r.prompt_ids[shared + tokens_of(start) :] for r, start in zip(requests, starts, strict=True)]
+        for part in _of_similar_length(tails):
+            self._add([requests[i] for i in part], [tails[i] for i in part], [starts[i] for i in part], shared)
+
+    def _add(
+        self,
+        requests: Sequence[Request],
+        tails: Sequence[tuple[int, ...]],
+        starts: Sequence[Layers | None],
+        shared: int,
+    ) -> None:
+        """Run `tails`, what of the prompts follows the common prefix of `shared` tokens and the kept `starts`."""
+        cache, known = started(starts)
+        lengths = torch.tensor([len(t) for t in tails])
+        width, before = int(lengths.max()), int(known.max())
+        # Padded on the right, where by causal attention no real token attends to it.
+        ids = torch.tensor([list(t) + [self._policy.end_id] * (width - len(t)) for t in tails])
+        columns = known[:, None] + torch.arange(width)
+        of_start = (torch.arange(before) < known[:, None])[:, None].expand(-1, width, -1)
+        of_tail = torch.ones(width, width, dtype=torch.bool).tril().expand(len(tails), -1, -1)
+        visible = torch.cat([of_start, of_tail], dim=-1)
+        out = self._policy.model.model(
+            input_ids=ids,
+            **pass_arguments(cache, self._cache.prefix, torch.full(lengths.shape, shared > 0), columns, visible),
+        )
+        ends = zip(known.tolist(), lengths.tolist(), strict=True)
+        self._cache.add(
+            out.past_key_values, [[(0, n), (before, before + length)] for n, length in ends], has_prefix=shared > 0
+        )
+        logits = self._next_logits(out.last_hidden_state[torch.arange(len(tails)), lengths - 1])
+        self._logits = torch.cat([self._logits, logits]) if self._rows else logits
+        self._rows += map(_Row, requests)
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def step(self) -> list[tuple[Request, Generation]]:
+        """Sample one token in each row, and remove and return the rows that ended with it."""
+        if not self._rows:
+            return []
+        chosen = self._choose(self._logits, [r.request for r in self._rows])
+        for row, token in zip(self._rows, chosen.tolist(), strict=True):
+            row.sampled.append(token)
+        ended = []
+        for index in reversed(
+            range(len(self._rows))
+        ):  # backwards, because the last row takes the place of a removed one
+            row = self._rows[index]
+            if reason := self._ended(row):
+                ended.append((row.request, Generation(tuple(row.sampled), reason)))
+                if (layers := self._cache.copy_of(index)) is not None:  # of all but the last token, which was not run
+                    self._kept.keep((*row.request.prompt_ids, *row.sampled[:-1]), layers)
+                self._cache.remove(index)
+                self._rows[index] = self._rows[-1]
+                self._rows.pop()
+        if self._rows:
+            self._advance()
+        else:
+            self._cache = RowCache(self._cache.prefix)
+        return ended
+
+    def sample(self, batch: Sequence[Request]) -> list[Generation]:
+        """Sample one turn for each request and return them in order."""
+        self.admit(batch)
+        done: dict[int, Generation] = {}
+        while self.active:
+            done |= {id(request): sampled for request, sampled in self.step()}
+        return [done[id(request)] for request in batch]
+
+    def _advance(self) -> None:
+        """Run the last token of each row, for the logits of the next one."""
+        last = torch.tensor([[row.sampled[-1]] for row in self._rows])
+        self._logits = self._next_logits(
+            self._policy.model.model(input_ids=last, **self._cache.extend()).last_hidden_state[:, 0]
+        )
+
+    def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits (rows, vocabulary) of the token after `hidden` (rows, width).
+
+        Of hidden states (rows, 1, width) that are a slice of more, torch would multiply each row by a copy of the
+        output layer of its own, which took 7 of 11 s of the prompts of 64 rows.
+        """
+        logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
+        return logits
+
+    def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
+        """Return how many leading tokens of all `prompts` are the prefix of the cache.
+
+        While no row is sampled, a new prefix that the prompts have in common takes the place of the old one.
+        """
+        known = len(self._prefix)
+        if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
+            length = common_prefix(prompts)
+            if self._rows or len(prompts) < 2 or length < _MIN_SHARED:
+                return 0
+            self._prefix, self._cache = prompts[0][:length], RowCache()
+            self._kept.clear()
+        if self._cache.prefix is None and not self._rows:
+            self._cache = RowCache(self._prefix_cache())
+        return len(self._prefix) if self._cache.prefix is not None else 0
+
+    def _prefix_cache(self) -> Prefix | None:
+        """Compute the keys and values of the prefix; None for a model whose rows cannot share them."""
+        if self._policy.model.config.model_type not in SHARING:
+            return None
+        cache = prefix_cache(self._policy.model, self._prefix)
+        return None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+
+    def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+        """Sample the next token of each row from logits (rows, vocabulary); returns ids (rows,)."""
+        temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
+        probabilities = torch.softmax(logits / temperature, dim=-1)
+        for row, request in enumerate(requests):
+            if request.top_p < 1.0:
+                probabilities[row] = _nucleus(probabilities[row], request.top_p)
+        # By the inverse of the distribution function, because torch.multinomial draws a number for every token.
+        mass = probabilities.cumsum(-1)
+        threshold = torch.rand(len(mass), 1, generator=self._generator) * mass[:, -1:]
+        drawn = torch.searchsorted(mass, threshold, right=True)[:, 0].clamp(max=mass.shape[-1] - 1)
+        greedy = torch.tensor([r.temperature <= _GREEDY for r in requests])
+        return torch.where(greedy, logits.argmax(-1), drawn)
+
+    def _ended(self, row: _Row) -> Literal["stop", "length"] | None:
+        if row.sampled[-1] in self._policy.stop_ids:
+            return "stop"
+        request = row.request
+        return "length" if len(row.sampled) >= request.max_tokens or request.cancelled.is_set() else None
+
+
+def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return the places of `tails` in parts, in each of which the longest has at most twice the tokens of the shortest.
+
+    A part is padded to its longest, and one long answer of the tool among 96 made a step take three times as long.
+    """
+    parts: list[list[int]] = []
+    for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):
+        if parts and len(tails[place]) <= 2 * len(tails[parts[-1][0]]):
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return parts
+
+
+def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Keep the smallest set of most likely tokens whose mass reaches `top_p` (Holtzman et al. 2020), renormalised."""
+    ordered, index = probabilities.sort(descending=True)
+    kept = ordered * ((ordered.cumsum(0) - ordered) < top_p)
+    return torch.zeros_like(probabilities).scatter(0, index, kept / kept.sum())

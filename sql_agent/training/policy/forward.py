@@ -1,0 +1,115 @@
+"""Run forward passes that compute the common prefix of a batch only once, for training and for sampling."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from sql_agent.rollouts.trajectory import TokenSequence
+
+_MIN_SHARED = 16  # tokens; below this a second forward pass costs more than it saves
+_CLEARLY = 0.8  # of the time of fp32; casting the weights costs some of what bf16 gains
+
+
+def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Return how many leading tokens all `prompts` share, leaving at least one token of each."""
+    first, last = min(prompts), max(prompts)
+    limit = min(len(p) for p in prompts) - 1
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
+    return min(length, limit)
+
+
+def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
+    """Compute the keys and values of `prefix` for one row; None when the model's cache is not a plain DynamicCache."""
+    cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
+    if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
+        return cache
+    return None
+
+
+def expand(cache: DynamicCache, rows: int) -> DynamicCache:
+    """Return a cache for `rows` rows that are views of the one row of `cache`; gradients reach the original."""
+    view = copy.copy(cache)
+    view.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in view.layers:
+        layer.keys = layer.keys.expand(rows, -1, -1, -1)
+        layer.values = layer.values.expand(rows, -1, -1, -1)
+    return view
+
+
+def token_logprobs(
+    model: Any, batch: Sequence[TokenSequence], *, bf16: bool, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, sampled at `temperature`.
+
+    Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled and 0.0
+    where the mask is 0, and the mask (1.0 where the policy sampled, 0.0 for tool output and padding). With `bf16` the
+    forward pass runs under bf16 autocast.
+    """
+    rows = len(batch)
+    width = max(len(s.response_ids) for s in batch)
+    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # filled on the CPU
+    for row, s in enumerate(batch):
+        targets[row, : len(s.response_ids)] = torch.tensor(s.response_ids)
+        mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
+    targets, mask = targets.to(model.device), mask.to(model.device)
+    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
+        hidden, offsets = _hidden_states(model, batch)
+        # Only the positions that predict a sampled token go through the large output layer.
+        chosen = mask.bool()
+        predicts = torch.arange(width)[None, :] + torch.tensor(offsets)[:, None] - 1
+        row_of = torch.arange(rows)[:, None].expand(rows, width)
+        picked = hidden[row_of.to(model.device)[chosen], predicts.to(model.device)[chosen]]
+        logits = model.lm_head(picked)
+    values = -functional.cross_entropy(logits.float() / temperature, targets[chosen], reduction="none")
+    return torch.zeros_like(mask).masked_scatter(chosen, values), mask
+
+
+def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
+    """Return the last hidden states of each row after the common prefix, and where in them each response starts."""
+    shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
+    cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
+    if cache is None:
+        shared = 0
+    tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
+    longest = max(map(len, tails))
+    # No mask is needed: padding is on the right, and by causal attention no real token attends to it.
+    ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
+    if cache is None:
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    else:
+        positions = torch.arange(shared, shared + longest, device=model.device)[None].expand(len(batch), -1)
+        hidden = model.model(
+            input_ids=ids, past_key_values=expand(cache, len(batch)), position_ids=positions, use_cache=True
+        ).last_hidden_state
+    return hidden, [len(s.prompt_ids) - shared for s in batch]
+
+
+def bf16_is_faster() -> bool:
+    """Return whether this CPU multiplies bf16 matrices clearly faster than fp32 ones; takes about 0.1 s.
+
+    Measured, because no flag of the CPU tells: with AMX bf16 is several times as fast as fp32, with avx512_bf16 alone
+    an Intel Xeon did 84 GFLOP/s a core in bf16 and 160 in fp32.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two that wait for each other would measure what else runs on the machine
+    try:
+        times = [(_matmul_s(torch.bfloat16), _matmul_s(torch.float32)) for _ in range(20)]
+    finally:
+        torch.set_num_threads(threads)
+    return min(bf16 for bf16, _ in times) < _CLEARLY * min(fp32 for _, fp32 in times)
+
+
+def _matmul_s(dtype: torch.dtype) -> float:
+    """Return the seconds of one matrix product of the size of SmolLM2's layers."""
+    rows, weight = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
+    started = time.perf_counter()
+    functional.linear(rows, weight)
+    return time.perf_counter() - started

@@ -1,0 +1,271 @@
+"""Fine-tune the policy on the training questions' own SQL before GRPO, once, and cache the result."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from sql_agent.agent.demonstrations import Demonstration, demonstrate
+from sql_agent.agent.tools import QueryTool, function_tool
+from sql_agent.config.settings import Settings, SftSettings, TeacherSettings
+from sql_agent.database import Database, DatabasePool
+from sql_agent.errors import DataError
+from sql_agent.questions.derived_evidence import with_extractive_answers
+from sql_agent.reward.factory import judge_name
+from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
+from sql_agent.schemas import Question
+from sql_agent.tasks.task import Task
+from sql_agent.training.policy.forward import token_logprobs
+from sql_agent.training.policy.gradients import clip_gradient
+from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.model_cache import build_once, is_complete
+from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn
+
+logger = logging.getLogger(__name__)
+_MICRO_TOKENS = 8192  # in one pass: 20,000 took over 100 GB with a model of 1.5 B, and pushed others off the GPU
+_THREADS = 16  # that run the statements of demonstrations at once
+_FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
+
+
+def supervised_policy(
+    settings: Settings,
+    questions: Sequence[Question],
+    task: Task,
+    databases: DatabasePool,
+    *,
+    bf16: bool,
+    device: str = "cpu",
+    lora_rank: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
+    max_context: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Policy:
+    """Return the policy `settings.model` after supervised fine-tuning on `device`, or the cached result of the same.
+
+    It learns the gold SQL of `questions` and the answers that the run's judge pays for. With a `lora_rank` above 0 only
+    adapters are trained, which are then merged into the weights. They need little memory; training all weights takes 12
+    bytes each for gradient and optimizer. `stopped` is called after each step; when it returns true, the policy is
+    returned as it is then and nothing is cached. `progress` is called with step, number of steps and loss in nats a
+    token. Demonstrations of more than `max_context` tokens are left out, because no rollout can be as long and one of
+    them can take gigabytes; `say` is called with a line that counts them. Raises ModelError when the model cannot be
+    loaded, DataError when no question has SQL to learn from, and TrainingError when a gradient is not finite; then
+    nothing is cached.
+    """
+    sft, cache_dir = settings.sft, settings.local.cache_dir
+    policy = load_policy(settings.model, cache_dir=cache_dir)
+    if sft.steps == 0:
+        return policy
+    examples = _within(_examples(settings, questions, task, databases, policy), max_context, say)
+    batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
+    folder = cache_dir / f"sft-{_fingerprint(policy, sft, lora_rank, batches)}"
+    with build_once(folder, stopped) as must_build:
+        if must_build:
+            torch.manual_seed(settings.seed)
+            trained = _prepare_for_training(policy.model, device, lora_rank)
+            micro_batch = settings.train.micro_batch
+            losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=micro_batch, bf16=bf16)
+            for step, loss in enumerate(losses):
+                progress(step + 1, len(batches), loss)
+                if stopped():
+                    return policy
+            policy.model = (trained.merge_and_unload() if lora_rank else trained).eval()
+            policy.save(folder)
+            policy.source = str(folder)
+            return policy
+    if not is_complete(folder):
+        return policy
+    logger.info("loading the cached result of supervised fine-tuning from %s", folder)
+    return load_policy(str(folder), cache_dir=cache_dir)
+
+
+def _examples(
+    settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
+) -> list[TokenSequence]:
+    """Return one demonstration for each place in a batch. Raises DataError when no question has SQL to learn from."""
+    with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
+    if not with_sql:
+        raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+
+    def show(number: int, question: Question) -> tuple[Demonstration, dict[str, Any]]:
+        with databases.of(question.database) as database:
+            return demonstrate(number, question, task, database, settings), tool_schema(task, database)
+
+    # In threads, because most of it is waiting for the processes in which statements run.
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
+        chosen = _choose(with_sql, settings.sft, settings.seed)
+        shown = threads.map(show, range(len(chosen)), chosen)
+        return [example(demonstration, tool, encoder, policy) for demonstration, tool in shown]
+
+
+def _within(examples: list[TokenSequence], max_context: int | None, say: Callable[[str], None]) -> list[TokenSequence]:
+    """Return the `examples` of at most `max_context` tokens. Raises DataError when there is none."""
+    if max_context is None:
+        return examples
+    kept = [each for each in examples if len(each) <= max_context]
+    longest = max(map(len, examples))
+    if not kept:
+        raise DataError(
+            f"all {len(examples)} demonstrations are longer than the context of {max_context} tokens (up to {longest})",
+            hint="raise local.max_context, lower database.max_chars, or set sft.steps=0",
+        )
+    if len(kept) < len(examples):
+        say(
+            f"{len(examples) - len(kept)} of {len(examples)} demonstrations are left out: they are longer than the "
+            f"context of {max_context} tokens (up to {longest})"
+        )
+    return kept
+
+
+def answers_to_demonstrate(
+    questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
+) -> Sequence[Question]:
+    """Return `questions` with the answers that the run's judge pays for: "facts" pays for evidence, not for prose."""
+    if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
+        return questions
+    return with_extractive_answers(questions, databases)
+
+
+def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
+    """Move `model` to `device`; with a `lora_rank` above 0 wrap it so that only adapters are trained."""
+    model.to(device)
+    # cuDNN's attention returns NaN gradients on H100 and H200 for some lengths when a mask is given (pytorch#196678).
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    if lora_rank:
+        from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
+
+        adapters = LoraConfig(r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(model, adapters)
+    return model.train()
+
+
+def _fine_tune(
+    model: Any, trained: Any, batches: Sequence[Sequence[TokenSequence]], lr: float, *, micro_batch: int, bf16: bool
+) -> Iterator[float]:
+    """Do one optimizer step for each of `batches` and yield its loss; `trained` is `model` or wraps it.
+
+    Raises TrainingError when a gradient is not finite.
+    """
+    parameters = [p for p in trained.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+    for step, batch in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = lr * _schedule(step, len(batches))
+        loss = _add_gradient(model, batch, micro_batch=micro_batch, bf16=bf16)
+        clip_gradient(
+            parameters,
+            1.0,
+            where=f"step {step + 1} of {len(batches)} of supervised fine-tuning",
+            hint="lower sft.lr, or set sft.steps=0 to train the model as it is",
+        )
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss
+
+
+def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
+    """Add the gradient of the mean loss over the sampled tokens of `batch`, and return that loss in nats a token."""
+    tokens = sum(s.sampled for s in batch)
+    total = 0.0
+    for part in _micro_batches(batch, micro_batch):
+        values, _ = token_logprobs(model, part, bf16=bf16)
+        loss = -values.sum() / tokens
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[TokenSequence]]:
+    """Split `batch`, the shortest first, into parts of up to `size` sequences and `_MICRO_TOKENS` padded tokens."""
+    part: list[TokenSequence] = []
+    for sequence in sorted(batch, key=len):
+        if part and (len(part) == size or (len(part) + 1) * len(sequence) > _MICRO_TOKENS):
+            yield part
+            part = []
+        part.append(sequence)
+    yield part
+
+
+def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
+    """Return a demonstration in the form of a rollout, of which the turns that are to be learned count as sampled."""
+    tools = [tool] if demonstration.has_tool else None
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": demonstration.system},
+        {"role": "user", "content": demonstration.opening},
+    ]
+    turns = []
+    for turn in demonstration.turns:
+        prompt_ids = encoder.encode(messages, tools)
+        ids = (*policy.tokenizer(turn.text, add_special_tokens=False)["input_ids"], policy.end_id)
+        reply = encoder.reply(ids)
+        encoder.remember(messages, tools, prompt_ids, DecodedTurn(reply.message, ids))
+        if turn.is_trained:
+            turns.append(Turn(prompt_ids, ids))
+        messages.append(reply.message)
+        calls = reply.message.get("tool_calls", [])
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": turn.reaction} for call in calls]
+        if turn.reaction and not calls:
+            messages.append({"role": "user", "content": turn.reaction})
+    return merge_turns(turns)[-1]
+
+
+def tool_schema(task: Task, database: Database) -> dict[str, Any]:
+    """Return the tool's JSON schema in OpenAI's form, as the agent's requests send it to the model."""
+    tool = function_tool(QueryTool(database), task.describe_tool(database))
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.params_json_schema,
+            "strict": tool.strict_json_schema,
+        },
+    }
+
+
+def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
+    """Choose as many questions as the steps take, each task type by its share in `questions`, evenly over the steps.
+
+    So that a file says by what it holds what is learned, and a short fine-tuning has its rare types too.
+    """
+    rng = random.Random(seed)
+    kinds: dict[str, list[Question]] = {}
+    for question in questions:
+        kinds.setdefault(question.task_type or "", []).append(question)
+    placed = []
+    for kind, pool in sorted(kinds.items()):
+        rng.shuffle(pool)
+        placed += [((number + 0.5) / len(pool), kind, question) for number, question in enumerate(pool)]
+    ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
+    return [ordered[number % len(ordered)] for number in range(settings.steps * settings.batch)]
+
+
+def _schedule(step: int, steps: int) -> float:
+    """Return the factor of the learning rate: it rises over the first tenth of the steps, then falls to a tenth."""
+    rise = max(1, steps // 10)
+    return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
+
+
+def _fingerprint(
+    policy: Policy, settings: SftSettings, lora_rank: int, batches: Sequence[Sequence[TokenSequence]]
+) -> str:
+    digest = hashlib.sha256(f"{_FORMAT} {settings.model_dump_json()} {lora_rank}".encode())
+    digest.update(_weights_identity(policy))
+    for batch in batches:
+        for s in batch:
+            digest.update(repr((s.prompt_ids, s.response_ids, s.response_mask)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _weights_identity(policy: Policy) -> bytes:
+    """Return a cheap fingerprint of the weights, so that a renamed or replaced folder is recognised by its content."""
+    sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
+    return hashlib.sha256("".join(sums).encode()).digest()

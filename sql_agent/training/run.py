@@ -1,0 +1,144 @@
+"""Run a training: the store, the runner and proxy processes, and the algorithm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the supervisor
+
+import agentlightning as agl
+
+from sql_agent.config.settings import Settings
+from sql_agent.rollouts.adapter import TokenIdAdapter
+from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.run_role import RunRole, StoreAddress
+from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store_server import SPAN_BYTES, served
+from sql_agent.rollouts.store_watch import watched_store
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_log import RunLog
+from sql_agent.schemas import Question
+from sql_agent.system.event_loop import install_event_loop
+from sql_agent.system.memory import MORE_MEMORY, end_when_ignored
+from sql_agent.system.sockets import address_towards, free_port
+from sql_agent.system.tokens import new_token
+from sql_agent.training.algorithm import TrainingAlgorithm
+from sql_agent.training.local.algorithm import LocalGrpo
+from sql_agent.training.runner_role import RunnerRole
+from sql_agent.training.verl.algorithm import VerlGrpo
+
+_CANCEL_S = 3.0
+
+
+def run_algorithm(
+    settings: Settings,
+    run_role: RunRole,
+    log: RunLog,
+    ui: Ui,
+    *,
+    train: Sequence[Question],
+    val: Mapping[str, Sequence[Question]],
+    resume: bool,
+    if_killed: Callable[[str], object],
+) -> TrainingAlgorithm:
+    """Train on `train`, validate on each set of `val`, and return the algorithm after its end.
+
+    The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
+    `interrupted` of the returned algorithm say how the run ended. When this process is killed, another one calls
+    `if_killed` with how it ended.
+    """
+    end_when_ignored(2, f"error: the process that trains got no more memory\n  next: {MORE_MEMORY}\n")
+    install_event_loop()  # also for the runners and the proxies, which are forked from this process
+    verl = settings.backend == "verl"
+    # Runners of other hosts must reach the proxies, wherever the store is that they share.
+    host = address_towards(run_role.store.url) if run_role.store else "127.0.0.1"
+    n_proxies = settings.runner.n_proxies if verl else 1
+    processes = RunProcesses(settings, n_proxies=n_proxies, host=host, if_killed=if_killed)
+    try:
+        algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
+        adapter = TokenIdAdapter()
+        algorithm.set_adapter(adapter)  # which keeps a weak reference only
+        asyncio.run(_train(algorithm, processes, settings, run_role, train=train, val=val))
+    finally:
+        processes.stop()
+    return algorithm
+
+
+def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> bool:
+    """Run the rollouts of an algorithm that runs elsewhere and uses `store`, until it has ended or a signal comes.
+
+    Returns whether a signal came. Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
+    """
+    install_event_loop()
+    processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
+
+    async def serve() -> bool:
+        role = RunnerRole(processes, settings, store, ui)
+        await role.run()
+        return role.interrupted
+
+    try:
+        return asyncio.run(serve())
+    finally:
+        processes.stop()
+
+
+def set_log_level(*, debug: bool) -> None:
+    """Show errors only, or with `debug` the logs of every part."""
+    agl.setup_logging("DEBUG" if debug else "ERROR")
+    if not debug:
+        # It says for each request of each process that a store does not answer, which is said once by `watched_store`.
+        logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
+        # A filter, because uvicorn sets the level again whenever a server starts.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
+
+
+async def _train(
+    algorithm: TrainingAlgorithm,
+    processes: RunProcesses,
+    settings: Settings,
+    run_role: RunRole,
+    *,
+    train: Sequence[Question],
+    val: Mapping[str, Sequence[Question]],
+) -> None:
+    async with opened_store(settings, run_role, processes, algorithm.say_of_store) as (store, address):
+        algorithm.set_store(store)
+        algorithm.store_address = address
+        if run_role.role == "both":
+            processes.start_runners(address)
+        await algorithm.run(train, val)
+
+
+@asynccontextmanager
+async def opened_store(
+    settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
+) -> AsyncIterator[tuple[agl.LightningStore, StoreAddress]]:
+    """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.
+
+    `say` gets a line when the one that runs elsewhere does not answer. Raises TrainingError when the run's own cannot
+    be served.
+    """
+    if run_role.store:
+        client = StoreClient(run_role.store.url, token=run_role.store.token)
+        try:
+            with watched_store(run_role.store.url, "the run", say):
+                yield client, run_role.store
+        finally:
+            # Rollouts in hand are cancelled in the store, which would open a session after the last was closed.
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in others:
+                    task.cancel()
+                await asyncio.wait(others, timeout=_CANCEL_S)
+            await client.close()
+        return
+    own = RunStore(processes.notifier, eviction_memory_threshold=SPAN_BYTES)
+    server = agl.LightningStoreServer(own, "127.0.0.1", settings.runner.store_port or free_port())
+    token = new_token()
+    async with served(server, token=token):
+        yield server, StoreAddress(server.endpoint, token)

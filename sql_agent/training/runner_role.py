@@ -1,0 +1,179 @@
+"""Run the rollouts of an algorithm that runs elsewhere: find it in the store, take its settings, leave when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.rollouts.llm_proxy import HEALTH
+from sql_agent.rollouts.presence import BEAT_S, STORE_ERRORS, Announcement, read_announcement
+from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.recovery import Recovery
+from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
+from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store_watch import watched_store
+from sql_agent.runs.console import Ui
+from sql_agent.system.signals import handled_signals
+from sql_agent.tasks.task import load_task
+
+_SILENT_S = 4.0
+_PROXY_TIMEOUT_S = 10.0
+
+
+class RunnerRole:
+    """Serves one algorithm after the other that uses `store`, until one of them says that it ended or a signal comes.
+
+    `own` are the settings of this host, and `interrupted` is true after a signal. A store that does not answer is
+    waited for, and so is an algorithm that gives no sign of life, because a network may be down or the run may be
+    resumed.
+    """
+
+    def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, ui: Ui) -> None:
+        self._processes = processes
+        self._own = own
+        self._address = store
+        self._ui = ui
+        # Asked each second, so without retries of its own.
+        self._store = StoreClient(
+            store.url, token=store.token, retry_delays=(), health_retry_delays=(), request_timeout=3.0
+        )
+        self._ended = asyncio.Event()
+        self._error: TrainingError | None = None
+        self.interrupted = False
+        self._state = ""
+        self._met: set[str] = set()  # sessions that were seen before their end
+        self._served = ""  # the session whose settings were checked
+        self._last: tuple[str, float] | None = None  # session and time of the last sign of life
+        self._changed = 0.0  # when that last changed, on our clock
+        self._alive = False  # whether it has changed since it was first seen
+
+    async def run(self) -> None:
+        """Run rollouts until the algorithm has ended or a signal comes.
+
+        Raises ConfigError when this host's settings, judge or database are not those of the algorithm, TrainingError
+        when a runner dies and cannot be replaced, and what the task raises where it cannot be prepared here.
+        """
+        self._processes.watch(Recovery(self._store, self._ui.say, self._fail).handle)
+        try:
+            with handled_signals(self._interrupt), watched_store(self._address.url, "this runner", self._ui.say):
+                while not self._ended.is_set():
+                    await self._look()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._ended.wait(), BEAT_S)
+        finally:
+            self._processes.unwatch()
+            await self._store.close()
+        if self._error is not None:
+            raise self._error
+
+    async def _look(self) -> None:
+        try:
+            found = await read_announcement(self._store)
+        except STORE_ERRORS:  # which `watched_store` reports when it lasts
+            return
+        if found is None:
+            self._tell_waiting()
+        else:
+            await self._follow(*found)
+
+    async def _follow(self, algorithm: Announcement, beat: float) -> None:
+        if algorithm.end is not None:
+            if algorithm.session in self._met:
+                self._ui.say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
+                self._ended.set()
+            else:
+                self._tell_waiting()
+            return
+        if algorithm.resources_id is not None:
+            self._met.add(algorithm.session)
+        if self._last != (algorithm.session, beat):
+            self._alive = self._last is not None
+            self._last, self._changed = (algorithm.session, beat), time.monotonic()
+        if time.monotonic() - self._changed > _SILENT_S:
+            self._tell(
+                "silent",
+                f"No sign of the run {algorithm.run} for {_SILENT_S:.0f} s; this runner waits",
+            )
+            return
+        if not self._alive:
+            return  # not known yet
+        if algorithm.resources_id is None:
+            self._tell(f"starting {algorithm.session}", f"The run {algorithm.run} starts; this runner waits")
+            return
+        if self._served != algorithm.session:
+            resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None also for a silent store
+            if resources is None:
+                self._tell(
+                    "no resources",
+                    f"The store at {self._address.url} lacks the settings of the run {algorithm.run}; "
+                    "this runner waits",
+                )
+                return
+            await self._begin(algorithm, resources.resources)
+        self._tell(f"serving {algorithm.session}", f"Running the rollouts of {algorithm.run} …")
+
+    async def _begin(self, algorithm: Announcement, resources: Mapping[str, Any]) -> None:
+        """Check that this host can run the algorithm's rollouts as it wants them, and start the runners."""
+        sent, here = settings_here(text_of(resources), self._own)
+
+        def check() -> None:
+            task = load_task(here.task)
+            task.prepare(here, self._ui.say)
+            task.open_database(here).close()
+            check_same(sent, here)
+
+        await asyncio.to_thread(check)
+        await _check_proxy(resources[RESOURCE])
+        if not self._served:
+            self._processes.start_runners(self._address)
+        self._served = algorithm.session
+        number = here.runner.n_runners
+        self._ui.say(
+            f"Settings taken from the run {algorithm.run}: task {here.task}, language {here.lang}, judge "
+            f"{here.judge.name}; {number} runner processes"
+        )
+
+    def _tell_waiting(self) -> None:
+        self._tell("waiting", f"Waiting for an algorithm that uses the store at {self._address.url}")
+
+    def _tell(self, state: str, text: str) -> None:
+        """Print `text` when the state is another than before."""
+        if state != self._state:
+            self._state = state
+            self._ui.say(text)
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self._ui.say("This runner leaves; what it has in hand is run again by others")
+        self._ended.set()
+
+    def _fail(self, error: TrainingError) -> None:
+        self._error = self._error or error
+        self._ended.set()
+
+
+async def _check_proxy(route: Any) -> None:
+    """Raise ConfigError unless the LLM proxy of `route` answers on this host."""
+    address = str(route.endpoint)
+    try:
+        timeout = aiohttp.ClientTimeout(total=_PROXY_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{address}{HEALTH}") as response:
+            response.raise_for_status()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        local = urlsplit(address).hostname in {"127.0.0.1", "localhost", "::1"}
+        raise ConfigError(
+            f"the algorithm's LLM proxy at {address} does not answer from here: {type(error).__name__}",
+            hint="that address is only for the algorithm's own host: start the algorithm with the address of the store "
+            "in your network, --external-store-address http://ADDRESS:PORT"
+            if local
+            else "let its firewall admit this host",
+        ) from error

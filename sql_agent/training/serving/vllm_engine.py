@@ -1,0 +1,98 @@
+"""Serve a model folder from the GPU with vLLM, rendered and parsed as in training."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from sql_agent.errors import ModelError
+from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
+from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.engine import Generation, Sampling
+from sql_agent.training.serving.server import ServerThread, build_app
+from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+
+
+def vllm_is_usable() -> bool:
+    """Return whether vLLM is installed and a GPU is there, without importing it."""
+    return importlib.util.find_spec("vllm") is not None and shutil.which("nvidia-smi") is not None
+
+
+@contextmanager
+def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[tuple[str, str]]:
+    """Serve `model`, a Hugging Face folder or id, inside the context; yields the address, ending in /v1, and its key.
+
+    vLLM takes `gpu_share` (0–1) of the GPU's memory, without it nine tenths of what other programs have left. Raises
+    ModelError when vLLM cannot load it.
+    """
+    tokenizer = load_tokenizer(model)
+    stops = stop_ids(tokenizer, generation_config(model))
+    engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
+    key = new_token()
+    server = ServerThread(build_app(ChatEncoder(tokenizer, stops[0]), engine), bind_local(), key)
+    server.start()
+    try:
+        yield server.base_url, key
+    finally:
+        server.stop()
+        engine.close()
+
+
+def _free_share() -> float:
+    """Return nine tenths of the share of the GPU's memory that is free, because vLLM refuses to start with less."""
+    if not torch.cuda.is_available():
+        return 0.9
+    free, total = torch.cuda.mem_get_info()
+    return float(0.9 * free / total)
+
+
+class VllmEngine:
+    """Samples from a vLLM engine, which runs in a process of its own, in bf16 as verl's rollouts do."""
+
+    def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, gpu_share: float) -> None:
+        # A forked process could not use CUDA if this one has.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        import vllm  # noqa: PLC0415  takes seconds, and is there on machines with a GPU only
+        from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
+
+        self._vllm = vllm
+        self._stops = stops
+        arguments = vllm.AsyncEngineArgs(
+            model=model, dtype="bfloat16", seed=seed, disable_log_stats=True, gpu_memory_utilization=gpu_share
+        )
+        try:
+            self._llm: Any = AsyncLLM.from_engine_args(arguments)
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"vLLM cannot serve {model!r}: {reason}",
+                hint="give a Hugging Face folder or id, or serve it on the CPU with backend=local",
+            ) from error
+        self.max_context: int = self._llm.model_config.max_model_len
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        """Sample one turn after `prompt_ids`, see `Engine.generate`; vLLM finds common prefixes by itself."""
+        parameters = self._vllm.SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            stop_token_ids=list(self._stops),
+            detokenize=False,
+        )
+        prompt = self._vllm.TokensPrompt(prompt_token_ids=list(prompt_ids))
+        ids: tuple[int, ...] = ()
+        async for output in self._llm.generate(prompt, parameters, request_id=uuid.uuid4().hex):
+            ids = tuple(output.outputs[0].token_ids)  # all until now
+        return Generation(ids, "stop" if ids and ids[-1] in self._stops else "length")
+
+    def close(self) -> None:
+        """End vLLM's process and free the GPU."""
+        self._llm.shutdown()

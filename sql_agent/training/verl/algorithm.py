@@ -1,0 +1,252 @@
+"""Train with GRPO on GPUs: verl updates the policy, agent-lightning runs the rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.retry import RetryingScheduler
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_log import RunLog
+from sql_agent.schemas import Question
+from sql_agent.system.growing_file import GrowingFile
+from sql_agent.system.memory import how_killed, memory_kills
+from sql_agent.system.processes import die_with_parent
+from sql_agent.system.sockets import bind
+from sql_agent.system.tokens import new_token
+from sql_agent.training.algorithm import TrainingAlgorithm
+from sql_agent.training.verl.config import verl_environment, verl_options
+from sql_agent.training.verl.dataset import write_dataset
+from sql_agent.training.verl.logs import EngineWatch, last_error, last_line
+from sql_agent.training.verl.metrics import step_metrics
+from sql_agent.training.verl.rollout_server import RolloutServer
+from sql_agent.training.verl.run_token import token_environment
+from sql_agent.training.verl.sft_result import SFT_RESULT
+
+_POLL_S = 0.2
+_GRACE_S = 20.0
+TRAINER_MODULE = "sql_agent.training.verl.launch"
+_SFT_MODULE = "sql_agent.training.verl.sft"
+
+
+class VerlGrpo(TrainingAlgorithm):
+    """Runs verl's trainer in a process of its own and serves it rollouts, for backend `verl`."""
+
+    stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
+
+    def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
+        super().__init__(settings, log, ui, processes, resume=resume)
+        self._token = new_token()  # of the rollout server and the policy's endpoints
+        self._starting = contextlib.ExitStack()  # the clock that is shown until rollouts can be scheduled
+
+    async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
+        write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
+        write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
+        server = RolloutServer(
+            bind(self._settings.verl.host),
+            self._open_scheduler,
+            split_turns=self._settings.verl.level == "transition",
+            token=self._token,
+        )
+        await server.start()
+        try:
+            await self._train(server.url)
+        finally:
+            await server.stop()
+
+    async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
+        """Start to schedule rollouts over the policy's endpoints; an error ends the run, before verl ends by it."""
+        try:
+            return await self._schedule_over(addresses)
+        except TrainingError as error:
+            self._fail(error)
+            raise
+
+    async def _schedule_over(self, addresses: list[str]) -> RetryingScheduler:
+        """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
+        models = [
+            model_entry(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
+        ]
+        log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
+        proxies = await self._start_proxies(models, log_files)
+        routes = [
+            self._route(proxies[index % len(proxies)], f"policy-{index % len(addresses)}")
+            for index in range(max(len(addresses), len(proxies)))
+        ]
+        scheduler = await self._start_rollouts(routes)
+        self._starting.close()
+        return scheduler
+
+    async def _fine_tune_beside(self, verl: asyncio.subprocess.Process) -> None:
+        """Do supervised fine-tuning while `verl` starts.
+
+        It stops when verl ends meanwhile, for example over a wrong option, or when something else ends the run.
+        """
+        others = [asyncio.create_task(verl.wait()), asyncio.create_task(self._failed.wait())]
+        fine_tuning = asyncio.create_task(self._fine_tune())
+        await asyncio.wait([*others, fine_tuning], return_when=asyncio.FIRST_COMPLETED)
+        if not fine_tuning.done():
+            fine_tuning.cancel()
+        for other in others:
+            other.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await fine_tuning
+
+    async def _fine_tune(self) -> None:
+        """Do supervised fine-tuning, unless `sft.steps` is 0 or a part of the run before did it."""
+        if self._settings.sft.steps == 0 or (self._log.folder / SFT_RESULT).exists():
+            return
+        log = self._log.folder / "sft.log"
+        receiving, sending = os.pipe()
+        with log.open("ab") as output, os.fdopen(sending, "wb"):
+            process = await self._start_module(
+                _SFT_MODULE, self._log.folder, str(sending), stdout=output, stderr=output, pass_fds=(sending,)
+            )
+        try:
+            await self._show_sft(process, os.fdopen(receiving, "rb"))
+        finally:
+            await _end(process)
+        if process.returncode and not self._stop.is_set():
+            raise TrainingError(
+                f"supervised fine-tuning ended with exit code {process.returncode}: {last_error(log)}",
+                hint=f"see {log}; sft.steps=0 trains without it",
+            )
+
+    async def _show_sft(self, process: asyncio.subprocess.Process, pipe: BinaryIO) -> None:
+        """Show the progress that `process` writes to `pipe`, until it ends or a signal comes."""
+        lines = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(lines)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        stopped = asyncio.create_task(self._stop.wait())
+        while True:
+            line = asyncio.create_task(lines.readline())
+            await asyncio.wait([line, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done() or not line.result():
+                break
+            self._ui.sft(**json.loads(line.result()))
+        stopped.cancel()
+        line.cancel()
+        transport.close()
+        if not self._stop.is_set():
+            await process.wait()
+
+    async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
+        """Start one of our modules that need torch or Ray, in a session of its own that ends with this process."""
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *map(str, arguments),
+            env=os.environ | verl_environment() | token_environment(self._token),
+            start_new_session=True, preexec_fn=die_with_parent, **streams,
+        )  # fmt: skip
+
+    async def _train(self, rollout_server: str) -> None:
+        """Train with verl, which imports and starts Ray beside supervised fine-tuning and then waits for its result."""
+        run = self._log.folder
+        metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+        options = {
+            "options": verl_options(
+                self._settings, run=run.resolve(), rollout_server=rollout_server, resume=self._resume
+            ),
+            "sft_result": str((run / SFT_RESULT).resolve()) if self._settings.sft.steps else None,
+            "overrides": typed(self._settings.verl.config),
+            "environment": verl_environment() | {"VERL_FILE_LOGGER_PATH": str(metrics.resolve())},
+        }
+        path = run / "verl.json"
+        path.write_text(json.dumps(options, indent=2), encoding="utf-8")
+        self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
+        engine = EngineWatch(run / "verl.log")
+        with (run / "verl.log").open("ab") as output:
+            process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
+        try:
+            await self._fine_tune_beside(process)
+            if self._stop.is_set():
+                return
+            with self._starting:
+                self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the proxies"))
+                await self._follow(process, metrics, engine)
+        finally:
+            await _end(process)
+
+    async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineWatch) -> None:
+        """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
+        log = self._log.folder / "verl.log"
+        reported, kills = GrowingFile(metrics), memory_kills()
+        while True:
+            code = process.returncode  # before reading, so that nothing that verl reported at its end is missed
+            self._close_reported(reported)
+            if self._monitor.failure is not None:
+                raise self._monitor.failure
+            if self._stop.is_set():
+                return
+            if code is not None:
+                break
+            if cause := engine.failure():
+                raise TrainingError(f"vLLM failed, and verl waits for it: {cause}", hint=_advice(cause, log))
+            self._show_stopped("verl", process.pid)
+            await self._show_stall()
+            await asyncio.sleep(_POLL_S)
+        if code < 0:
+            raise TrainingError(f"verl {how_killed(code, kills)}", hint=f"its log is {log}; start the run again")
+        if code:
+            cause = last_error(log)
+            raise TrainingError(f"verl ended with exit code {code}: {cause}", hint=_advice(cause, log))
+
+    async def _stall(self) -> str | None:
+        """Describe what is waited for: rollouts, an update, or the start of verl."""
+        log = self._log.folder / "verl.log"
+        if self._scheduler is None:
+            return (
+                f"verl is still starting, which takes minutes on a new host. The last line of {log}: {last_line(log)}"
+            )
+        quiet_s = time.monotonic() - self._monitor.last_event
+        return await super()._stall() or (
+            f"No rollout has started or ended for {quiet_s:.0f} s: verl updates the policy or saves it. "
+            f"The last line of {log}: {last_line(log)}"
+        )
+
+    def _close_reported(self, metrics: GrowingFile) -> None:
+        for line in metrics.new():
+            entry = json.loads(line)
+            self._monitor.close_validation(entry["step"])
+            if entry["step"] > 0:  # 0 is the validation before training
+                self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
+
+
+def _advice(cause: str, log: Path) -> str:
+    """Return what to do about an error that ended verl."""
+    if "out of memory" in cause:
+        return f"see {log}, end what else uses the GPU, or start it again with a smaller verl.gpu_memory_gb"
+    return f"see {log}, repair the cause, then start it again"
+
+
+def typed(value: Any) -> Any:
+    """Convert strings from the command line into the numbers, booleans, lists and None that they spell."""
+    if isinstance(value, dict):
+        return {key: typed(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+    except ValueError:
+        return value
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End verl and all processes that it started: interrupt them, and kill them 20 s later."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)  # one that was stopped does not hear of an interrupt
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), timeout=_GRACE_S)

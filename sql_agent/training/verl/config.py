@@ -1,0 +1,196 @@
+"""Translate our settings to verl's configuration, as plain dicts, because verl is not imported here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import ConfigError
+
+_HERE = "sql_agent.training.verl"
+GRPO = Path(__file__).with_name("grpo.toml")
+_NPU = Path(__file__).with_name("npu.toml")
+_RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
+
+# By GPU memory in GB: the share of it that vLLM may use, and the most tokens in one forward and backward pass, which
+# holds the logits (tokens x vocabulary) several times.
+_PROFILES: dict[str, dict[str, Any]] = {
+    "24": {"vllm_share": 0.35, "tokens": 8192, "checkpointing": True},
+    "40": {"vllm_share": 0.4, "tokens": 12288, "checkpointing": True},
+    "80": {"vllm_share": 0.4, "tokens": 24576, "checkpointing": False},
+}
+
+
+def defaults(task: str, device: str = "gpu") -> list[Path]:
+    """Return the files with the defaults of this backend for a task and a device, the weakest first."""
+    return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if device == "npu" else [])]
+
+
+def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
+    """Return all options that our settings decide, nested as in verl; `settings.verl.config` overrides them later.
+
+    `run` is the run's folder, `rollout_server` the server's address. The policy is `settings.model` until supervised
+    fine-tuning has made another. Raises ConfigError when the settings contradict each other.
+    """
+    train, verl = settings.train, settings.verl
+    check(settings)
+    rollout_length = _length(settings, "max_prompt_length", 2048) + _length(settings, "max_response_length", 6144)
+    profile = _PROFILES[verl.gpu_memory_gb if verl.gpu_memory_gb != "auto" else _profile_of_this_gpu()]
+    tokens = max(profile["tokens"], rollout_length)
+    return {
+        "sql_agent": {"rollout_server": rollout_server, "endpoints": verl.endpoints},
+        "data": {
+            "train_files": str(run / "data" / "train.parquet"),
+            "val_files": str(run / "data" / "val.parquet"),
+            "train_batch_size": train.questions_per_step,
+            "seed": settings.seed,
+        },
+        "actor_rollout_ref": {
+            "model": {
+                "path": settings.model,
+                "lora_rank": verl.lora_rank,
+                "lora_alpha": 2 * verl.lora_rank,
+                # Merged before they are sent to vLLM, because verl finds no adapters to send on a single GPU.
+                "lora": {"merge": verl.lora_rank > 0},
+                "enable_gradient_checkpointing": profile["checkpointing"],
+                "override_config": {"attn_implementation": packed_attention_name()},
+            },
+            "actor": {
+                "optim": {"lr": train.lr},
+                "clip_ratio_low": train.clip_low,
+                "clip_ratio_high": train.clip_high,
+                "grad_clip": train.max_grad_norm,
+                "use_kl_loss": train.kl_coef > 0,
+                "kl_loss_coef": train.kl_coef,
+                "ppo_mini_batch_size": train.questions_per_step // train.minibatches,
+                "ppo_max_token_len_per_gpu": tokens,
+                "data_loader_seed": settings.seed,
+            },
+            "rollout": _rollout(settings, profile["vllm_share"], rollout_length),
+        },
+        "trainer": _trainer(settings, run, resume=resume),
+    }
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigError when the settings contradict each other."""
+    train, verl = settings.train, settings.verl
+    if train.questions_per_step % train.minibatches:
+        raise ConfigError(
+            f"train.questions_per_step={train.questions_per_step} is not a multiple of "
+            f"train.minibatches={train.minibatches}",
+            hint="set train.questions_per_step to a multiple of train.minibatches",
+        )
+    if verl.config.get("algorithm", {}).get("filter_groups"):
+        raise ConfigError(
+            "verl.config.algorithm.filter_groups has no effect here", hint="use verl.dynamic_sampling, for example =10"
+        )
+    if verl.nnodes > 1 and verl.host == "127.0.0.1":
+        raise ConfigError(
+            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1",
+            hint="set verl.host to this host's address in the cluster",
+        )
+    if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
+        raise ConfigError("verl.trainer_mode=separate_async needs two GPUs or more", hint="use --n-gpus 2")
+
+
+def verl_environment() -> dict[str, str]:
+    """Return the environment variables that every process of verl must have."""
+    package_root = str(Path(__file__).resolve().parents[3])
+    # A cluster of restart_ray.sh refuses clients without its token; a cluster without a token ignores it.
+    token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
+    authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
+    return authentication | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")])),
+        "VERL_USE_EXTERNAL_MODULES": f"{_HERE}.plugin",
+        "TOKENIZERS_PARALLELISM": "false",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "RAY_DEDUP_LOGS": "0",
+        # 3 KB each: the 100,000 of Ray's default are reached after a quarter of an hour.
+        "RAY_task_events_max_num_task_in_gcs": "10000",
+    }
+
+
+def packed_attention_name() -> str:
+    """Return the name of flash-attn where it is installed, else that of PyTorch's own kernel (see attention.py)."""
+    return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
+
+
+def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict[str, Any]:
+    agent, verl = settings.agent, settings.verl
+    options: dict[str, Any] = {
+        "n": settings.train.group_size,
+        "temperature": agent.temperature,
+        "top_p": agent.top_p,
+        "val_kwargs": {
+            "temperature": agent.val_temperature,
+            "top_p": agent.val_top_p,
+            "do_sample": agent.val_temperature > 0,
+        },
+        "gpu_memory_utilization": vllm_share,
+        "max_model_len": rollout_length,
+        "seed": settings.seed,
+        "agent": {
+            "default_agent_loop": "lightning",
+            "agent_loop_config_path": str(Path(__file__).with_name("agent_loops.yaml")),
+            "agent_loop_manager_class": f"{_HERE}.agent_loop_manager.LightningAgentLoopManager",
+        },
+    }
+    if verl.trainer_mode == "separate_async":
+        options |= {
+            "nnodes": verl.nnodes,
+            "n_gpus_per_node": verl.n_gpus // 2,
+            "checkpoint_engine": {"backend": "hccl" if verl.device == "npu" else "nccl"},
+        }
+    return options
+
+
+def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
+    train, verl = settings.train, settings.verl
+    buffer = "PromptReplayBuffer" if verl.trainer_mode == "sync" else "PromptReplayBufferAsync"
+    return {
+        "n_gpus_per_node": verl.n_gpus // 2 if verl.trainer_mode == "separate_async" else verl.n_gpus,
+        "nnodes": verl.nnodes,
+        "total_training_steps": train.steps,
+        "save_freq": train.save_every,
+        "test_freq": verl.test_every or train.steps,
+        "val_before_train": not resume,
+        "max_actor_ckpt_to_keep": train.keep_checkpoints,
+        "default_local_dir": str(run / "checkpoints"),
+        "resume_mode": "auto" if resume else "disable",
+        "project_name": "sql-agent",
+        "experiment_name": run.name,
+        "v1": {
+            "trainer_mode": verl.trainer_mode,
+            "separate_async": {"parameter_sync_step": train.minibatches},
+            "sampler": {
+                "sync_refill_failed_groups": verl.trainer_mode == "sync",
+                "custom_sampler": {"path": f"pkg://{_HERE}.replay_buffer", "name": buffer},
+                "sampler_kwargs": {
+                    "informative_only": verl.dynamic_sampling > 0,
+                    "questions_per_step": train.questions_per_step,
+                },
+            },
+        },
+    }
+
+
+def _length(settings: Settings, name: str, default: int) -> int:
+    return int(settings.verl.config.get("data", {}).get(name, default))
+
+
+def _profile_of_this_gpu() -> str:
+    """Return the largest profile that fits the smallest GPU here; the smallest profile when nvidia-smi fails."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)  # noqa: S603
+        smallest = min(int(line) for line in answer.stdout.split()) / 1000
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return "24"
+    return max((name for name in _PROFILES if int(name) <= smallest + 1), key=int, default="24")

@@ -1,0 +1,99 @@
+"""Run verl's trainer in a process of its own: python -m sql_agent.training.verl.launch OPTIONS.json
+
+It runs in a process of its own, because the main process forks runners and proxies and must import neither torch nor
+Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
+from verl.utils.device import auto_set_device
+
+from sql_agent.training.verl.policy_endpoint import endpoint_actors
+from sql_agent.training.verl.run_token import run_token, token_environment
+from sql_agent.training.verl.sft_result import wait_for_model
+from sql_agent.training.verl.trainer import TaskRunner
+
+
+def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
+    """Merge verl's defaults, our `options` and the user's `overrides`; the later ones take precedence.
+
+    Raises OmegaConfBaseException when an override names a key that verl lacks.
+    """
+    with initialize_config_module(config_module="verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer")
+    OmegaConf.set_struct(config, False)
+    config = OmegaConf.merge(config, options)
+    OmegaConf.set_struct(config, True)
+    _open(config)
+    config = OmegaConf.merge(config, overrides)
+    OmegaConf.set_struct(config, False)
+    return config
+
+
+def _open(node: DictConfig) -> None:
+    """Allow any key in each dict that verl leaves empty, because verl passes those on, for example to vLLM."""
+    for key in node:
+        child = OmegaConf.select(node, str(key))
+        if OmegaConf.is_dict(child):
+            if child:
+                _open(child)
+            else:
+                OmegaConf.set_struct(child, False)
+
+
+def main(path: Path) -> int:
+    """Train with the options in the JSON file `path`, and return the exit code: 2 for a wrong `verl.config`."""
+    given = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        config = build_config(given["options"], given["overrides"])
+    except OmegaConfBaseException as error:
+        print(f"error: verl.config: {error}", file=sys.stderr)
+        return 2
+    auto_set_device(config)
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    _start_ray(config, given["environment"])
+    try:
+        node = ray.get_runtime_context().get_node_id()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        # On this host, because the task runner writes the metrics file that the main process reads.
+        runner = ray.remote(TaskRunner).options(scheduling_strategy=here).remote()
+        if given["sft_result"] is not None:
+            config.actor_rollout_ref.model.path = wait_for_model(Path(given["sft_result"]))
+        with endpoint_actors(config.sql_agent.endpoints, here=here if config.trainer.nnodes == 1 else None):
+            ray.get(runner.run.remote(config))
+    finally:
+        ray.shutdown()
+    return 0
+
+
+def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one on this host."""
+    options = OmegaConf.to_container(config.ray_kwargs.ray_init)
+    runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
+    passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
+    if "RAY_ADDRESS" in os.environ:  # else they inherit it, which is better, because Ray logs what it is given
+        passed_on |= token_environment(run_token())
+    runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
+    cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
+    ray.init(runtime_env=runtime, log_to_driver=True, **(cluster | _not_none(options)))
+
+
+def _not_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

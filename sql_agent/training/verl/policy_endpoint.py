@@ -1,0 +1,106 @@
+"""Serve the policy that verl trains on OpenAI-compatible endpoints with exact token ids."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from sql_agent.system.sockets import bind
+from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.engine import Generation, Sampling
+from sql_agent.training.serving.server import ServerThread, build_app
+from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.training.verl.run_token import run_token
+
+_CLIENTS = "verl.workers.rollout.llm_server"  # has the class of the client that `serve` takes
+
+
+class ReplicaEngine:
+    """Samples from verl's vLLM replicas through verl's own client.
+
+    The client distributes conversations over the replicas, all turns of one to the same replica. In the asynchronous
+    modes it continues a turn that a weight update interrupted.
+    """
+
+    def __init__(self, client: Any, stops: tuple[int, ...], max_context: int) -> None:
+        self._client = client
+        self._stops = stops
+        self.max_context = max_context
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        """Sample one turn after `prompt_ids`, see `Engine.generate`."""
+        output = await self._client.generate(
+            conversation,
+            prompt_ids=list(prompt_ids),
+            sampling_params={
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "max_tokens": sampling.max_tokens,
+                "stop_token_ids": list(self._stops),
+                "logprobs": True,
+            },
+        )
+        ids = tuple(output.token_ids)
+        ended = bool(ids) and ids[-1] in self._stops
+        versions = output.extra_fields.get("min_global_steps"), output.extra_fields.get("max_global_steps")
+        return Generation(ids, "stop" if ended else "length", tuple(output.log_probs), versions)
+
+
+@ray.remote(num_cpus=0)  # a core is not reserved for it, because it mostly waits
+class PolicyEndpoint:
+    """Serves the policy from this actor's host, and renders and parses the conversations of its rollouts.
+
+    It listens at `host`, None for the address that Ray uses for the actor's host. The actor starts before there is a
+    policy, so that its imports run at the same time as those of verl and vLLM.
+    """
+
+    def __init__(self, host: str | None) -> None:
+        self._host = host
+        importlib.import_module(_CLIENTS)
+
+    def serve(self, client: Any, model: str, max_context: int) -> str:
+        """Start to serve the policy that `client` samples from, and return the address, ending in /v1.
+
+        Its calls need the run's token as their key. `model` is the folder or hub id of the tokenizer, `max_context` the
+        most tokens of a prompt and its turn.
+        """
+        tokenizer = load_tokenizer(model)
+        stops = stop_ids(tokenizer, generation_config(model))
+        app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
+        sock = bind(self._host or ray.util.get_node_ip_address())
+        gc.freeze()  # because each full collection would examine all objects of vLLM and torch
+        self._server = ServerThread(app, sock, run_token())
+        self._server.start()
+        return self._server.base_url
+
+
+@contextmanager
+def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
+    """Start the actors of `count` endpoints, for `find_endpoints` in the same Ray job, until the context ends.
+
+    Ray spreads them over its hosts. With `here`, its scheduling strategy for this host, they are all on this host and
+    listen at 127.0.0.1, where the LLM proxies reach them and nobody else's machine does.
+    """
+    host = "127.0.0.1" if here else None
+    options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]
+    # The handles are kept, because a Ray actor ends with the last one.
+    actors = [PolicyEndpoint.options(**each).remote(host) for each in options]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def find_endpoints(count: int) -> list[Any]:
+    """Return handles to the actors of the job's endpoints. Raises ValueError when there are fewer than `count`."""
+    return [ray.get_actor(_name(index)) for index in range(count)]
+
+
+def _name(index: int) -> str:
+    return f"policy-endpoint-{index}"

@@ -1,0 +1,63 @@
+"""Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER PIPE
+
+It runs in a process of its own, which frees the GPU when it ends. It writes its progress as JSON lines to the inherited
+file descriptor PIPE, because libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+from sql_agent.config.settings import Settings
+from sql_agent.errors import SqlAgentError
+from sql_agent.tasks.task import load_task
+from sql_agent.training.policy.sft import supervised_policy
+from sql_agent.training.verl.sft_result import write_result
+
+
+def main(run: Path, pipe: TextIO) -> int:
+    """Fine-tune with the settings in the run's config.json, and return the exit code: 2 for an error of ours."""
+
+    def write_progress(step: int, steps: int, loss: float) -> None:
+        print(json.dumps({"step": step, "steps": steps, "loss": loss}), file=pipe, flush=True)
+
+    settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
+    device = _device(settings)
+    try:
+        task = load_task(settings.task)
+        with task.databases(settings) as databases:
+            policy = supervised_policy(
+                settings,
+                task.questions(settings, "train"),
+                task,
+                databases,
+                bf16=device != "cpu",
+                lora_rank=settings.verl.lora_rank,
+                device=device,
+                progress=write_progress,
+            )
+    except SqlAgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    write_result(run, str(Path(policy.source).resolve()))
+    return 0
+
+
+def _device(settings: Settings) -> str:
+    """Return torch's name of the device to fine-tune on: the NPU that is asked for, else a GPU where there is one."""
+    if settings.verl.device == "npu":
+        importlib.import_module("torch_npu")  # which makes the device known to torch
+        return "npu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+if __name__ == "__main__":
+    with os.fdopen(int(sys.argv[2]), "w", encoding="utf-8") as progress:
+        sys.exit(main(Path(sys.argv[1]), progress))

@@ -1,0 +1,54 @@
+"""Evidence is found and checked in a file and on a server, whatever the texts in it hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sql_agent.database import DatabasePool, RequiredSchema, open_database
+from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_check import quotes_that_stand
+from sql_agent.schemas import Evidence, Question
+from tests.support.mariadb import empty_database, execute
+
+CELL = r"Take 5\10 mg; it's " "fine" ""
+TABLES = (
+    "CREATE TABLE `order` (id INTEGER PRIMARY KEY, `group` TEXT)",
+    "INSERT INTO `order` VALUES (1, 'other'), (2, '{cell}')",
+)
+
+
+@pytest.fixture(params=["file", "server"])
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DatabasePool]:
+    required = RequiredSchema(None, "make it")
+    quoted = CELL.replace("'", "''")
+    if request.param == "file":
+        with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+            connection.executescript(";".join(TABLES).format(cell=quoted))
+        with DatabasePool(lambda _: open_database(tmp_path / "a.db", required)) as pool:
+            yield pool
+        return
+    with empty_database() as url:
+        for sql in TABLES:
+            execute(url, sql.format(cell=quoted.replace("\\", "\\\\")))
+        with DatabasePool(lambda _: open_database(url, required)) as pool:
+            yield pool
+
+
+def test_a_quoted_cell_is_found_and_stands_and_what_cannot_be_asked_for_is_counted(databases: DatabasePool) -> None:
+    prose = f"Mind this:\n\n{CELL}"
+    question = Question(id="1", question="What?", answer=prose, sql="SELECT `group` FROM `order` WHERE id = 2")
+    (derived,) = with_derived_evidence([question], databases)
+    assert derived.evidence == (Evidence(table="order", row_id=2, field="group", quote=CELL),)
+    others = [
+        derived.evidence[0].model_copy(update=change)
+        for change in ({"row_id": 1}, {"field": "none"}, {"quote": "x" * 100_000})
+    ]
+    assert quotes_that_stand([question.model_copy(update={"evidence": (*derived.evidence, *others)})], databases) == (
+        1,
+        1,
+    )

@@ -1,0 +1,113 @@
+"""A rewritten question holds what is asked about, gives nothing away, and is proved on whole rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sql_agent.database import open_database
+from sql_agent.questions.gold_rows import gold_calls, whole_rows
+from sql_agent.questions.rewrite_checks import Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
+from sql_agent.reward.judges.items import Reader
+from sql_agent.schemas import Evidence, QueryLimits, Question
+from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.task import WORDS
+from tests.support.small_database import make_database
+
+NAMES = ("Iron", "Ibuprofen", "Aspirin", "Gout")
+ANYTHING = TaskChecks(lambda text: [n for n in NAMES if n.casefold() in text.casefold()], lambda question: None)
+SIDE_EFFECTS = Question(
+    id="1",
+    question="doc gave me ibuprofin, what can it do to my stomach?",
+    answer="nausea; stomach pain (rare)",
+    sql="SELECT adverse_reactions FROM drugs_info WHERE med_name = 'ibuprofin'; "
+    "SELECT adverse_reactions FROM drugs_info WHERE med_name = 'Ibuprofen'",
+    evidence=(Evidence(table="drugs_info", row_id=1, field="adverse_reactions", quote="nausea"),),
+)
+COUNT = Question(
+    id="2",
+    question="How many drugs list “headache” among the side effects?",
+    answer="12",
+    sql="SELECT COUNT(*) FROM drugs_info WHERE adverse_reactions LIKE '%headache%'",
+)
+
+
+def problem(text: str, question: Question = SIDE_EFFECTS) -> str | None:
+    found = cheap_problem(question, text, Reader(WORDS[question.lang]), ANYTHING)
+    return found.reason if found else None
+
+
+def test_what_the_sql_looks_for_is_kept_as_the_question_writes_it() -> None:
+    assert kept_texts(SIDE_EFFECTS) == ("ibuprofin",), "the database's own spelling does not stand in the question"
+    assert kept_texts(COUNT) == ("headache",)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("My stomach is touchy. Is Ibuprofin bad for it, and how?", None),
+        ("In this environment, ibuprofin: how does my stomach take it?", None),
+        ("Doc gave me ibuprofin, what can it do to my stomach?", "unchanged"),
+        ("Doc gave me ibuprofen, what can it do to my stomach?", "name"),
+        ("I take ibuprofin, is it nausea that my stomach gets?", "answer shown"),
+        ("I take ibuprofin and aspirin, what about my stomach?", "other name"),
+        ("医生开了 ibuprofin，对胃有什么影响？", "language"),
+        ("I take ibuprofin.\nWhat about my stomach?", "length"),
+        ("I take ibuprofin. " + "It has been a long day. " * 20, "length"),
+    ],
+)
+def test_a_text_is_refused_with_its_reason(text: str, reason: str | None) -> None:
+    assert problem(text) == reason
+
+
+def test_a_number_is_given_away_by_itself_only() -> None:
+    assert problem("headache, are there 12 drugs that do that?", COUNT) == "answer shown"
+    assert problem("headache since 1200 hours, how many drugs do that?", COUNT) is None
+
+
+@given(st.text(max_size=60))
+def test_no_text_around_it_makes_up_for_a_missing_name(text: str) -> None:
+    assert problem(f"what about {text}?") is not None or "ibuprofin" in text.casefold()
+
+
+def test_no_text_comes_twice_and_no_wording_in_both_halves() -> None:
+    used = UsedTexts(["What about Gout?"])
+    taken = Problem("twice", "another question has this text")
+    assert used.problem("what about gout?", ("Gout",), "train") == taken
+    used.add("So, Iron: what for?", ("Iron",), "train")
+    assert used.problem("So, Aspirin: what for?", ("Aspirin",), "train") is None
+    other = used.problem("So, Aspirin: what for?", ("Aspirin",), "test")
+    assert other is not None
+    assert other.reason == "shared wording"
+    assert used.problem("Aspirin, what for?", ("Aspirin",), "test") is None
+
+
+def rows(sql: str, path: Path, *, unanswerable: bool = False, limits: QueryLimits | None = None) -> list[str]:
+    question = COUNT.model_copy(update={"sql": sql})
+    with open_database(path, SCHEMA, limits) as database:
+        return whole_rows(gold_calls(question, database), database, SCHEMA.names, unanswerable=unanswerable)
+
+
+def test_rows_are_shown_whole_where_they_are_of_one_table_and_fit(tmp_path: Path) -> None:
+    path = make_database(tmp_path / "small.db")
+    one = rows("SELECT form FROM drugs_info WHERE med_name = 'Drug'; SELECT form FROM drugs_info WHERE id = 2", path)
+    assert len(one) == 1
+    assert '"med_name": "Drug 2"' in one[0]
+    assert '"indication": "Disease 2; 头痛"' in one[0]
+    counted = rows("SELECT COUNT(*) FROM drugs_info WHERE indication LIKE '%Disease 7;%'", path)
+    assert [f'"med_name": "Drug {number}"' in row for number, row in zip((7, 57, 107, 157), counted, strict=True)]
+    joined = "SELECT d.form FROM disease s JOIN drugs_info d ON d.id = s.id WHERE s.id = 2"
+    assert rows(joined, path) == ['{"form": "syrup"}']
+    many = "SELECT med_name FROM drugs_info WHERE id < 5"
+    assert rows(many, path, limits=QueryLimits(max_chars=250)) == [f'{{"med_name": "Drug {n}"}}' for n in range(1, 5)]
+
+
+def test_of_a_question_without_answer_the_row_that_it_names_is_shown(tmp_path: Path) -> None:
+    path = make_database(tmp_path / "small.db")
+    lacking = "SELECT overview FROM disease WHERE disease_name = 'Disease 3' AND overview LIKE '%price%'"
+    (shown,) = rows(lacking, path, unanswerable=True)
+    assert '"treatment": "Drug 3; rest"' in shown
+    assert rows("SELECT overview FROM disease WHERE disease_name = 'Disease 999'", path, unanswerable=True) == []

@@ -1,0 +1,183 @@
+"""A runner takes rollouts, runs them at once, and reports their ends, whatever becomes of the store meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from unittest.mock import Mock
+
+import agentlightning as agl
+import aiohttp
+import pytest
+
+from sql_agent.rollouts.exchange import EndedAttempt
+from sql_agent.rollouts.notifier import Notifier
+from sql_agent.rollouts.runner import ConcurrentRunner
+from sql_agent.rollouts.store import RunStore, reason_refused
+from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store_server import served
+from sql_agent.system.sockets import free_port
+
+
+class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
+    """Ends each rollout with one span; one whose task is "fail" raises."""
+
+    async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[agl.Span]:
+        if task["question"] == "fail":
+            raise ValueError("the agent failed")
+        owner = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
+        return [agl.Span.from_attributes(name=task["question"], attributes={}, sequence_id=1, **owner)]
+
+
+class Refusing(RunStore):
+    """Cannot store a span of the name "refused"."""
+
+    async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
+        if any(span.name == "refused" for span in spans):
+            raise TypeError("a span that cannot be stored")
+        stored: Sequence[agl.Span] = await super().add_many_spans(spans)
+        return stored
+
+
+class Unsteady(StoreClient):
+    """Loses the connection whenever it is to report an end, and then the answers that bring rollouts, so many times.
+
+    Every second loss is what a gateway says before a store that is away. So many times it refuses at first to do
+    anything.
+    """
+
+    losses = 2
+    lost_answers = 0
+    refusals = 0
+
+    async def exchange(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
+        if self.refusals:
+            self.refusals -= 1
+            raise aiohttp.ClientResponseError(Mock(), (), status=500, message="a defect")
+        if ended and self.losses:
+            self.losses -= 1
+            if self.losses % 2:
+                raise aiohttp.ClientResponseError(Mock(), (), status=503)
+            raise aiohttp.ServerDisconnectedError
+        return await super().exchange(ended, **options)
+
+    async def _post(self, path: str, body: Any) -> Any:
+        answer = await super()._post(path, body)
+        if answer and self.lost_answers:
+            self.lost_answers -= 1
+            raise aiohttp.ServerDisconnectedError
+        return answer
+
+
+@asynccontextmanager
+async def running(store: RunStore, notifier: Notifier, *, poll_s: float) -> AsyncIterator[Unsteady]:
+    """Run rollouts of `store` in a runner of this process; yields the runner's client."""
+    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
+    async with served(server):
+        client = Unsteady(server.endpoint, retry_delays=())
+        runner = ConcurrentRunner(concurrency=8, poll_s=poll_s, notifier=notifier, receiver=0)
+        runner.init(agent=Echo())
+        runner.init_worker(0, client)
+        task = asyncio.create_task(runner.iter())
+        try:
+            yield client
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await client.close()
+
+
+async def ended(store: RunStore, count: int) -> dict[str, str]:
+    """Wait until `count` rollouts have ended, and return their status by question."""
+    async with asyncio.timeout(20):
+        while len(rollouts := await store.query_rollouts(status_in=["succeeded", "failed"])) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return {rollout.input["question"]: rollout.status for rollout in rollouts}
+
+
+async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_spans() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        for question in ("one", "fail", "two"):
+            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
+        assert await ended(store, 3) == {"one": "succeeded", "fail": "failed", "two": "succeeded"}
+        assert client.losses == 0
+    spans = [await store.query_spans(rollout.rollout_id) for rollout in await store.query_rollouts()]
+    assert [[span.name for span in of_rollout] for of_rollout in spans] == [["one"], [], ["two"]]
+    notifier.close()
+
+
+async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_polls() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=60.0) as client:
+        client.losses = 0
+        await asyncio.sleep(0.2)
+        for number in range(20):
+            await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
+        assert set((await ended(store, 20)).values()) == {"succeeded"}
+    notifier.close()
+
+
+async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_for_them() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        client.lost_answers = 3
+        for number in range(10):
+            await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
+        assert set((await ended(store, 10)).values()) == {"succeeded"}
+        assert client.lost_answers == 0
+    notifier.close()
+
+
+async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_loses_no_other() -> None:
+    notifier = Notifier(1)
+    store = Refusing(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        client.losses = 0
+        for question in ("one", "refused", "two"):
+            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
+        assert await ended(store, 3) == {"one": "succeeded", "refused": "failed", "two": "succeeded"}
+    (failed,) = await store.query_rollouts(status_in=["failed"])
+    assert "TypeError: a span that cannot be stored" in (reason_refused(failed) or "")
+    notifier.close()
+
+
+async def test_a_rollout_that_json_cannot_hold_ends_with_the_reason_and_keeps_no_other_from_being_run() -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.05) as client:
+        client.losses = 0
+        for question in ("one", "half \ud800", "two"):
+            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
+        assert await ended(store, 3) == {"one": "succeeded", "half \ud800": "failed", "two": "succeeded"}
+    (failed,) = await store.query_rollouts(status_in=["failed"])
+    assert "the store cannot send it to a runner" in (reason := reason_refused(failed) or "")
+    assert "surrogates not allowed" in reason
+    notifier.close()
+
+
+async def test_a_store_that_refuses_to_hand_out_rollouts_is_reported_once_with_the_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    notifier = Notifier(1)
+    store = RunStore(notifier)
+    resources = await store.add_resources({})
+    async with running(store, notifier, poll_s=0.02) as client:
+        client.losses, client.refusals = 0, 3
+        await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
+        await ended(store, 1)
+    refused, again = capsys.readouterr().out.splitlines()
+    assert "gives a runner no rollouts: ClientResponseError: 500, message='a defect'" in refused
+    assert again == f"The store at {client.server_address_root} answers again."
+    notifier.close()

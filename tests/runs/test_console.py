@@ -1,0 +1,62 @@
+"""What a run says fits the terminal, and stays one line an event in a log."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from sql_agent.cli.dev_run import _show_span
+from sql_agent.cli.exit_codes import print_error
+from sql_agent.errors import TrainingError
+from sql_agent.runs.console import Ui
+from sql_agent.runs.rollout_view import show_result
+from sql_agent.schemas import QueryAnswer
+
+STEP = {
+    "reward/mean": 0.5, "reward/rule": 0.1, "reward/judge": 0.4, "rollouts/kept": 16.0, "rollouts/enqueued": 16.0,
+    "groups/informative": 0.75, "update/grad_norm": 0.76, "timing/rollout_s": 12.0, "timing/update_s": 20.0,
+}  # fmt: skip
+
+
+def test_a_step_is_wrapped_at_words_on_a_terminal_and_one_line_in_a_log() -> None:
+    shown, logged = io.StringIO(), io.StringIO()
+    Ui(Console(file=shown, force_terminal=True, color_system=None, width=60)).step(1, 20, STEP)
+    Ui(Console(file=logged, width=60)).step(1, 20, STEP)
+    assert max(map(len, shown.getvalue().splitlines())) <= 60
+    assert len(logged.getvalue().splitlines()) == 1
+    assert shown.getvalue().split() == logged.getvalue().split(), "no word is broken"
+
+
+def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
+    output = io.StringIO()
+    sets: dict[str, dict[str, float]] = {
+        "template": {"questions": 7, "reward/mean": 0.1, "agent/sql_ok": 0.25, "accurate/two_hops": 0.0},
+        "natural": {"questions": 12, "reward/mean": 0.05, "refused_answerable": 0.73, "right_refusals": 1.0},
+    }
+    before = {"step": 0.0} | {f"val/{name}/{k}": v for name, values in sets.items() for k, v in values.items()}
+    after = before | {"step": 20, "val/template/reward/mean": 0.734, "val/natural/refused_answerable": 0.25}
+    Ui(Console(file=output, width=80)).before_after([before, after])
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.getvalue().splitlines()]
+    rows = {row[0]: row[1:] for row in cells if row}
+    assert rows["questions"] == ["7", "7", "12", "12"]
+    assert rows["reward (0–1.1)"] == ["0.100", "0.734", "0.050", "0.050"]
+    assert rows["answerable, but refused"] == ["–", "–", "0.730", "0.250"]
+    assert rows["unanswerable, and refused"] == ["–", "–", "1.000", "1.000"]
+    assert rows["accurate: two hops"] == ["0.000", "0.000", "–", "–"]
+    assert "rule" not in output.getvalue()
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_what_others_wrote_cannot_steer_the_terminal(wraps: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    ui, hostile = Ui(Console(file=(shown := io.StringIO())), wraps=wraps), "\x1b]0;title\x07\x9b2J"
+    span = SimpleNamespace(sequence_id=1, name=hostile, start_time=0.0, end_time=1.0, attributes={"reply": hostile})
+    ui.say(hostile)
+    _show_span(span, ui)
+    show_result(QueryAnswer(status="ok", columns=(hostile,), records=(("1",),), count=1), ui.console)
+    print_error(TrainingError(hostile, hint=hostile))
+    output = shown.getvalue() + capsys.readouterr().err
+    assert output.count("]0;title") == 6
+    assert not {"\x1b", "\x07", "\x9b"} & set(output)

@@ -1,0 +1,55 @@
+"""A run's folder belongs to that run alone."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import ConfigError
+from sql_agent.runs.run_log import RunLog
+
+
+def test_runs_that_start_in_the_same_second_get_a_folder_each(tmp_path: Path) -> None:
+    settings = load_settings([f"runs_dir={tmp_path}"])
+    with ThreadPoolExecutor(8) as threads:
+        logs = list(threads.map(lambda _: RunLog.create(settings), range(8)))
+    assert len({log.folder for log in logs}) == 8
+    for log in logs:
+        assert json.loads((log.folder / "config.json").read_text())["runs_dir"] == str(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_the_setting_to_change(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for settings in (["run_name=night"], []):
+        with pytest.raises(ConfigError, match=r"runs_dir=.*file: "):
+            RunLog.create(load_settings([f"runs_dir={tmp_path / 'file'}", *settings]))
+
+
+def test_a_full_disk_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    said = run_log_error(tmp_path, capsys)
+    assert f"could not write to {tmp_path / 'metrics.jsonl'}, where " in said
+    assert "B are free: No space left on device" in said
+
+
+def test_a_file_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert f"could not use {tmp_path}/file/metrics.jsonl: " in run_log_error(tmp_path / "file", capsys)
+
+
+def run_log_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the first of the two lines that a command ends with that writes into `folder`."""
+
+    def main(_: object) -> int:
+        RunLog(folder).metrics(1, {"reward/mean": 0.5})
+        return 0
+
+    assert exits_cleanly(main) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert second.startswith("  next: ")
+    return first

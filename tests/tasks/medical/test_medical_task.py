@@ -1,0 +1,45 @@
+"""What the medical task tells the model, and what it measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from sql_agent.config.settings import load_settings
+from sql_agent.database import open_database
+from sql_agent.rollouts.metrics import refusals
+from sql_agent.schemas import Lang, Outcome, Question, RolloutRecord
+from sql_agent.tasks.medical.phrasing import wording
+from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.task import TASK
+from tests.support.small_database import make_database
+
+
+@pytest.mark.parametrize("lang", get_args(Lang))
+def test_the_prompts_name_the_real_columns_and_the_purpose(lang: Lang, tmp_path: Path) -> None:
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        assert "one read-only SQLite SELECT" in TASK.describe_tool(database)
+        texts = [told(lang, database, load_settings()) for told in (TASK.instructions, TASK.describe)]
+    for text in texts:
+        assert ("drugs_info(id, med_name," if lang == "en" else "drugs_info(id 编号, med_name 药物名称,") in text
+        assert ("not medical advice" if lang == "en" else "不构成医疗建议") in text
+        assert wording(lang).no_answer in text
+        assert "{" not in text
+
+
+@pytest.mark.parametrize("lang", get_args(Lang))
+def test_refusals_in_the_words_of_the_prompt_are_counted_by_whether_they_are_right(lang: Lang) -> None:
+    refusal = wording(lang).no_answer
+
+    def record(reference: str, answer: str) -> RolloutRecord:
+        question = Question(id="q", question="?", answer=reference, lang=lang)
+        return RolloutRecord(question=question, answer=answer, outcome=Outcome.ANSWERED)
+
+    answerable = [record("oral", answer) for answer in (refusal, "oral", f"{refusal} Or oral.", "")]
+    unanswerable = [record(refusal, answer) for answer in (refusal, "oral")]
+    measured = refusals([*answerable, *unanswerable], TASK.words)
+    assert measured == {"agent/refused": 2 / 6, "refused_answerable": 0.25, "right_refusals": 0.5}
+    assert refusals(answerable[:1], TASK.words) == {"agent/refused": 1.0, "refused_answerable": 1.0}
+    assert refusals([], TASK.words) == {}

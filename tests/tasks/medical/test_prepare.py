@@ -1,0 +1,63 @@
+"""A run makes the sample that it lacks, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import ConfigError
+from sql_agent.questions.question_files import load_questions
+from sql_agent.tasks.medical import prepare
+from sql_agent.tasks.medical.task import TASK
+
+pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Has a run with these settings make what it lacks, in an empty project; returns what the user hears."""
+    monkeypatch.setattr(prepare, "VAR", tmp_path)
+
+    def ensure(*overrides: str) -> list[str]:
+        said: list[str] = []
+        prepare.ensure_sample(load_settings(overrides), said.append)
+        return said
+
+    return ensure
+
+
+def test_a_run_without_a_database_of_its_own_makes_the_sample_once(heard: Callable[..., list[str]]) -> None:
+    said = heard("lang=zh")
+    assert "77 drugs" in said[0] and "questions about it" in said[1]
+    settings = load_settings(["lang=zh"])
+    with TASK.open_database(settings) as database:
+        assert database.query("SELECT COUNT(*) FROM drugs_info").records == ((77,),)
+    assert {q.lang for q in load_questions(TASK.question_file(settings, "train"))} == {"zh"}
+    assert heard("lang=zh") == [], "what is there stays as it is"
+
+
+def test_a_run_may_ask_in_formal_templates_which_are_kept_beside_the_others(heard: Callable[..., list[str]]) -> None:
+    assert len(heard("data.style=template")) == 2
+    made = load_questions(TASK.question_file(load_settings(["data.style=template"]), "train"))
+    assert "yes_no" not in {q.task_type for q in made}, "which no template words"
+    assert len(heard()) == 1, "the mixed questions are still to be made"
+
+
+def test_only_what_a_run_uses_is_made(heard: Callable[..., list[str]], tmp_path: Path) -> None:
+    own = tmp_path / "own.parquet"
+    assert len(heard(f"data.train_file={own}", f"data.val_file={own}")) == 1, "the database alone"
+    assert heard(f"database.path={tmp_path / 'mine.db'}") == []
+    said = heard(f"database.path={tmp_path / 'mine.db'}", "lang=zh", "data.natural_questions=1")
+    assert len(said) == 1 and "sample_zh.db" in said[0], "which the natural questions are about"
+
+
+def test_questions_about_another_database_are_never_taken_for_those_of_the_users(
+    heard: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    heard()
+    with pytest.raises(ConfigError, match=r"no train questions of the task medical at .*questions_mine") as error:
+        TASK.question_file(load_settings([f"database.path={tmp_path / 'mine.db'}"]), "train")
+    assert "questions --db" in (error.value.hint or "")

@@ -1,0 +1,53 @@
+"""An update that cannot be finished does not ruin the policy, nor a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sql_agent.config.settings import load_settings
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.runs.run_log import RunLog
+from sql_agent.system.sockets import bind_local
+from sql_agent.training.local.policy_trainer import PolicyTrainer
+from sql_agent.training.policy.model import load_policy
+
+
+@pytest.mark.parametrize(("minibatches", "saved"), [(1, ["step-000001"]), (2, [])])
+def test_a_gradient_that_is_not_finite_ends_the_run_and_no_weights_between_two_steps_are_saved(
+    minibatches: int, saved: list[str], tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    settings = load_settings([f"train.minibatches={minibatches}", "train.kl_coef=0", "local.max_batch=1"])
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), "key", bf16=False)
+    sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
+    rollouts = [FinishedRollout(name, name, None, 1.0, (), (sequence,), None) for name in ("a", "b")]
+    try:
+        trainer.update(rollouts, {"a": 0.1, "b": -0.1})
+        with pytest.raises(TrainingError, match="the gradient of step 2 is not finite"):
+            trainer.update(rollouts, {"a": 0.1, "b": float("inf")})
+        trainer.save()
+    finally:
+        trainer.close()
+    assert all(weights.isfinite().all() for weights in policy.model.parameters())
+    assert [folder.name for folder in (tmp_path / "run").glob("checkpoints/*")] == saved
+
+
+def test_frozen_layers_stay_and_the_first_steps_are_smaller(tiny_model_folder: Path, tmp_path: Path) -> None:
+    settings = load_settings(["local.frozen_share=0.5", "local.warmup_steps=3", "train.lr=4e-3"])
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    before = {name: weights.clone() for name, weights in policy.model.state_dict().items()}
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, bind_local(), "key", bf16=False)
+    sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
+    try:
+        trainer.update([FinishedRollout("a", "a", None, 1.0, (), (sequence,), None)], {"a": 1.0})
+    finally:
+        trainer.close()
+    moved = {name: (weights - before[name]).abs().max().item() for name, weights in policy.model.state_dict().items()}
+    assert {name for name, by in moved.items() if by} == {
+        name for name in moved if name.startswith("model.layers.1.") or name in {"model.norm.weight"}
+    }
+    assert max(moved.values()) == pytest.approx(1e-3, rel=0.01)  # AdamW's first step moves every weight by the rate

