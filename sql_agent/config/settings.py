@@ -30,10 +30,15 @@ from sql_agent.config.endpoints import (
     TeacherSettings,
 )
 from sql_agent.config.paths import ENV_FILES
-from sql_agent.config.rollouts import AgentSettings, JudgeSettings
-from sql_agent.config.section import Section
-from sql_agent.config.sections import Settings
-from sql_agent.config.training import LocalSettings, SftSettings, TrainSettings
+from sql_agent.config.sections import (
+    AgentSettings,
+    JudgeSettings,
+    LocalSettings,
+    Section,
+    Settings,
+    SftSettings,
+    TrainSettings,
+)
 from sql_agent.errors import ConfigError
 from sql_agent.system.validation import reason
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from sql_agent.config.questions import SpiderSettings
+from sql_agent.config.sections import SpiderSettings
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, open_database
 from sql_agent.database.engine import DATABASE_CHANGED
