@@ -103,4 +103,4 @@ def default_rubric() -> str:
 
 
 def _prompt_file(name: str) -> str:
-    return files("sql_agent.tasks").joinpath("prompts", name).read_text(encoding="utf-8")
+    return files("sql_agent.questions").joinpath("prompts", name).read_text(encoding="utf-8")

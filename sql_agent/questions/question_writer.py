@@ -153,4 +153,4 @@ def _voice(question: Question, half: Half) -> str:
 
 @cache
 def _prompt_file(name: str) -> str:
-    return files("sql_agent.tasks").joinpath("prompts", name).read_text(encoding="utf-8")
+    return files("sql_agent.questions").joinpath("prompts", name).read_text(encoding="utf-8")
