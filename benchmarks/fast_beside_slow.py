@@ -21,7 +21,7 @@ from pathlib import Path
 from sql_agent.agent.tools import QueryTool
 from sql_agent.database import Database, open_database, parse_source
 from sql_agent.database.mysql.connection import connect_to
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 
 FAST = "SELECT med_name, indication FROM drugs_info WHERE id = {number}"
 # Joins without a condition: each keeps a core busy until its deadline.

@@ -19,7 +19,7 @@ from pathlib import Path
 from sql_agent.database import open_database
 from sql_agent.database.guard import KINDS
 from sql_agent.schemas import QueryLimits
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.fuzzed_statements import fuzzed
 from tests.support.mariadb import administrator, copied_to_server
 from tests.support.small_database import CANARY, make_database

@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from sql_agent.database.name_index import Found, NameIndex, comparable
-from sql_agent.tasks.medical.aliases import everyday_names
 from sql_agent.tasks.medical.banks import Banks, banks
 from sql_agent.tasks.medical.questions.catalog import Catalog, Entity, read_catalog
 from sql_agent.tasks.medical.questions.naming import names_of
 from sql_agent.tasks.medical.questions.other_names import OtherNames
+from sql_agent.tasks.medical.tables import everyday_names
 
 OFFERED = 3
 BEFORE = {"zh": ("长期吃", "医生开了", "我妈得了", "刚查出"), "en": ("taking ", "my mum has ", "about ", "prescribed ")}

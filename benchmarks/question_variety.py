@@ -23,7 +23,7 @@ from sql_agent.database import Database, open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang, QueryLimits, Question
 from sql_agent.tasks.medical.banks import banks
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 
 # The name in the first condition of a statement, and the table that it is looked for in.
 _NAMED = re.compile(r"FROM (?P<table>\w+)(?: \w+)? .*?(?P<column>\w+_name) (?:=|LIKE|IN) \(?'(?P<name>(?:[^']|'')+)'")

@@ -23,7 +23,7 @@ from typing import Any
 from sql_agent.agent.tools import QueryTool
 from sql_agent.database import Database, open_database, parse_source
 from sql_agent.database.mysql.connection import connect_to
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 
 # What a trained model sends: look-ups by name or id, keyword searches, comparisons, counts, joins, WITH.
 TEMPLATES = {

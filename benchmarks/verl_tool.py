@@ -15,7 +15,7 @@ from sql_agent.database import Database, open_database
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Question
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.training.policy.sft import tool_schema
 
 

@@ -11,7 +11,7 @@ from agents.exceptions import ModelBehaviorError
 
 from sql_agent.agent.session import AgentSession, Message
 from sql_agent.agent.tools import function_tool
-from sql_agent.questions.statement_text import statement_in
+from sql_agent.reward.execution_match import statement_in
 from sql_agent.schemas import Lang
 
 WRITE, CHECK, REWRITE, ANSWER = "write", "check", "rewrite", "answer"

@@ -19,8 +19,7 @@ from sql_agent.runs.console import Ui, open_console
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.medical.prepare import make_question_files, questions_folder, sample_path
 from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
 
 _DESCRIPTION = """\

@@ -14,7 +14,7 @@ from sql_agent.runs.console import Ui
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
 from sql_agent.tasks.medical.importers.sources import open_source
 from sql_agent.tasks.medical.importers.write import Imported, import_records
-from sql_agent.tasks.medical.schema import TABLES
+from sql_agent.tasks.medical.tables import TABLES
 
 DESCRIPTION = """\
 Add drugs and diseases from another source to the tables drugs_info and disease

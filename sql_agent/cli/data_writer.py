@@ -19,7 +19,7 @@ from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept
 from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question, Usage
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.verify import PATIENT
 
 LOG_NAME = "rewritten.jsonl"

@@ -14,7 +14,7 @@ from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, TeacherSettings, flatten, load_settings
 from sql_agent.reward.factory import judge_name
 from sql_agent.runs.resume import settings_to_resume
-from sql_agent.tasks.source import given_source
+from sql_agent.tasks.task import given_source
 from sql_agent.training import local
 from sql_agent.training.verl.config import defaults as verl_defaults
 

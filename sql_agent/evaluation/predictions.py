@@ -8,7 +8,7 @@ from pathlib import Path
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import ConfigError
 from sql_agent.evaluation.folder import EvaluationFolder
-from sql_agent.questions.statement_text import statement_in
+from sql_agent.reward.execution_match import statement_in
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
 

@@ -78,7 +78,9 @@ def _sources(question: Question, database: Database | None) -> list[str]:
 
 
 def _prompt(question: Question, sources: Sequence[str]) -> str:
-    template = files("sql_agent.questions").joinpath("prompts", f"facts.{question.lang}.txt").read_text(encoding="utf-8")
+    template = (
+        files("sql_agent.questions").joinpath("prompts", f"facts.{question.lang}.txt").read_text(encoding="utf-8")
+    )
     values = {
         "question": quoted(question.question),
         "reference": quoted(question.answer),

@@ -20,6 +20,8 @@ _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]"""
 _DISTINCT = re.compile(rf"({_QUOTED})|\bdistinct\b", re.IGNORECASE)
 _SPLIT_COMPARISON = re.compile(rf"({_QUOTED})|([<>!]) =")
 _ORDER_BY = re.compile(r"order\s+by", re.IGNORECASE)
+_FENCED = re.compile(r"```[ \t]*(?:sqlite|sql)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_START = re.compile(r"^[ \t]*(?:SELECT|WITH)\b.*", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 def comparable(sql: str, *, keep_distinct: bool = False) -> str:
@@ -85,3 +87,16 @@ def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> boo
         return False
 
     return place(())
+
+
+def statement_in(text: str) -> str:
+    """Return the last statement in a code fence, else what follows the first line that starts with SELECT or WITH.
+
+    A fence that is not closed, because the reply was cut off, holds one too. Without either all of `text` is returned.
+    Final semicolons are left out.
+    """
+    fenced = [body for body in _FENCED.findall(text) if body.strip()]
+    found = fenced[-1] if fenced else text
+    if not fenced and (started := _START.search(text)):
+        found = started[0]
+    return found.strip().rstrip(";").strip()

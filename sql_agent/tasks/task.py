@@ -9,9 +9,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
 
-from sql_agent.config.settings import Settings
-from sql_agent.database import Database, DatabasePool, RequiredSchema, Source, open_database, open_source
-from sql_agent.database.mcp_client import McpDatabase
+from sql_agent.config.settings import DatabaseServerSettings, McpSettings, Settings
+from sql_agent.database import (
+    Database,
+    DatabasePool,
+    RequiredSchema,
+    Source,
+    is_url,
+    open_database,
+    open_source,
+    parse_source,
+)
+from sql_agent.database.mcp_client import McpDatabase, ToolServer
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
@@ -20,9 +29,8 @@ from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.judges.items import Words
 from sql_agent.reward.rule import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
-from sql_agent.tasks.source import given_source, tool_server
 
-BUILT_IN = {"medical": "sql_agent.tasks.medical.task:TASK", "spider": "sql_agent.tasks.spider.task:TASK"}
+BUILT_IN = {"medical": "sql_agent.tasks.medical.medical_task:TASK", "spider": "sql_agent.tasks.spider.spider_task:TASK"}
 
 Split = Literal["train", "val", "test"]
 
@@ -244,3 +252,34 @@ def load_task(name: str) -> Task:
             f"{module_name} has no task {attribute}", hint=f"it has {', '.join(found) or 'no Task at all'}"
         )
     return task
+
+
+def given_source(settings: Settings) -> Source | None:
+    """Return `database.path`, else the database of DATABASE_URL; None where neither is set.
+
+    Raises ConfigError for a URL that names no database that can be queried, or that stands in `database.path`.
+    """
+    if (path := given_file(settings)) is not None:
+        return path
+    url = DatabaseServerSettings().url
+    return parse_source(url.get_secret_value()) if url is not None and url.get_secret_value() else None
+
+
+def given_file(settings: Settings) -> Path | None:
+    """Return `database.path`. Raises ConfigError for a URL, because runs keep their settings, a password among them."""
+    path = settings.database.path
+    if path is not None and is_url(str(path)):
+        raise ConfigError("database.path is a URL", hint="give the path of a SQLite file, or the URL as DATABASE_URL")
+    return path
+
+
+def tool_server(settings: Settings) -> ToolServer:
+    """Return the MCP server of `agent.mcp_url` or `agent.mcp_command`. Raises ConfigError unless one of them is set."""
+    token = McpSettings().token
+    agent = settings.agent
+    if bool(agent.mcp_url) == bool(agent.mcp_command):
+        raise ConfigError(
+            "agent.tool=mcp needs agent.mcp_url or agent.mcp_command, one of them",
+            hint="agent.mcp_url=http://127.0.0.1:8765/mcp, or agent.mcp_command='sql-agent mcp'",
+        )
+    return ToolServer(agent.mcp_url, agent.mcp_command, token.get_secret_value() if token is not None else None)

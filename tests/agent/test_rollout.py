@@ -23,8 +23,8 @@ from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Drop, DropCause, Question, RolloutRecord
 from sql_agent.system.sockets import bind_local
-from sql_agent.tasks.medical.schema import SCHEMA
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
+from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.training.serving.server import ServerThread
 from tests.support.small_database import make_database
 

@@ -15,7 +15,7 @@ from sql_agent.agent.tools import LAST, REPEATED, QueryTool, answer_json, functi
 from sql_agent.database import Database, open_database
 from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, QueryLimits
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
 
 DESCRIPTION = "Run one SELECT."

@@ -17,7 +17,7 @@ from sql_agent.cli.reference_check import check_references
 from sql_agent.cli.train_settings import parse_arguments, settings_from
 from sql_agent.errors import DataError
 from sql_agent.runs.console import Ui
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION, answer_of, opened
 from tests.support.processes import lines
 from tests.support.question_server import answering

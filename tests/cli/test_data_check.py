@@ -16,7 +16,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.questions.question_files import load_questions
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.small_database import make_database
 from tests.support.users_questions import FACTS, NUMBER, PROSE, REFUSAL, SEARCH, written
 

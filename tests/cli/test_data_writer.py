@@ -13,8 +13,7 @@ from sql_agent.cli.data import main
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang, Question
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.sample import build_database, load_facts
 from tests.support.judge_server import Server, serving_as_teacher
 
 pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds

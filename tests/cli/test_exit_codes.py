@@ -64,7 +64,7 @@ def test_a_small_limit_of_the_shell_on_files_does_not_keep_queries_from_running(
     code = f"""
 import resource
 from pathlib import Path
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.database import open_database
 from sql_agent.schemas import QueryLimits
 from tests.support.small_database import make_database

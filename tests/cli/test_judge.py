@@ -12,8 +12,7 @@ from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.cli.judge import main
 from sql_agent.judge_eval.dataset import LabelledCase, shipped
 from sql_agent.tasks.medical.prepare import make_question_files
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.sample import build_database, load_facts
 from tests.support.judge_server import serving
 
 

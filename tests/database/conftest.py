@@ -8,7 +8,7 @@ import pytest
 
 from sql_agent.database import Database, open_database
 from sql_agent.schemas import QueryLimits
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.mariadb import copied_to_server
 from tests.support.small_database import make_database
 

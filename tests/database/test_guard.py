@@ -10,7 +10,7 @@ from sql_agent.database.guard import KINDS, CheckedQuery, check
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
-from sql_agent.tasks.medical.schema import TABLES
+from sql_agent.tasks.medical.tables import TABLES
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 
 SCHEMA = Schema(tuple(TABLES.items()), other_tables=frozenset({"secrets", "secrets_view"}))

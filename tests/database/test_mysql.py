@@ -24,7 +24,7 @@ from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.provenance import CellRef, evidence_read
 from sql_agent.errors import ConfigError, DatabaseFileError, QueryError
 from sql_agent.schemas import Evidence, QueryCall, QueryLimits
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.database.breaking_statements import BREAKING
 from tests.database.conftest import SERVER_DEADLINE_S
 from tests.database.hostile_mysql import WRITES

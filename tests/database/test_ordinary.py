@@ -10,7 +10,7 @@ import pytest
 
 from sql_agent.database import Database, open_database
 from sql_agent.schemas import QueryLimits
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.database.ordinary_statements import ASK_FOR_THE_SCHEMA, ORDINARY, OTHER_DIALECTS
 from tests.support.small_database import make_database
 

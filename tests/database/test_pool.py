@@ -11,7 +11,7 @@ import pytest
 
 from sql_agent.database import Database, DatabasePool, open_database
 from sql_agent.errors import DatabaseFileError
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
 
 COUNT = "SELECT COUNT(*) FROM disease"

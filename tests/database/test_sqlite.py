@@ -25,7 +25,7 @@ from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.database.truncation import fit
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
-from sql_agent.tasks.medical.schema import SCHEMA, create_table_sql
+from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql
 from tests.database.hostile_statements import COSTLY, EVERY, REFUSED
 from tests.support.small_database import CANARY, make_database
 

@@ -22,7 +22,7 @@ from sql_agent.database import Database, open_database
 from sql_agent.errors import DatabaseFileError
 from sql_agent.schemas import QueryLimits
 from sql_agent.system.processes import cpu_seconds
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.database.breaking_statements import BREAKING
 from tests.support.process_tree import descendants, levels, processes, until
 from tests.support.small_database import make_database
@@ -174,7 +174,7 @@ def test_after_close_only_the_server_is_left_until_the_program_ends_and_a_runnin
 import sys, threading, time
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.database import open_database
 from tests.support.process_tree import descendants, levels, until
 import os
@@ -200,7 +200,7 @@ def test_nothing_is_left_when_the_program_is_killed(path: Path) -> None:
     script = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.database import open_database
 from sql_agent.schemas import QueryLimits
 database = open_database({str(path)!r}, SCHEMA, QueryLimits(deadline_s=60))

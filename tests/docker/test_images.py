@@ -19,7 +19,7 @@ from sql_agent.cli.train_settings import parse_arguments, settings_from, with_ju
 from sql_agent.config.settings import PREFIX
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.system.sockets import free_port
-from sql_agent.tasks.source import given_source
+from sql_agent.tasks.task import given_source
 from tests.support.processes import ROOT, run_command
 
 DOCKER = ROOT / "docker"

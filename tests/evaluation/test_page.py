@@ -11,7 +11,7 @@ from sql_agent.evaluation.folder import About
 from sql_agent.evaluation.measures import measure_set
 from sql_agent.evaluation.results import Evaluation, report_on, write_results
 from sql_agent.schemas import RolloutRecord
-from sql_agent.tasks.medical.task import WORDS
+from sql_agent.tasks.medical.medical_task import WORDS
 from tests.support.browser import needs_chromium, open_browser
 from tests.support.records import record
 

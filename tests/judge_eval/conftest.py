@@ -19,7 +19,7 @@ from sql_agent.questions.judge_examples import read_example
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.examples import REFUSAL
 from tests.support.judge_evaluation import OftenFailing, measured
 

@@ -9,7 +9,7 @@ import pytest
 from sql_agent.judge_eval.dataset import LabelledCase, shipped
 from sql_agent.judge_eval.evaluate import ATTACK_LIMIT
 from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 
 
 @pytest.mark.parametrize("attack", shipped("attacks"), ids=lambda case: f"{case.question.lang}-{case.kind}")

@@ -18,7 +18,7 @@ from sql_agent.judge_eval.transformations.harmless import HARMLESS
 from sql_agent.judge_eval.transformations.subject import Subject, Transformation, wordings
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, Question
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.examples import REFUSAL, example, unanswerable
 
 _OF_THE_JUDGE = {"and", "not", "no"}  # words that part items, or that other words hold

@@ -17,7 +17,7 @@ from sql_agent.judge_eval.trust import check_trust, save_evaluation, save_robust
 from sql_agent.reward import Judge
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.examples import REFUSAL, example, unanswerable
 
 NAMES = "abcdefghijklmnopqrstuvwx"

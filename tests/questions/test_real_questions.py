@@ -17,7 +17,7 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import QueryCall, Question
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.processes import finish, lines, start
 
 SHARED = Path(__file__).parents[3] / "shared/data"

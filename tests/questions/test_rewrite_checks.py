@@ -13,8 +13,8 @@ from sql_agent.questions.gold_rows import gold_calls, whole_rows
 from sql_agent.questions.rewrite_checks import Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Evidence, QueryLimits, Question
-from sql_agent.tasks.medical.schema import SCHEMA
-from sql_agent.tasks.medical.task import WORDS
+from sql_agent.tasks.medical.medical_task import WORDS
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
 
 NAMES = ("Iron", "Ibuprofen", "Aspirin", "Gout")

@@ -14,7 +14,7 @@ from sql_agent.rollouts.group_ranking import GroupBarrier, rank_group
 from sql_agent.rollouts.metrics import summary
 from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Outcome, RewardParts, RolloutRecord
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.judge_server import Server, serving
 from tests.support.paracetamol import CALL, QUESTION, judge
 

@@ -17,7 +17,7 @@ from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.web import ChatPage
 from sql_agent.config.settings import load_settings
 from sql_agent.system.sockets import LOCAL_NAMES, bind_local
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 
 QUESTION = "Which form has Drug 4?"
 FORM_SQL = "SELECT med_name, form, indication FROM drugs_info WHERE med_name = 'Drug 4'"

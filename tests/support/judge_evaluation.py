@@ -13,7 +13,7 @@ from sql_agent.judge_eval.dataset import shipped
 from sql_agent.judge_eval.evaluate import Grading, JudgeEvaluation, measure
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 
 MARKUP = "<img src=x onerror=document.title='owned'>"
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from sql_agent.cli.data import main
 from sql_agent.schemas import Lang, Question
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.sample import build_database, load_facts
 
 Made = dict[str, list[Question]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from sql_agent.tasks.medical.schema import create_table_sql
+from sql_agent.tasks.medical.tables import create_table_sql
 
 CANARY = "canary-5d1f"
 FORMS = ("tablet", "capsule", "syrup", None)

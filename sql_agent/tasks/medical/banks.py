@@ -5,14 +5,13 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from sql_agent.questions.rewrite_checks import Half
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.phrasing import PHRASINGS_DIR
-
-Half = Literal["train", "test"]
 
 T = TypeVar("T")
 
@@ -224,7 +223,7 @@ class Passing(Bank):
     named: Wordings
 
 
-class Names(Bank):
+class NameForms(Bank):
     """`names.toml`: how names are written otherwise.
 
     `prefixes` and `suffixes` may be left out, one of the `forms` that a drug has may be added; `confused` are two
@@ -272,7 +271,7 @@ class Banks(Bank):
     patterns: Patterns
     searches: Searches
     passing: Passing
-    names: Names
+    names: NameForms
 
 
 @cache

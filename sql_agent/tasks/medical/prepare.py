@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 from sql_agent.config.paths import VAR
 from sql_agent.config.settings import Settings
 from sql_agent.database import Source
 from sql_agent.errors import DataError
-from sql_agent.questions.question_files import write_jsonl, write_parquet
+from sql_agent.questions.question_files import load_questions, write_jsonl, write_parquet
 from sql_agent.questions.rewrite_checks import TaskChecks
 from sql_agent.schemas import Lang, Question, Style
 from sql_agent.tasks.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.tasks.medical.questions.generate import make_questions
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
+from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.verify import problems, text_problem, verify
-from sql_agent.tasks.source import given_source
+from sql_agent.tasks.task import given_source
 
 Made = dict[str, list[Question]]  # by split
 
@@ -122,3 +122,21 @@ def _write(made: Made, folder: Path) -> None:
         )
     except OSError as error:
         raise DataError(f"cannot write to {folder}: {error}", hint="choose another folder with --out") from error
+
+
+def natural_questions(lang: Lang) -> list[Question]:
+    """Return the questions in `lang`, all about the sample of that language, whatever database a run trains on."""
+    name = sample_path(lang).stem
+    path = Path(__file__).with_name("natural") / f"{lang}.jsonl"
+    return [question.model_copy(update={"database": name}) for question in load_questions(path)]
+
+
+def named_database(_settings: Settings, name: str) -> Path:
+    """Return the file of the sample that a question names. Raises DataError when there is none of that name."""
+    samples = {path.stem: path for path in map(sample_path, get_args(Lang))}
+    if name not in samples:
+        raise DataError(
+            f"a question is about the database {name!r}, which is none of {' and '.join(samples)}",
+            hint="leave its `database` empty and give the file as database.path",
+        )
+    return samples[name]

@@ -18,7 +18,7 @@ from sql_agent.database.mysql.failures import message_of
 from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.errors import DatabaseFileError
-from sql_agent.tasks.medical.schema import SCHEMA, TABLES
+from sql_agent.tasks.medical.tables import SCHEMA, TABLES
 
 _ROWS_AT_ONCE = 500
 

@@ -11,19 +11,18 @@ from pathlib import Path
 from sql_agent.database import Database, Source, open_database
 from sql_agent.database.schema import fold
 from sql_agent.errors import DataError
-from sql_agent.schemas import Cell, QueryLimits, Question
+from sql_agent.reward.execution_match import Row
+from sql_agent.schemas import QueryLimits, Question
 from sql_agent.tasks.medical.banks import banks, spoken
 from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.questions.catalog import Catalog
 from sql_agent.tasks.medical.questions.claims import ClaimReader, claim_readers
-from sql_agent.tasks.medical.sample_facts import SEPARATORS
-from sql_agent.tasks.medical.schema import NAME_COLUMNS, SCHEMA
+from sql_agent.tasks.medical.sample import SEPARATORS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
 
 # A busy machine is no fault of a question.
 PATIENT = QueryLimits(deadline_s=30.0)
 _AT_ONCE = 4  # questions
-
-Rows = tuple[tuple[Cell, ...], ...]
 
 
 def verify(questions: Iterable[Question], catalog: Catalog, source: Source, limits: QueryLimits | None = None) -> None:
@@ -104,7 +103,7 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
     return copy
 
 
-def _problem(question: Question, found: list[Rows]) -> str | None:
+def _problem(question: Question, found: list[tuple[Row, ...]]) -> str | None:
     """Return what the rows lack, or None."""
     cells = [str(cell) for rows in found for row in rows for cell in row if cell is not None]
     if question.task_type == "unanswerable":

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
+from sql_agent.database import RequiredSchema
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.tasks.source import given_file
+from sql_agent.tasks.task import given_file
 
 LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as Spider's own"
 # The first that is there: Spider's own names, then those of its copies in parquet.
@@ -73,3 +74,6 @@ def default_questions(settings: Settings, split: str) -> Path:
 def _existing(folder: Path, kind: str) -> Iterator[Path]:
     for pattern in _FILES[kind]:
         yield from sorted(folder.glob(pattern))
+
+
+SCHEMA = RequiredSchema(None, hint=f"give --data-dir DIR: {LAYOUT}")

@@ -14,14 +14,12 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, open_database
 from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.errors import JudgeError
-from sql_agent.questions.statement_text import statement_in
 from sql_agent.reward import JudgeCase, Verdict
-from sql_agent.reward.execution_match import Row, cell_overlap, comparable, is_ordered, results_match
+from sql_agent.reward.execution_match import Row, cell_overlap, comparable, is_ordered, results_match, statement_in
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, QueryLimits
-from sql_agent.tasks.spider.folder import database_variants, default_database, named_database
+from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_database, named_database
 from sql_agent.tasks.spider.gold import MAX_CHARS, MAX_ROWS, run_gold
-from sql_agent.tasks.spider.schema import SCHEMA
 
 _KEPT_RESULTS = 2048  # of gold statements
 _KEPT_OPEN = 16

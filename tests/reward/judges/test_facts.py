@@ -16,7 +16,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 
 JUDGE = FactsJudge(TASK.words)
 UNHURRIED = settings(deadline=None)  # a machine may be busy

@@ -15,7 +15,7 @@ from sql_agent.judge_eval.trust import check_trust, save_evaluation
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.ranking import RankingJudge
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.judge_evaluation import given_by, measured
 from tests.support.llm_judge import CALL, CASE
 

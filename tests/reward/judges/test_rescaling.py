@@ -13,7 +13,7 @@ from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.rescaling import MAX_KNOTS, Scale, ScaledJudge
 from sql_agent.schemas import Question
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 
 UNIT = st.floats(0, 1)
 CROWDED = st.floats(0.7, 0.72)

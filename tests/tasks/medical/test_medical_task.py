@@ -11,9 +11,9 @@ from sql_agent.config.settings import load_settings
 from sql_agent.database import open_database
 from sql_agent.rollouts.metrics import refusals
 from sql_agent.schemas import Lang, Outcome, Question, RolloutRecord
+from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.phrasing import wording
-from sql_agent.tasks.medical.schema import SCHEMA
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.small_database import make_database
 
 

@@ -14,16 +14,15 @@ from sql_agent.errors import DataError
 from sql_agent.questions.question_check import check_questions, quotes_that_stand
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical import benchmark, prepare
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical import prepare
+from sql_agent.tasks.medical.medical_task import TASK
+from sql_agent.tasks.medical.sample import build_database, load_facts
 
 AT_LEAST = 200  # questions in each language
 TYPES = [
     (lang, task_type)
     for lang in get_args(Lang)
-    for task_type in sorted({q.task_type or "" for q in benchmark.natural_questions(lang)})
+    for task_type in sorted({q.task_type or "" for q in prepare.natural_questions(lang)})
 ]
 
 

@@ -11,7 +11,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_files import load_questions
 from sql_agent.tasks.medical import prepare
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
 
 pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
 

@@ -11,9 +11,8 @@ import pytest
 from sql_agent.database import open_database
 from sql_agent.errors import DatabaseFileError, DataError
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import FactRecord, load_facts
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.sample import FactRecord, build_database, load_facts
+from sql_agent.tasks.medical.tables import SCHEMA
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.questions.catalog import Catalog, holds_item
-from sql_agent.tasks.medical.questions.draft import Draft, Source
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft
 from sql_agent.tasks.medical.questions.related import relations
 from sql_agent.tasks.medical.questions.search import aggregate, keyword_search
 
@@ -115,10 +115,10 @@ def keywords(drafts: Iterable[Draft]) -> set[str]:
 def test_a_search_counts_no_keyword_inside_a_longer_term(lang: Lang, alone: str, longer: str, other: str) -> None:
     catalog = tiny({"One": alone, "Two": longer, "Three": other, "Four": alone}, {"Gout": ""}, lang)
 
-    def source(*names: str) -> Source:
+    def source(*names: str) -> Corpus:
         group = [row for row in catalog.askable("drugs_info") if row.name in names]
         split = {"train": {"drugs_info": group}}
-        return Source(catalog, wording(lang), split, relations=[], rng=random.Random(0), wanted=9)
+        return Corpus(catalog, wording(lang), split, relations=[], rng=random.Random(0), wanted=9)
 
     assert keywords(keyword_search(source())) == {longer, other}
     assert keywords(aggregate(source("One", "Two", "Three"))) == {longer, other}

@@ -14,12 +14,12 @@ import pytest
 from sql_agent.cli.run_questions import questions_of_run
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError, JudgeError
-from sql_agent.questions.statement_text import statement_in
 from sql_agent.reward import JudgeCase, Verdict
+from sql_agent.reward.execution_match import statement_in
 from sql_agent.schemas import QueryCall, Question
 from sql_agent.tasks.spider.judge import make_judge
 from sql_agent.tasks.spider.questions import read_questions
-from sql_agent.tasks.spider.schema_text import CUT, schema_text
+from sql_agent.tasks.spider.spider_task import CUT, schema_text
 from sql_agent.tasks.task import load_task
 from tests.support.orchard import write_spider_folder
 

@@ -18,8 +18,8 @@ from sql_agent.errors import DataError, TrainingError
 from sql_agent.questions.question_files import load_questions
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.schemas import Question
-from sql_agent.tasks.medical.schema import SCHEMA
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.medical_task import TASK
+from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import (
     _choose,

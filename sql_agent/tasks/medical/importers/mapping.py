@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sql_agent.errors import ConfigError
 from sql_agent.system.validation import first_problem
 from sql_agent.tasks.medical.importers.records import Record, Rejected, Row
-from sql_agent.tasks.medical.schema import NAME_COLUMNS, TABLES
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 # Columns that no source gives: the row's number, and when it was written.

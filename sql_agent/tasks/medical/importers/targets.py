@@ -17,8 +17,8 @@ from sql_agent.database.mysql.failures import message_of
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
 from sql_agent.tasks.medical.importers.records import Row
-from sql_agent.tasks.medical.schema import TABLES, create_table_sql
 from sql_agent.tasks.medical.server_copy import server_table_sql
+from sql_agent.tasks.medical.tables import TABLES, create_table_sql
 
 # Adds a row; returns why the table cannot hold it, None where it was added.
 Insert = Callable[[Row], str | None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sql_agent.database.schema import fold
 from sql_agent.tasks.medical.questions.catalog import Entity
-from sql_agent.tasks.medical.questions.draft import LISTS, Draft, Source, TaskType, cell_draft, is_keyword
+from sql_agent.tasks.medical.questions.draft import LISTS, Corpus, Draft, TaskType, cell_draft, is_keyword
 from sql_agent.tasks.medical.questions.topics import TopicReader, topic_readers
 
 # How many items a cell has at least, so that one of them is not nearly all.
@@ -18,7 +18,7 @@ EVERYDAY_SHARE = 0.5
 _OF_THE_BODY = ("adverse_reactions", "clinical_manif", "complication")
 
 
-def all_but(source: Source) -> Iterator[Draft]:
+def all_but(source: Corpus) -> Iterator[Draft]:
     """Yield the items of a cell but for one that the question names, or but for those that concern a topic."""
     readers = topic_readers(source)
     for table, columns in LISTS.items():
@@ -31,7 +31,7 @@ def all_but(source: Source) -> Iterator[Draft]:
                         yield from _but_a_topic(source, readers, row, column, items)
 
 
-def whole_with_one(source: Source, row: Entity, column: str, items: Sequence[str], task_type: TaskType) -> Draft | None:
+def whole_with_one(source: Corpus, row: Entity, column: str, items: Sequence[str], task_type: TaskType) -> Draft | None:
     """Return a draft for the whole cell that names one of its items, which is part of the answer; None without one."""
     item = _nameable(source, row, items)
     if item is None or column not in LISTS[row.table] or len(items) < LEAST_ITEMS:
@@ -45,7 +45,7 @@ def whole_with_one(source: Source, row: Entity, column: str, items: Sequence[str
     )
 
 
-def _but_one(source: Source, row: Entity, column: str, items: list[str]) -> Iterator[Draft]:
+def _but_one(source: Corpus, row: Entity, column: str, items: list[str]) -> Iterator[Draft]:
     item = _nameable(source, row, items)
     others = [other for other in items if other != item]
     if item is not None and source.fits(others):
@@ -53,7 +53,7 @@ def _but_one(source: Source, row: Entity, column: str, items: list[str]) -> Iter
 
 
 def _but_a_topic(
-    source: Source, readers: Mapping[str, TopicReader], row: Entity, column: str, items: list[str]
+    source: Corpus, readers: Mapping[str, TopicReader], row: Entity, column: str, items: list[str]
 ) -> Iterator[Draft]:
     topics = source.natural.topics
     for name in topics.asks[row.table][column].topics:
@@ -64,7 +64,7 @@ def _but_a_topic(
             yield _but(source, row, column, others, topic=said)
 
 
-def _but(source: Source, row: Entity, column: str, others: list[str], **slots: str) -> Draft:
+def _but(source: Corpus, row: Entity, column: str, others: list[str], **slots: str) -> Draft:
     pool = "all_but_topic" if "topic" in slots else "all_but"
     draft = cell_draft(
         source, row, column, others,
@@ -73,7 +73,7 @@ def _but(source: Source, row: Entity, column: str, others: list[str], **slots: s
     return _naming(source, draft, slots, others)
 
 
-def _naming(source: Source, draft: Draft, slots: dict[str, str], others: Sequence[str]) -> Draft:
+def _naming(source: Corpus, draft: Draft, slots: dict[str, str], others: Sequence[str]) -> Draft:
     """Return `draft` with what it names; a text with one of the `others` would give a part of the answer away."""
     named = source.named_by(slots.values())
     return replace(
@@ -84,7 +84,7 @@ def _naming(source: Source, draft: Draft, slots: dict[str, str], others: Sequenc
     )
 
 
-def _nameable(source: Source, row: Entity, items: Sequence[str]) -> str | None:
+def _nameable(source: Corpus, row: Entity, items: Sequence[str]) -> str | None:
     """Return an item that a question can say, and that is no part of another one, nor another one of it."""
     plain = [item for item in items if is_keyword(item, source.catalog.lang) and fold(item) not in fold(row.name)]
     apart = [

@@ -18,8 +18,8 @@ from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Lang, QueryLimits
 from sql_agent.tasks.medical.phrasing import wording
-from sql_agent.tasks.medical.sample_facts import SEPARATORS
-from sql_agent.tasks.medical.schema import NAME_COLUMNS, SCHEMA
+from sql_agent.tasks.medical.sample import SEPARATORS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
 
 # Names with these would break SQL patterns, or the marks that separate facts in an answer.
 _AWKWARD = re.compile(r"[%_;；:：,，、\"“”\\\n\t]")

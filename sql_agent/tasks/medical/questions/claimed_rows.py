@@ -9,7 +9,7 @@ from sql_agent.database.schema import fold
 from sql_agent.tasks.medical.questions.catalog import Entity
 from sql_agent.tasks.medical.questions.claims import ClaimReader, claim_readers
 from sql_agent.tasks.medical.questions.conditions import search_of
-from sql_agent.tasks.medical.questions.draft import Draft, Source, quoted
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, quoted
 from sql_agent.tasks.medical.questions.keywords import Match
 
 # How many groups are asked about by one claim.
@@ -20,7 +20,7 @@ WITHOUT_NOT = 0.5
 MAX_WORDS = 2
 
 
-def claimed_rows(source: Source, groups: Sequence[Match]) -> Iterator[Draft]:
+def claimed_rows(source: Corpus, groups: Sequence[Match]) -> Iterator[Draft]:
     """Yield the rows of a group of which a claim holds, and the others, where the words of its first column tell."""
     for reader in claim_readers(source.catalog.lang):
         if (
@@ -31,7 +31,7 @@ def claimed_rows(source: Source, groups: Sequence[Match]) -> Iterator[Draft]:
             yield from _of_claim(source, reader, groups)
 
 
-def _of_claim(source: Source, reader: ClaimReader, groups: Sequence[Match]) -> Iterator[Draft]:
+def _of_claim(source: Corpus, reader: ClaimReader, groups: Sequence[Match]) -> Iterator[Draft]:
     found = 0
     column = reader.claim.columns[0]
     for first, rows in source.rng.sample(groups, len(groups)):
@@ -49,7 +49,7 @@ def _of_claim(source: Source, reader: ClaimReader, groups: Sequence[Match]) -> I
         found += 1
 
 
-def _holds(source: Source, reader: ClaimReader, row: Entity) -> bool | None:
+def _holds(source: Corpus, reader: ClaimReader, row: Entity) -> bool | None:
     """Return whether a claim holds of a row, where its first column says the same as all of them; None elsewhere.
 
     The statement reads the first column alone: a drug whose precautions warn drivers does not count as silent.

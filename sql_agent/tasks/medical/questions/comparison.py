@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 from sql_agent.tasks.medical.questions.catalog import Entity
-from sql_agent.tasks.medical.questions.draft import Draft, Source, evidence, named_rows_sql
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, evidence, named_rows_sql
 
 MAX_ITEMS_EACH = 4
 # Marks that have a meaning of their own inside a fact "Name: item, item".
 _MARKS = re.compile(r"[:：,，、]")
 
 
-def comparison(source: Source) -> Iterator[Draft]:
+def comparison(source: Corpus) -> Iterator[Draft]:
     """Pairs of neighbours in a shuffled order, so that each field of each entity is used about once."""
     for tables in source.by_split.values():
         for table, entities in tables.items():
@@ -26,7 +26,7 @@ def comparison(source: Source) -> Iterator[Draft]:
                         yield _draft(source, column, {one: items, other: other_items})
 
 
-def short_items(source: Source, entity: Entity, column: str) -> list[str]:
+def short_items(source: Corpus, entity: Entity, column: str) -> list[str]:
     """Return the items of a field, or [] when they are too many or too long to stand beside those of another row."""
     items = source.catalog.items(entity, column)
     length = sum(map(len, items)) + len(entity.name)
@@ -34,7 +34,7 @@ def short_items(source: Source, entity: Entity, column: str) -> list[str]:
     return items if fits and not any(map(_MARKS.search, items)) else []
 
 
-def _draft(source: Source, column: str, items: dict[Entity, list[str]]) -> Draft:
+def _draft(source: Corpus, column: str, items: dict[Entity, list[str]]) -> Draft:
     one, other = items
     marks = source.wording.marks
     facts = [f"{entity.name}{marks.name}{marks.item.join(texts)}" for entity, texts in items.items()]

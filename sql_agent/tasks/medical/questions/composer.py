@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from sql_agent.database.schema import fold
-from sql_agent.tasks.medical.banks import Asks, Half, Wordings
-from sql_agent.tasks.medical.questions.draft import LISTS, Condition, Draft, Source, name_is
+from sql_agent.questions.rewrite_checks import Half
+from sql_agent.tasks.medical.banks import Asks, Wordings
+from sql_agent.tasks.medical.questions.draft import LISTS, Condition, Corpus, Draft, name_is
 from sql_agent.tasks.medical.questions.misses import Misses
 from sql_agent.tasks.medical.questions.naming import Namer, renamed, renamed_pair
 from sql_agent.tasks.medical.questions.passing import InPassing
@@ -35,7 +36,7 @@ Worded = tuple[str, str]
 class Composer:
     """Words the drafts of one split, and says which SQL finds the row as the text names it."""
 
-    def __init__(self, source: Source, namer: Namer, half: Half, used: set[str]) -> None:
+    def __init__(self, source: Corpus, namer: Namer, half: Half, used: set[str]) -> None:
         """`half` says which wordings may be used; texts in `used` are taken already, and new ones are added."""
         self._banks = source.natural
         self._columns = source.wording.columns

@@ -10,8 +10,8 @@ from sql_agent.tasks.medical.questions.catalog import Entity
 from sql_agent.tasks.medical.questions.draft import (
     LISTS,
     Condition,
+    Corpus,
     Draft,
-    Source,
     TaskType,
     cell_draft,
     name_evidence,
@@ -25,14 +25,14 @@ from sql_agent.tasks.medical.questions.keywords import (
     matches,
     one_of,
 )
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 ENOUGH = 3
 # Of each row.
 _PAIRS_TRIED = 2
 
 
-def two_conditions(source: Source) -> Iterator[Draft]:
+def two_conditions(source: Corpus) -> Iterator[Draft]:
     """Yield rows whose columns hold one keyword and another one; each of the two alone finds more rows."""
     found = lru_cache(maxsize=None)(source.catalog.rows_with)
     for first, second in pairs(source):
@@ -44,7 +44,7 @@ def two_conditions(source: Source) -> Iterator[Draft]:
             yield from search_of(source, "two_conditions", both, (first, second))
 
 
-def pairs(source: Source, columns: Mapping[str, Sequence[str]] | None = None) -> Iterator[tuple[Condition, Condition]]:
+def pairs(source: Corpus, columns: Mapping[str, Sequence[str]] | None = None) -> Iterator[tuple[Condition, Condition]]:
     """Yield conditions on two columns, of `columns` by table if given, that one row meets, as common as among rows."""
     for table, predicates in source.natural.patterns.predicates.items():
         said = [column for column in predicates if columns is None or column in columns[table]]
@@ -58,7 +58,7 @@ def pairs(source: Source, columns: Mapping[str, Sequence[str]] | None = None) ->
                 yield one, other
 
 
-def any_of(source: Source) -> Iterator[Draft]:
+def any_of(source: Corpus) -> Iterator[Draft]:
     """Any three of the items of a cell, or of the rows that hold a keyword, or one of two."""
     found = list(searches(source))
     for condition, rows in (*found, *either(source, found)):
@@ -76,14 +76,14 @@ def any_of(source: Source) -> Iterator[Draft]:
                     yield replace(draft, enough=ENOUGH)
 
 
-def searches(source: Source) -> Iterator[Match]:
+def searches(source: Corpus) -> Iterator[Match]:
     """Keywords with the rows that hold them, where people have words for the column."""
     for condition, rows in matches(source):
         if condition.column in source.natural.patterns.predicates[condition.table]:
             yield condition, rows
 
 
-def other_conditions(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
+def other_conditions(source: Corpus, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
     """Yield a few conditions on other columns that at least one of `rows` meets."""
     columns = [
         column
@@ -96,7 +96,7 @@ def other_conditions(source: Source, first: Condition, rows: list[Entity]) -> It
 
 
 def search_of(
-    source: Source,
+    source: Corpus,
     task_type: TaskType,
     rows: list[Entity],
     conditions: tuple[Condition, ...],

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sql_agent.tasks.medical.questions.catalog import Catalog, Entity
-from sql_agent.tasks.medical.questions.draft import Draft, Source, in_list, name_evidence, name_is, quoted
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, in_list, name_evidence, name_is, quoted
 from sql_agent.tasks.medical.questions.related import DiseaseDrugs
 
 # More items of a treatment than this are too many for one IN.
@@ -15,7 +15,7 @@ MAX_ITEMS_LOOKED_UP = 10
 _JOINS = {"disease_to_drugs": ("d.indication", "s.disease_name"), "treatment_to_drugs": ("s.treatment", "d.med_name")}
 
 
-def disease_to_drugs(source: Source) -> Iterator[Draft]:
+def disease_to_drugs(source: Corpus) -> Iterator[Draft]:
     """Yield questions about which drugs of one table go with a disease of the other."""
     both = {pool: {relation.disease: relation for relation in source.relations if relation.pool == pool}
             for pool in _JOINS}  # fmt: skip
@@ -28,7 +28,7 @@ def disease_to_drugs(source: Source) -> Iterator[Draft]:
             yield replace(draft, pool="drugs_for_disease", sql=sql, other_sql=(), bucket="either")
 
 
-def _draft(source: Source, relation: DiseaseDrugs) -> Draft:
+def _draft(source: Corpus, relation: DiseaseDrugs) -> Draft:
     text, name = _JOINS[relation.pool]
     holds = f"{text} LIKE {source.catalog.dialect.joined(quoted('%'), name, quoted('%'))}"
     return Draft(
@@ -64,7 +64,7 @@ def _in_steps(catalog: Catalog, relation: DiseaseDrugs) -> str:
     )
 
 
-def _either(source: Source, relation: DiseaseDrugs, both: Mapping[str, Mapping[Entity, DiseaseDrugs]]) -> str | None:
+def _either(source: Corpus, relation: DiseaseDrugs, both: Mapping[str, Mapping[Entity, DiseaseDrugs]]) -> str | None:
     """Return how the drugs "for" a disease are found: by its treatment, and by indications where that says nothing.
 
     None where the two sides name different drugs, because such a question would have two answers.

@@ -15,8 +15,8 @@ from sql_agent.tasks.medical.banks import Banks, Wordings, spoken
 from sql_agent.tasks.medical.phrasing import Wording
 from sql_agent.tasks.medical.questions.catalog import Catalog, Entity, EntityKey, refers_elsewhere
 from sql_agent.tasks.medical.questions.related import DiseaseDrugs
-from sql_agent.tasks.medical.sample_facts import SEPARATORS
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.sample import SEPARATORS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 TaskType = Literal[
     "drug_field",
@@ -113,7 +113,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Source:
+class Corpus:
     """What a generator draws from. `by_split` holds the askable rows of each split, by table; `wanted` is about how
     many drafts are useful."""
 
@@ -237,7 +237,7 @@ def in_list(texts: Iterable[str]) -> str:
 
 
 def cell_draft(
-    source: Source, entity: Entity, column: str, items: Sequence[str], *, task_type: TaskType, pool: str, bucket: str
+    source: Corpus, entity: Entity, column: str, items: Sequence[str], *, task_type: TaskType, pool: str, bucket: str
 ) -> Draft:
     """Return a draft that asks for `items` of one cell."""
     return Draft(

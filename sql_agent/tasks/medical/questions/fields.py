@@ -8,14 +8,14 @@ from functools import partial
 
 from sql_agent.tasks.medical.questions.all_but import whole_with_one
 from sql_agent.tasks.medical.questions.catalog import Entity
-from sql_agent.tasks.medical.questions.draft import Draft, Source, TaskType, cell_draft
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, TaskType, cell_draft
 from sql_agent.tasks.medical.questions.topics import TopicReader, kind_readers
 
 # Of the cells: of how many one item, or one kind of items, is named in a question for the whole cell.
 WITH_ONE_SHARE = 0.15
 
 
-def _fields(task_type: TaskType, table: str, source: Source) -> Iterator[Draft]:
+def _fields(task_type: TaskType, table: str, source: Corpus) -> Iterator[Draft]:
     readers = kind_readers(source) if source.banks else {}
     for entity in source.rows_for_fields(table):
         for column in source.columns(table):
@@ -31,7 +31,7 @@ def _fields(task_type: TaskType, table: str, source: Source) -> Iterator[Draft]:
 
 
 def _with_kind(
-    source: Source, readers: Mapping[str, TopicReader], whole: Draft, row: Entity, items: Sequence[str]
+    source: Corpus, readers: Mapping[str, TopicReader], whole: Draft, row: Entity, items: Sequence[str]
 ) -> Iterator[Draft]:
     """Yield the draft for a whole cell again, mentioning a kind of which only some of its items are."""
     asked = source.natural.kinds.asks[row.table]

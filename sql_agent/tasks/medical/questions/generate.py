@@ -14,7 +14,7 @@ from sql_agent.tasks.medical.questions.comparison import comparison
 from sql_agent.tasks.medical.questions.composer import Composer, mixed
 from sql_agent.tasks.medical.questions.conditions import any_of, two_conditions
 from sql_agent.tasks.medical.questions.disease_to_drugs import disease_to_drugs
-from sql_agent.tasks.medical.questions.draft import Draft, Source, TaskType
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, TaskType
 from sql_agent.tasks.medical.questions.fields import disease_field, drug_field
 from sql_agent.tasks.medical.questions.naming import Namer
 from sql_agent.tasks.medical.questions.negation import negation
@@ -30,7 +30,7 @@ from sql_agent.tasks.medical.splits import SHARES, Splits
 # How much of what templates can word is worded by them.
 FORMAL_SHARES: Mapping[Style, float] = {"template": 1.0, "natural": 0.0, "mixed": 1 / 3}
 
-Generators = Mapping[TaskType, Callable[[Source], Iterable[Draft]]]
+Generators = Mapping[TaskType, Callable[[Corpus], Iterable[Draft]]]
 TEMPLATE_GENERATORS: Generators = {
     "drug_field": drug_field,
     "disease_field": disease_field,
@@ -97,7 +97,7 @@ def make_questions(
     for task_type in task_types(style):
         rng = random.Random(f"{seed} {task_type}")
         wanted = per_type if natural is None else round(per_type * WEIGHTS.get(task_type, 1.0))
-        source = Source(catalog, wording(catalog.lang), by_split, related, rng, wanted, natural, seed)
+        source = Corpus(catalog, wording(catalog.lang), by_split, related, rng, wanted, natural, seed)
         drafts: dict[str | None, list[Draft]] = {}
         generator = TEMPLATE_GENERATORS[task_type] if natural is None else GENERATORS[task_type]
         for draft in generator(source):
@@ -112,7 +112,7 @@ def make_questions(
     return made
 
 
-def _word_of_split(source: Source, namer: Namer | None, split: str, used: set[str], style: Style) -> Word:
+def _word_of_split(source: Corpus, namer: Namer | None, split: str, used: set[str], style: Style) -> Word:
     """Return what puts the drafts of `split` into words."""
     phraser = Phraser(source.wording, source.rng, held_out=split == "test", used=used)
     if namer is None:

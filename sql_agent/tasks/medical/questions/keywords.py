@@ -14,7 +14,7 @@ from itertools import chain, islice, pairwise, zip_longest
 from sql_agent.database.schema import fold
 from sql_agent.tasks.medical.banks import Stem, banks, spoken
 from sql_agent.tasks.medical.questions.catalog import ITEM_ENDS, Catalog, Entity, refers_elsewhere
-from sql_agent.tasks.medical.questions.draft import Condition, Source, is_keyword
+from sql_agent.tasks.medical.questions.draft import Condition, Corpus, is_keyword
 
 # Of the keywords of a row: how many are among those that people can say in other words, where there are some.
 EVERYDAY_SHARE = 0.7
@@ -30,12 +30,12 @@ _NOT_SEARCHED = frozenset({"description", "overview"})
 Match = tuple[Condition, list[Entity]]
 
 
-def searched_columns(source: Source, table: str) -> list[str]:
+def searched_columns(source: Corpus, table: str) -> list[str]:
     """Return the columns of `table` that a question may search."""
     return [column for column in source.columns(table) if column not in _NOT_SEARCHED]
 
 
-def matches(source: Source) -> Iterator[Match]:
+def matches(source: Corpus) -> Iterator[Match]:
     """Yield keywords with the rows that LIKE selects for them, evenly over columns and numbers of rows.
 
     Half of them people can say in other words, as long as there are such.
@@ -47,7 +47,7 @@ def matches(source: Source) -> Iterator[Match]:
             yield condition, rows
 
 
-def either(source: Source, found: Sequence[Match]) -> Iterator[Match]:
+def either(source: Corpus, found: Sequence[Match]) -> Iterator[Match]:
     """Yield pairs of `found` in one column and one split, as a search for rows that hold the one or the other.
 
     Both are in people's own words, or in several rows: nobody asks for one of two things that hardly anything has.
@@ -69,23 +69,23 @@ def either(source: Source, found: Sequence[Match]) -> Iterator[Match]:
                 yield Condition(one.table, one.column, one.keyword, other=other.keyword), both
 
 
-def is_everyday(source: Source, condition: Condition) -> bool:
+def is_everyday(source: Corpus, condition: Condition) -> bool:
     """Return whether people can say all keywords of `condition` in other words."""
     return source.banks is not None and all(len(spoken(source.banks, word)) > 1 for word in condition.keywords)
 
 
-def one_of(source: Source, keywords: Sequence[str]) -> str:
+def one_of(source: Corpus, keywords: Sequence[str]) -> str:
     """Return one of `keywords`, most often one that people can say in other words."""
     everyday = [word for word in keywords if source.banks and len(spoken(source.banks, word)) > 1]
     return source.rng.choice(everyday if everyday and source.rng.random() < EVERYDAY_SHARE else keywords)
 
 
-def keywords_of(source: Source, row: Entity, column: str) -> list[str]:
+def keywords_of(source: Corpus, row: Entity, column: str) -> list[str]:
     """Return what a question can search the column for, of what this row holds there."""
     return list(_keywords(source.catalog, row, column, _stem(source, row.table, column)))
 
 
-def holds(source: Source, row: Entity, condition: Condition) -> bool:
+def holds(source: Corpus, row: Entity, condition: Condition) -> bool:
     """Return whether LIKE finds the row, and each keyword that it finds there is an item."""
     cell = row.values.get(condition.column) or ""
     if refers_elsewhere(cell, source.catalog.lang):
@@ -102,11 +102,11 @@ def contains(row: Entity, condition: Condition) -> bool:
     return any(fold(word) in text for word in condition.keywords)
 
 
-def _stem(source: Source, table: str, column: str) -> Stem | None:
+def _stem(source: Corpus, table: str, column: str) -> Stem | None:
     return source.banks.searches.stem(table, column) if source.banks else None
 
 
-def _candidates(source: Source) -> Iterator[tuple[str, str, str]]:
+def _candidates(source: Corpus) -> Iterator[tuple[str, str, str]]:
     said = source.banks.patterns.predicates if source.banks else {}
     columns = {table: searched_columns(source, table) for table in source.catalog.rows}
     groups: dict[tuple[str, str, int, bool], list[tuple[str, str, str]]] = {}

@@ -10,9 +10,9 @@ from sql_agent.database.hints import MAX_CELL_CHARS, MAX_ROWS_SEARCHED
 from sql_agent.database.text_parts import longest_part
 from sql_agent.tasks.medical.banks import spoken
 from sql_agent.tasks.medical.questions.catalog import Entity
-from sql_agent.tasks.medical.questions.draft import Condition, Draft, Source, name_is, quoted
+from sql_agent.tasks.medical.questions.draft import Condition, Corpus, Draft, name_is, quoted
 from sql_agent.tasks.medical.questions.naming import Namer
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 # Of the questions that name their row as the database does: how many look in the wrong place first.
 MISS_SHARE = 0.25
@@ -56,7 +56,7 @@ _END = re.compile(r"[\s，。？！、：；“”,.?!:;\"'’…-]")
 class Misses:
     """Chooses what is looked for in vain first. Each choice leads on: its hint names what the next statement uses."""
 
-    def __init__(self, source: Source, namer: Namer) -> None:
+    def __init__(self, source: Corpus, namer: Namer) -> None:
         self._catalog = source.catalog
         self._banks = source.natural
         self._rng = source.rng

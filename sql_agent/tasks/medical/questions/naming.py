@@ -9,12 +9,11 @@ from functools import partial
 
 from sql_agent.database.name_index import Name, NameIndex, called_otherwise, comparable
 from sql_agent.database.schema import fold
-from sql_agent.tasks.medical.aliases import everyday_names
-from sql_agent.tasks.medical.banks import Names
+from sql_agent.tasks.medical.banks import NameForms
 from sql_agent.tasks.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.tasks.medical.questions.draft import in_list, name_is, quoted
 from sql_agent.tasks.medical.questions.other_names import OtherNames, aliases_of
-from sql_agent.tasks.medical.schema import INITIAL_COLUMNS, NAME_COLUMNS
+from sql_agent.tasks.medical.tables import INITIAL_COLUMNS, NAME_COLUMNS, everyday_names
 
 # Of the questions that name one row: how many write the name in a way that the database does not.
 OTHER_NAME_SHARE = 0.5
@@ -32,7 +31,7 @@ Ways = Callable[[Entity], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Naming:
+class Mention:
     """`asked` stands in the question. The last of `conditions` finds the row, and those before it find nothing: their
     hints, or what people know, lead to the last."""
 
@@ -48,13 +47,13 @@ class Naming:
 class Namer:
     """Chooses how a question names a row: as the database does, or in one of the ways of `OtherNames`."""
 
-    def __init__(self, catalog: Catalog, names: Names) -> None:
+    def __init__(self, catalog: Catalog, names: NameForms) -> None:
         self._catalog = catalog
         self._others = OtherNames(names, catalog.lang)
         self._index = NameIndex(names_of(catalog))
         self._initials = _initials(catalog)
 
-    def choose(self, entity: Entity, rng: random.Random) -> Naming:
+    def choose(self, entity: Entity, rng: random.Random) -> Mention:
         """Return how one question names `entity`."""
         if rng.random() < OTHER_NAME_SHARE:
             others = self._others
@@ -82,15 +81,15 @@ class Namer:
         offered = _offered((*found.aliases, *found.longer, *found.near), entity.table)
         return not found.exact and offered == [entity.name]
 
-    def _as_written(self, entity: Entity, rng: random.Random) -> Naming:
+    def _as_written(self, entity: Entity, rng: random.Random) -> Mention:
         """Return the name of the database, or in small letters, which LIKE takes for the same."""
         lower = entity.name[0].lower() + entity.name[1:]
         asked = lower if entity.name[1:].islower() and rng.random() < 0.5 else entity.name
         if (asked != entity.name or rng.random() < LIKE_SHARE) and self._rows(entity, entity.name) == [entity.row_id]:
-            return Naming(asked, (_like(entity, asked),))
-        return Naming(entity.name, (name_is(entity),))
+            return Mention(asked, (_like(entity, asked),))
+        return Mention(entity.name, (name_is(entity),))
 
-    def _lead(self, entity: Entity, asked: str, rng: random.Random, *, known: bool) -> Naming | None:
+    def _lead(self, entity: Entity, asked: str, rng: random.Random, *, known: bool) -> Mention | None:
         """Return the way from `asked` to the row; None where there is none, or `asked` may as well mean another row.
 
         A name that is `known` needs no hint.
@@ -102,12 +101,12 @@ class Namer:
             return None
         if rows:
             like = _like(entity, asked)
-            return Naming(asked, (like,) if rng.random() < LIKE_AT_ONCE_SHARE else (equal, like))
+            return Mention(asked, (like,) if rng.random() < LIKE_AT_ONCE_SHARE else (equal, like))
         miss = _like(entity, asked) if rng.random() < LIKE_MISS_SHARE else equal
         offered = _offered((*found.aliases, *found.longer, *found.near), entity.table)
         perhaps = _offered(found.abbreviated, entity.table)[:_NAMES_SHOWN]
         meant = offered == [entity.name] or (not offered and perhaps[:1] == [entity.name])
-        return Naming(asked, (miss, name_is(entity))) if meant or (known and not offered) else None
+        return Mention(asked, (miss, name_is(entity))) if meant or (known and not offered) else None
 
     def _rows(self, entity: Entity, part: str) -> list[int]:
         """Return the rows whose name holds `part`."""
@@ -142,7 +141,7 @@ def _like(entity: Entity, part: str) -> str:
     return f"{NAME_COLUMNS[entity.table]} LIKE {quoted(f'%{part}%')}"
 
 
-def renamed(sql: str, entity: Entity, naming: Naming) -> str:
+def renamed(sql: str, entity: Entity, naming: Mention) -> str:
     """Return `sql` as it finds the row by `naming`, after the statements that find nothing."""
     *misses, last = naming.conditions
     first = sql.partition("; ")[0]
@@ -150,7 +149,7 @@ def renamed(sql: str, entity: Entity, naming: Naming) -> str:
     return "; ".join([*statements, sql.replace(name_is(entity), last)])
 
 
-def renamed_pair(sql: str, pair: tuple[Entity, Entity], namings: Sequence[Naming]) -> str:
+def renamed_pair(sql: str, pair: tuple[Entity, Entity], namings: Sequence[Mention]) -> str:
     """Return `sql` for two rows of `name IN (…)`, after the statements that find nothing for the names as asked."""
     column = NAME_COLUMNS[pair[0].table]
     both = f"{column} IN {in_list(entity.name for entity in pair)}"

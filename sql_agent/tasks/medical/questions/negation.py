@@ -19,15 +19,15 @@ from sql_agent.tasks.medical.questions.conditions import other_conditions, searc
 from sql_agent.tasks.medical.questions.draft import (
     LISTS,
     Condition,
+    Corpus,
     Draft,
-    Source,
     evidence,
     is_keyword,
     named_rows_sql,
 )
 from sql_agent.tasks.medical.questions.keywords import Match, contains, holds
 from sql_agent.tasks.medical.questions.topics import TopicReader, topic_readers
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 # The column that says of which kind a row is, beside its name.
 KIND_COLUMNS = {"drugs_info": "cate_name"}
@@ -37,7 +37,7 @@ MIN_GROUP, MAX_GROUP = 3, 60
 COLUMNS_TRIED = 3
 
 
-def negation(source: Source) -> Iterator[Draft]:
+def negation(source: Corpus) -> Iterator[Draft]:
     """Yield rows that lack a keyword, are not of a kind, of which a claim does not hold, with an empty column, and
     differences."""
     found = [*_groups(source), *searches(source)]
@@ -58,7 +58,7 @@ def negation(source: Source) -> Iterator[Draft]:
                 yield from _differences(source, entities, column)
 
 
-def _told_by_the_word(source: Source, readers: list[TopicReader], rows: list[Entity], condition: Condition) -> bool:
+def _told_by_the_word(source: Corpus, readers: list[TopicReader], rows: list[Entity], condition: Condition) -> bool:
     """Return whether all `rows` say something in the column, and those without the keyword do not say it otherwise.
 
     NOT LIKE knows one word: the row of 妊娠妇女 does not hold 孕妇, and still is about women who are pregnant.
@@ -68,7 +68,7 @@ def _told_by_the_word(source: Source, readers: list[TopicReader], rows: list[Ent
     return all(held.values()) and all(clearly_absent(source, readers, condition.keyword, items) for items in without)
 
 
-def _without(source: Source, kind: str, first: Condition, rows: list[Entity], second: Condition) -> Iterator[Draft]:
+def _without(source: Corpus, kind: str, first: Condition, rows: list[Entity], second: Condition) -> Iterator[Draft]:
     """Yield those of `rows` that the second condition does not find, where it finds some, and for some groups these.
 
     Only who reads the question tells the two apart.
@@ -83,7 +83,7 @@ def _without(source: Source, kind: str, first: Condition, rows: list[Entity], se
                 yield replace(draft, bucket=f"{kind}/{draft.bucket}")
 
 
-def _empty(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Draft]:
+def _empty(source: Corpus, first: Condition, rows: list[Entity]) -> Iterator[Draft]:
     """Yield those of `rows` whose column says nothing, where it says something in others."""
     columns = [column for column in source.columns(first.table) if column != first.column]
     for column in source.rng.sample(columns, min(COLUMNS_TRIED, len(columns))):
@@ -99,7 +99,7 @@ def _empty(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Dra
                 )
 
 
-def _groups(source: Source) -> Iterator[Match]:
+def _groups(source: Corpus) -> Iterator[Match]:
     """Yield the rows of a class, and those whose names share a part, in a random order."""
     catalog, found = source.catalog, []
     for table, column in KIND_COLUMNS.items():
@@ -118,7 +118,7 @@ def _groups(source: Source) -> Iterator[Match]:
             yield condition, rows
 
 
-def _kinds(source: Source, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
+def _kinds(source: Corpus, first: Condition, rows: list[Entity]) -> Iterator[Condition]:
     """Yield another class of some of `rows`, and a word with which some of their names begin or end."""
     column = KIND_COLUMNS.get(first.table)
     if column in source.catalog.columns[first.table]:
@@ -136,7 +136,7 @@ def _classes(catalog: Catalog, rows: list[Entity], column: str, first: Condition
     return [item for item in items if is_keyword(item, catalog.lang) and fold(item) not in fold(first.keyword)]
 
 
-def _one(source: Source, condition: Condition, words: list[str]) -> Iterator[Condition]:
+def _one(source: Corpus, condition: Condition, words: list[str]) -> Iterator[Condition]:
     if words:
         yield replace(condition, keyword=source.rng.choice(words))
 
@@ -148,7 +148,7 @@ def _stem(name: str, banks: Banks) -> str:
     return name[len(max(starts, key=len, default="")) : len(name) - len(max(ends, key=len, default=""))].strip()
 
 
-def _differences(source: Source, entities: Iterable[Entity], column: str) -> Iterator[Draft]:
+def _differences(source: Corpus, entities: Iterable[Entity], column: str) -> Iterator[Draft]:
     held = [(row, items) for row in entities if 0 < len(items := source.catalog.items(row, column)) <= source.max_items]
     source.rng.shuffle(held)
     del held[source.wanted // 2 :]

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.aliases import aliases_in
-from sql_agent.tasks.medical.banks import Names
+from sql_agent.tasks.medical.banks import NameForms
 from sql_agent.tasks.medical.questions.catalog import Entity
-from sql_agent.tasks.medical.schema import ALIAS_COLUMNS
+from sql_agent.tasks.medical.tables import ALIAS_COLUMNS, aliases_in
 
 # A shorter name says too little, a longer "other name" is a sentence.
 _SHORTEST = {"en": 4, "zh": 2}
@@ -30,7 +29,7 @@ _HALF_A_FORM = ("软", "乳", "眼", "滴", "贴", "糖")
 class OtherNames:
     """Yields the ways to write a name, by kind; whether a way still leads to its row is for the `Namer` to say."""
 
-    def __init__(self, names: Names, lang: Lang) -> None:
+    def __init__(self, names: NameForms, lang: Lang) -> None:
         self._names = names
         self._lang = lang
         self._confused = [pair.split("/") for pair in names.confused]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from sql_agent.tasks.medical.banks import KindAsks
 from sql_agent.tasks.medical.questions.all_but import all_but
 from sql_agent.tasks.medical.questions.catalog import Entity
-from sql_agent.tasks.medical.questions.draft import Draft, Source, cell_draft
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, cell_draft
 from sql_agent.tasks.medical.questions.topics import kind_readers, topic_readers
 
 # A longer cell is too much to read for one item of it, and a longer item is a paragraph that speaks of many things.
@@ -23,7 +23,7 @@ OWN_SHARE = 0.3
 LEAST_IN_ORDER = 3
 
 
-def part_of_field(source: Source) -> Iterator[Draft]:
+def part_of_field(source: Corpus) -> Iterator[Draft]:
     """Yield parts of cells: what concerns a topic, is of a kind or is not, all but some, the first or last items."""
     yield from all_but(source)
     yield from _by_topic(source)
@@ -31,7 +31,7 @@ def part_of_field(source: Source) -> Iterator[Draft]:
     yield from _by_position(source)
 
 
-def _by_topic(source: Source) -> Iterator[Draft]:
+def _by_topic(source: Corpus) -> Iterator[Draft]:
     """Yield the items that concern a topic or one of two, where there are others too."""
     bank, readers = source.natural.topics, topic_readers(source)
     for row, column, items in _lists(source, bank.asks):
@@ -47,7 +47,7 @@ def _by_topic(source: Source) -> Iterator[Draft]:
             yield from _part(source, row, column, items, about, pool="topics", kind="two topics", said=said)
 
 
-def _by_kind(source: Source) -> Iterator[Draft]:
+def _by_kind(source: Corpus) -> Iterator[Draft]:
     """Yield the items of a kind, and all others of the same cell."""
     bank, readers = source.natural.kinds, kind_readers(source)
     for row, column, items in _lists(source, bank.asks):
@@ -63,7 +63,7 @@ def _by_kind(source: Source) -> Iterator[Draft]:
                 yield from _part(source, row, column, items, others, pool=pool, kind=f"not of kind {name}", said=said)
 
 
-def _rest(source: Source, asks: KindAsks, name: str) -> tuple[str, str]:
+def _rest(source: Corpus, asks: KindAsks, name: str) -> tuple[str, str]:
     """Return the sentences for all items that are not of a kind, and what these call {topic}."""
     kind = source.natural.kinds.kinds[name]
     if name in asks.own_rest and source.rng.random() < OWN_SHARE:
@@ -73,7 +73,7 @@ def _rest(source: Source, asks: KindAsks, name: str) -> tuple[str, str]:
     return "all_but_kind", source.rng.choice(kind.said)
 
 
-def _by_position(source: Source) -> Iterator[Draft]:
+def _by_position(source: Corpus) -> Iterator[Draft]:
     """Yield the first or the last items of a cell."""
     for row, column, items in _lists(source, {table: source.columns(table) for table in source.catalog.rows}):
         position = source.rng.choice(source.natural.kinds.positions)
@@ -83,7 +83,7 @@ def _by_position(source: Source) -> Iterator[Draft]:
             yield from _part(source, row, column, items, part, pool="part_position", kind="place", said=said)
 
 
-def _lists(source: Source, columns: Mapping[str, Iterable[str]]) -> Iterator[tuple[Entity, str, list[str]]]:
+def _lists(source: Corpus, columns: Mapping[str, Iterable[str]]) -> Iterator[tuple[Entity, str, list[str]]]:
     """Yield the cells of `columns`, by table, that hold several items and can still be read, with their items."""
     for table, of_table in columns.items():
         for row in source.rows_for_fields(table):
@@ -94,7 +94,15 @@ def _lists(source: Source, columns: Mapping[str, Iterable[str]]) -> Iterator[tup
 
 
 def _part(
-    source: Source, row: Entity, column: str, items: Sequence[str], part: list[str], *, pool: str, kind: str, said: str
+    source: Corpus,
+    row: Entity,
+    column: str,
+    items: Sequence[str],
+    part: list[str],
+    *,
+    pool: str,
+    kind: str,
+    said: str,
 ) -> Iterator[Draft]:
     """Yield the draft for a part of a cell, unless it is the whole cell or too long."""
     if len(part) == len(items) or not source.fits(part):

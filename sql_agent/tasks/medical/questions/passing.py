@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 
-from sql_agent.tasks.medical.banks import Half, Passing
+from sql_agent.questions.rewrite_checks import Half
+from sql_agent.tasks.medical.banks import Passing
 from sql_agent.tasks.medical.questions.catalog import ITEM_ENDS, Catalog, Entity
 from sql_agent.tasks.medical.questions.draft import Draft
 

@@ -9,8 +9,8 @@ from sql_agent.database.schema import fold
 from sql_agent.tasks.medical.questions.catalog import Entity
 from sql_agent.tasks.medical.questions.draft import (
     Condition,
+    Corpus,
     Draft,
-    Source,
     evidence,
     in_list,
     name_evidence,
@@ -26,13 +26,13 @@ from sql_agent.tasks.medical.questions.keywords import (
     one_of,
     searched_columns,
 )
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 MAX_COUNT = 20
 GROUP_SIZES = (3, 4, 5)
 
 
-def keyword_search(source: Source) -> Iterator[Draft]:
+def keyword_search(source: Corpus) -> Iterator[Draft]:
     """Yield questions about which rows mention a keyword, or one of two, in a field."""
     for condition, rows in _searches(source):
         names = [row.name for row in rows]
@@ -54,7 +54,7 @@ def keyword_search(source: Source) -> Iterator[Draft]:
         )
 
 
-def aggregate(source: Source) -> Iterator[Draft]:
+def aggregate(source: Corpus) -> Iterator[Draft]:
     """Yield how many rows mention a keyword in a field: in the whole table, or among a few named rows."""
     for condition, rows in _searches(source):
         if len(rows) <= MAX_COUNT:
@@ -66,19 +66,19 @@ def aggregate(source: Source) -> Iterator[Draft]:
                     yield draft
 
 
-def _searches(source: Source) -> Iterator[Match]:
+def _searches(source: Corpus) -> Iterator[Match]:
     """Yield searches for one keyword, and where people ask in their own words those for one of two."""
     found = list(matches(source))
     return chain(found, either(source, found) if source.banks else ())
 
 
-def _kind(source: Source, condition: Condition, count: int) -> str:
+def _kind(source: Corpus, condition: Condition, count: int) -> str:
     """Return where a search is counted: as many find one, two, three and more rows, and fewer are for one of two."""
     said = "everyday" if is_everyday(source, condition) else "formal"
     return f"either, {said}" if condition.other else f"{min(count, 4)}, {said}"
 
 
-def _count_among(source: Source, table: str, entities: list[Entity]) -> Draft | None:
+def _count_among(source: Corpus, table: str, entities: list[Entity]) -> Draft | None:
     size = source.rng.choice(GROUP_SIZES)
     columns = searched_columns(source, table)
     if len(entities) < size or not columns:
@@ -97,7 +97,7 @@ def _count_among(source: Source, table: str, entities: list[Entity]) -> Draft | 
     return _count(source, condition, rows, among=group) if all(holds(source, row, condition) for row in rows) else None
 
 
-def _count(source: Source, condition: Condition, rows: list[Entity], among: list[Entity]) -> Draft:
+def _count(source: Corpus, condition: Condition, rows: list[Entity], among: list[Entity]) -> Draft:
     table, column = condition.table, condition.column
     names = [entity.name for entity in among]
     where = f"{NAME_COLUMNS[table]} IN {in_list(names)} AND {condition.sql}" if among else condition.sql

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 
 from sql_agent.database.schema import fold
 from sql_agent.tasks.medical.banks import Kind, Topic
-from sql_agent.tasks.medical.questions.draft import Source
+from sql_agent.tasks.medical.questions.draft import Corpus
 
 _NOTHING = re.compile(r"(?!)")
 # Between two things that stand in one item; not inside a word (波及, 缓和).
@@ -64,12 +64,12 @@ class TopicReader:
         return None if inside or self._knows_all or _DOUBTFUL in found else False
 
 
-def topic_readers(source: Source) -> dict[str, TopicReader]:
+def topic_readers(source: Corpus) -> dict[str, TopicReader]:
     """Return what reads items by each topic."""
     return {name: TopicReader(topic) for name, topic in source.natural.topics.topics.items()}
 
 
-def kind_readers(source: Source) -> dict[str, TopicReader]:
+def kind_readers(source: Corpus) -> dict[str, TopicReader]:
     """Return what reads items by each kind."""
     names = {table: frozenset(fold(row.name) for row in rows) for table, rows in source.catalog.rows.items()}
     return {

@@ -9,9 +9,9 @@ from dataclasses import replace
 from sql_agent.tasks.medical.questions.catalog import Entity, holds_item
 from sql_agent.tasks.medical.questions.comparison import short_items
 from sql_agent.tasks.medical.questions.conditions import pairs
-from sql_agent.tasks.medical.questions.draft import Draft, Source, evidence, name_is, named_rows_sql, quoted
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, evidence, name_is, named_rows_sql, quoted
 from sql_agent.tasks.medical.questions.keywords import contains, holds
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 # With more drugs the answer is too long.
 MAX_DRUGS = 3
@@ -27,7 +27,7 @@ _CLAUSE = {
 }
 
 
-def two_hops(source: Source) -> Iterator[Draft]:
+def two_hops(source: Corpus) -> Iterator[Draft]:
     """Yield questions of which the first statement reads which row is meant, the second one its column.
 
     As many lead to drugs as to diseases; of either, as many name where they start as describe the row.
@@ -57,7 +57,7 @@ def _by_indication(draft: Draft, disease: Entity) -> str:
     return f"SELECT med_name FROM drugs_info WHERE indication LIKE {quoted(f'%{disease.name}%')}; {second}"
 
 
-def _described(source: Source) -> Iterator[Draft]:
+def _described(source: Corpus) -> Iterator[Draft]:
     """Yield questions about the only row that meets two conditions: a class and a use, or a symptom and a cause."""
     clause = _CLAUSE[source.catalog.lang]
     for first, second in pairs(source, DESCRIBING):
@@ -84,7 +84,7 @@ def _described(source: Source) -> Iterator[Draft]:
                 )
 
 
-def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -> Iterator[Draft]:
+def _hops(source: Corpus, start: Entity, through: str, ends: Sequence[Entity]) -> Iterator[Draft]:
     table = ends[0].table
     for column in source.natural.patterns.clauses[table]:
         if column not in source.catalog.columns[table]:
@@ -110,14 +110,14 @@ def _hops(source: Source, start: Entity, through: str, ends: Sequence[Entity]) -
         )
 
 
-def _items(source: Source, end: Entity, column: str, *, alone: bool) -> list[str]:
+def _items(source: Corpus, end: Entity, column: str, *, alone: bool) -> list[str]:
     if not alone:
         return short_items(source, end, column)
     items = source.catalog.items(end, column)
     return items if len(items) <= source.max_items else []
 
 
-def _answer(source: Source, items: dict[Entity, list[str]]) -> str:
+def _answer(source: Corpus, items: dict[Entity, list[str]]) -> str:
     """Return the items of one row; of several rows as in a comparison."""
     if len(items) == 1:
         return source.separator.join(*items.values())

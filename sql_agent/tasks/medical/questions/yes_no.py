@@ -12,7 +12,7 @@ from sql_agent.tasks.medical.banks import spoken
 from sql_agent.tasks.medical.questions.absent import clearly_absent
 from sql_agent.tasks.medical.questions.catalog import Entity
 from sql_agent.tasks.medical.questions.claims import ClaimReader, claim_readers
-from sql_agent.tasks.medical.questions.draft import Draft, Source, evidence, name_is
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft, evidence, name_is
 from sql_agent.tasks.medical.questions.part_of_field import MAX_CELL
 from sql_agent.tasks.medical.questions.topics import topic_readers
 
@@ -40,7 +40,7 @@ _PLAIN = {
 }
 
 
-def yes_no(source: Source) -> Iterator[Draft]:
+def yes_no(source: Corpus) -> Iterator[Draft]:
     """Yield questions for one item of a cell and for what cells say, as many with "yes" as with "no" of each kind."""
     for table, columns in source.natural.patterns.yes_no.items():
         belongs = _belonging(source, table)
@@ -54,7 +54,7 @@ def yes_no(source: Source) -> Iterator[Draft]:
         yield from _claims(source, readers)
 
 
-def _claims(source: Source, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
+def _claims(source: Corpus, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
     """Yield questions for one claim, each way round that it is asked as often with "yes" as with "no".
 
     Otherwise how the question is put would give its answer away.
@@ -77,12 +77,12 @@ def _claims(source: Source, readers: Sequence[ClaimReader]) -> Iterator[Draft]:
         yield from group
 
 
-def _columns(source: Source, reader: ClaimReader) -> list[str]:
+def _columns(source: Corpus, reader: ClaimReader) -> list[str]:
     return [column for column in reader.claim.columns if column in source.catalog.columns[reader.table]]
 
 
 def _claim(
-    source: Source, reader: ClaimReader, entity: Entity, cells: Mapping[str, str], decided: tuple[bool, list[str]]
+    source: Corpus, reader: ClaimReader, entity: Entity, cells: Mapping[str, str], decided: tuple[bool, list[str]]
 ) -> Draft:
     """Read all columns in which people would look, in one statement: the question does not say which one decides."""
     yes, deciding = decided
@@ -103,7 +103,7 @@ def _claim(
     )
 
 
-def _items(source: Source, table: str, column: str, belongs: Callable[[str, str], bool]) -> Iterator[Draft]:
+def _items(source: Corpus, table: str, column: str, belongs: Callable[[str, str], bool]) -> Iterator[Draft]:
     """Yield whether a cell lists an item: one that it holds, or one that it has nothing like."""
     plain, readers = _PLAIN[source.catalog.lang], list(topic_readers(source).values())
     entities = source.some(table)
@@ -132,7 +132,7 @@ def _items(source: Source, table: str, column: str, belongs: Callable[[str, str]
             yield _decide(source, entity, column, absent, items, holds=False)
 
 
-def _belonging(source: Source, table: str) -> Callable[[str, str], bool]:
+def _belonging(source: Corpus, table: str) -> Callable[[str, str], bool]:
     """Return what says whether an item is a thing of a column: it stands there nearly as often as anywhere else."""
     columns = source.natural.patterns.yes_no[table]
     catalog = source.catalog
@@ -147,7 +147,7 @@ def _belonging(source: Source, table: str) -> Callable[[str, str], bool]:
     return belongs
 
 
-def _beside(source: Source, entity: Entity, column: str, known: set[str]) -> list[str]:
+def _beside(source: Corpus, entity: Entity, column: str, known: set[str]) -> list[str]:
     """Return, for so many questions, items of the row's other columns that this one has in other rows.
 
     Who reads another column than the one asked about answers these wrongly.
@@ -159,11 +159,11 @@ def _beside(source: Source, entity: Entity, column: str, known: set[str]) -> lis
     return source.rng.sample(items, len(items))
 
 
-def _has_other_words(source: Source, item: str) -> bool:
+def _has_other_words(source: Corpus, item: str) -> bool:
     return len(spoken(source.natural, item)) > 1
 
 
-def _some_of(source: Source, pool: list[str], everyday: list[str]) -> Iterator[str]:
+def _some_of(source: Corpus, pool: list[str], everyday: list[str]) -> Iterator[str]:
     """Items of `pool`, most of them from `everyday`, which people can say in their own words."""
     for _ in range(TRIES if pool else 0):
         yield source.rng.choice(everyday if everyday and source.rng.random() < EVERYDAY_SHARE else pool)
@@ -173,7 +173,7 @@ def _stands_once(item: str, items: list[str]) -> bool:
     return sum(fold(item) in fold(other) for other in items) == 1
 
 
-def _decide(source: Source, entity: Entity, column: str, item: str, items: list[str], *, holds: bool) -> Draft:
+def _decide(source: Corpus, entity: Entity, column: str, item: str, items: list[str], *, holds: bool) -> Draft:
     """Decide by the evidence, which of a "no" is the whole cell: it was looked into."""
     cell = entity.values[column] or ""
     answer = source.wording.yes if holds else source.wording.no

@@ -14,7 +14,7 @@ import pytest
 
 from sql_agent.__main__ import main
 from sql_agent.database import open_database
-from sql_agent.tasks.medical.schema import SCHEMA, create_table_sql
+from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql
 from tests.support.mariadb import empty_database, execute
 
 GRAPH = {

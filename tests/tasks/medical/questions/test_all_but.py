@@ -10,7 +10,7 @@ from sql_agent.database.schema import fold
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.banks import banks, spoken
 from sql_agent.tasks.medical.questions.catalog import read_catalog
-from sql_agent.tasks.medical.sample_facts import SEPARATORS
+from sql_agent.tasks.medical.sample import SEPARATORS
 from tests.support.medical_questions import Made, everything
 
 pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds

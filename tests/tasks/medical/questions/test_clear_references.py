@@ -12,7 +12,7 @@ from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.banks import Topic, banks
 from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.questions.catalog import Catalog
-from sql_agent.tasks.medical.questions.draft import Draft, Source
+from sql_agent.tasks.medical.questions.draft import Corpus, Draft
 from sql_agent.tasks.medical.questions.keywords import matches
 from sql_agent.tasks.medical.questions.naming import Namer
 from sql_agent.tasks.medical.questions.negation import negation
@@ -25,7 +25,7 @@ def source_of(
     diseases: Iterable[Mapping[str, object]] = (),
     lang: Lang = "zh",
     seed: int = 0,
-) -> Source:
+) -> Corpus:
     """A source of these rows, which get numbers, and names where they have none."""
     tables = {
         "drugs_info": [{"id": n, "med_name": f"感冒灵{n}", **drug} for n, drug in enumerate(drugs)],
@@ -34,7 +34,7 @@ def source_of(
     }
     catalog = Catalog(tables, lang)
     by_split = {"train": {table: catalog.askable(table) for table in tables}}
-    return Source(catalog, wording(lang), by_split, [], random.Random(seed), 40, banks(lang))
+    return Corpus(catalog, wording(lang), by_split, [], random.Random(seed), 40, banks(lang))
 
 
 def lacking(draft: Draft) -> bool:

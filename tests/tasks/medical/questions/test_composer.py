@@ -21,9 +21,8 @@ from sql_agent.tasks.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.tasks.medical.questions.draft import name_is
 from sql_agent.tasks.medical.questions.generate import TEMPLATE_GENERATORS, make_questions, task_types
 from sql_agent.tasks.medical.questions.naming import Namer, renamed
-from sql_agent.tasks.medical.sample_database import build_database
-from sql_agent.tasks.medical.sample_facts import load_facts
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.sample import build_database, load_facts
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.medical_questions import Made, everything
 
 LANGS = get_args(Lang)

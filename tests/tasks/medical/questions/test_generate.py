@@ -19,13 +19,13 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import QueryCall, QueryLimits, Question
+from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.tasks.medical.questions.draft import MAX_ITEMS, TaskType
 from sql_agent.tasks.medical.questions.generate import count_by_type, make_questions
-from sql_agent.tasks.medical.sample_facts import SEPARATORS
-from sql_agent.tasks.medical.schema import NAME_COLUMNS, SCHEMA
-from sql_agent.tasks.medical.task import TASK
+from sql_agent.tasks.medical.sample import SEPARATORS
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
 from sql_agent.tasks.medical.verify import verify
 from tests.support.medical_questions import Made, everything
 

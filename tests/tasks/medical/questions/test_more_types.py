@@ -16,10 +16,10 @@ from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.questions.catalog import Catalog, read_catalog
 from sql_agent.tasks.medical.questions.claimed_rows import claimed_rows
 from sql_agent.tasks.medical.questions.claims import claim_readers
-from sql_agent.tasks.medical.questions.draft import MAX_ITEMS, Condition, Source
+from sql_agent.tasks.medical.questions.draft import MAX_ITEMS, Condition, Corpus
 from sql_agent.tasks.medical.questions.negation import negation
 from sql_agent.tasks.medical.questions.topics import TopicReader
-from sql_agent.tasks.medical.sample_facts import SEPARATORS
+from sql_agent.tasks.medical.sample import SEPARATORS
 from sql_agent.tasks.medical.verify import verify
 from tests.support.medical_questions import Made, everything
 
@@ -126,7 +126,7 @@ def test_what_rows_lack_is_asked_in_all_ways() -> None:
     ]
     catalog = Catalog({"drugs_info": drugs, "disease": [{"id": 1, "disease_name": "痛风"}]}, "zh")
     by_split = {"train": {"drugs_info": catalog.askable("drugs_info"), "disease": []}}
-    source = Source(catalog, wording("zh"), by_split, [], random.Random(0), 50, banks("zh"))
+    source = Corpus(catalog, wording("zh"), by_split, [], random.Random(0), 50, banks("zh"))
     made = {(draft.sql.partition(" WHERE ")[2], draft.answer) for draft in negation(source)}
     assert ("cate_name LIKE '%中成药%' AND (storage IS NULL OR storage = '')", "感冒灵胶囊；双黄连口服液") in made
     assert ("cate_name LIKE '%中成药%' AND cate_name NOT LIKE '%解热药%'", "感冒灵胶囊；双黄连口服液") in made
@@ -139,7 +139,7 @@ def test_what_rows_lack_is_told_by_what_they_hold_where_each_would_hold_the_othe
         {"id": n, "med_name": f"感冒灵{n}", "indication": "感冒", "status": text} for n, text in enumerate(status)
     ]
     catalog = Catalog({"drugs_info": drugs, "disease": [{"id": 1, "disease_name": "痛风"}]}, "zh")
-    source = Source(catalog, wording("zh"), {}, [], random.Random(0), 50, banks("zh"))
+    source = Corpus(catalog, wording("zh"), {}, [], random.Random(0), 50, banks("zh"))
     group = (Condition("drugs_info", "indication", "感冒"), list(catalog.rows["drugs_info"]))
     made = {(draft.sql.partition(" AND ")[2], draft.answer) for draft in claimed_rows(source, [group] * 20)}
     assert made == {("status LIKE '%非处方%'", "感冒灵1；感冒灵2"), ("status NOT LIKE '%非处方%'", "感冒灵0；感冒灵3")}
@@ -154,7 +154,7 @@ def test_a_claim_about_rows_holds_only_where_no_other_column_says_more() -> None
             for n, (text, more) in enumerate([*said, ("皮疹", precautions)])
         ]
         catalog = Catalog({"drugs_info": drugs, "disease": [{"id": 1, "disease_name": "痛风"}]}, "zh")
-        source = Source(catalog, wording("zh"), {}, [], random.Random(0), 50, banks("zh"))
+        source = Corpus(catalog, wording("zh"), {}, [], random.Random(0), 50, banks("zh"))
         group = (Condition("drugs_info", "indication", "感冒"), list(catalog.rows["drugs_info"]))
         drafts = [draft for draft in claimed_rows(source, [group] * 20) if "drowsy" in draft.bucket]
         asked.append({draft.answer for draft in drafts})

@@ -13,7 +13,7 @@ from sql_agent.tasks.medical.banks import banks
 from sql_agent.tasks.medical.questions.catalog import Catalog
 from sql_agent.tasks.medical.questions.draft import Condition
 from sql_agent.tasks.medical.questions.generate import make_questions
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.medical_questions import Made, everything
 
 _LIKE = re.compile(r"(\w+) LIKE '%((?:[^']|'')+)%'")

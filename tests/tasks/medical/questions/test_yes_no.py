@@ -9,8 +9,9 @@ from typing import get_args
 
 import pytest
 
+from sql_agent.questions.rewrite_checks import Half
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.banks import Asks, Claim, Half, Halves, banks
+from sql_agent.tasks.medical.banks import Asks, Claim, Halves, banks
 from sql_agent.tasks.medical.phrasing import wording
 from sql_agent.tasks.medical.questions.claims import ClaimReader, claim_readers
 from tests.support.medical_questions import Made, everything

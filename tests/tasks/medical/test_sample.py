@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sql_agent.errors import DataError
-from sql_agent.tasks.medical.sample_facts import SEPARATORS, FactRecord, load_facts
-from sql_agent.tasks.medical.schema import NAME_COLUMNS
+from sql_agent.tasks.medical.sample import SEPARATORS, FactRecord, load_facts
+from sql_agent.tasks.medical.tables import NAME_COLUMNS
 
 GOOD = """
 [[drug]]

@@ -11,9 +11,15 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical.benchmark import named_database, natural_questions
-from sql_agent.tasks.medical.prepare import default_database, default_questions, ensure_sample, ensure_sample_database
-from sql_agent.tasks.medical.schema import SCHEMA
+from sql_agent.tasks.medical.prepare import (
+    default_database,
+    default_questions,
+    ensure_sample,
+    ensure_sample_database,
+    named_database,
+    natural_questions,
+)
+from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.tasks.task import Task
 
 
