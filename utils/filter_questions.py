@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sql_agent.cli.data_filter import main
+from sql_agent.cli.data_teacher import main
 from sql_agent.cli.exit_codes import exits_cleanly, leave
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check, data_facts, data_filter, data_import, data_writer
+from sql_agent.cli import data_check, data_import, data_teacher
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.database.mysql.address import ServerAddress
@@ -54,13 +54,21 @@ _QUESTIONS = """\
   sql-agent data questions --db my.db --writer llm --writer-share 0.5
 """
 _EXAMPLES = "".join(
-    (_BUILD, _LOAD, data_import.EXAMPLES, _QUESTIONS, data_check.EXAMPLES, data_filter.EXAMPLES, data_facts.EXAMPLES)
+    (
+        _BUILD,
+        _LOAD,
+        data_import.EXAMPLES,
+        _QUESTIONS,
+        data_check.EXAMPLES,
+        data_teacher.FILTER_EXAMPLES,
+        data_teacher.FACTS_EXAMPLES,
+    )
 )
 # The commands that have a module of their own.
 _IN_MODULES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "check": data_check.run,
-    "facts": data_facts.run,
-    "filter": data_filter.run,
+    "facts": data_teacher.run_facts,
+    "filter": data_teacher.run_filter,
     "import": data_import.run,
 }
 
@@ -109,7 +117,7 @@ def _questions(arguments: argparse.Namespace, console: Console) -> None:
         seed=arguments.seed,
         per_type=arguments.per_type,
         style=arguments.style,
-        rewrite=data_writer.rewriting(arguments, folder, Ui(console, wraps=True)),
+        rewrite=data_teacher.rewriting(arguments, folder, Ui(console, wraps=True)),
     )
     wanted = task_types(arguments.style)
     console.print(_table(made, wanted))
@@ -132,32 +140,30 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sql-agent data",
-        **help_text(_DESCRIPTION, _EXAMPLES),
-    )
+    parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _EXAMPLES))
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    build = commands.add_parser("build", help="make the sample database", **help_text(_BUILD_DESCRIPTION, _BUILD))
+
+    def add(name: str, text: str, description: str, examples: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, **help_text(description, examples))
+
+    build = add("build", "make the sample database", _BUILD_DESCRIPTION, _BUILD)
     build.add_argument("--lang", choices=get_args(Lang), required=True, help="of names and texts")
     build.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
-    chosen = commands.add_parser(
-        "filter", help="keep or drop questions", **help_text(data_filter.DESCRIPTION, data_filter.EXAMPLES)
+    teacher = data_teacher
+    teacher.add_filter_arguments(
+        add("filter", "keep or drop questions", teacher.FILTER_DESCRIPTION, teacher.FILTER_EXAMPLES)
     )
-    data_filter.add_arguments(chosen)
-    imports = commands.add_parser(
-        "import", help="bring your data into the two tables", **help_text(data_import.DESCRIPTION, data_import.EXAMPLES)
+    data_import.add_arguments(
+        add("import", "bring your data into the two tables", data_import.DESCRIPTION, data_import.EXAMPLES)
     )
-    data_import.add_arguments(imports)
-    load = commands.add_parser("load", help="copy it to a server", **help_text(_LOAD_DESCRIPTION, _LOAD))
+    load = add("load", "copy it to a server", _LOAD_DESCRIPTION, _LOAD)
     load.add_argument("--db", type=database, required=True, metavar="URL",
                       help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
     load.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
     load.add_argument("--lang", choices=get_args(Lang), default="en", help="of the sample (default: en)")
     load.add_argument("--replace", action="store_true", help="replace the two tables if they are there")
     load.add_argument("--reader", metavar="NAME", help="make a user who may only read them, and print its URL")
-    questions = commands.add_parser(
-        "questions", help="make questions about a database", **help_text(_QUESTIONS_DESCRIPTION, _QUESTIONS)
-    )
+    questions = add("questions", "make questions about a database", _QUESTIONS_DESCRIPTION, _QUESTIONS)
     questions.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to ask about")
     questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
                            "with _STYLE unless mixed")  # fmt: skip
@@ -167,13 +173,11 @@ def _parser() -> argparse.ArgumentParser:
     questions.add_argument("--style", choices=get_args(Style), default="mixed", help="formal templates, as people "
                            "ask, or a third and two thirds (default: mixed)")  # fmt: skip
     questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
-    data_writer.add_arguments(questions)
-    check = commands.add_parser(
-        "check", help="say what question files hold", **help_text(data_check.DESCRIPTION, data_check.EXAMPLES)
+    teacher.add_writer_arguments(questions)
+    data_check.add_arguments(
+        add("check", "check question files against a database", data_check.DESCRIPTION, data_check.EXAMPLES)
     )
-    data_check.add_arguments(check)
-    facts = commands.add_parser(
-        "facts", help="turn references of prose into facts", **help_text(data_facts.DESCRIPTION, data_facts.EXAMPLES)
+    teacher.add_facts_arguments(
+        add("facts", "turn references of prose into facts", teacher.FACTS_DESCRIPTION, teacher.FACTS_EXAMPLES)
     )
-    data_facts.add_arguments(facts)
     return parser

@@ -12,13 +12,12 @@ from typing import get_args
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.cli.data_teacher import add_question_arguments, mapping_of, settings_of
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.exit_codes import print_error
-from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
-from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
@@ -44,15 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sql-agent data check`."""
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one a split")
     parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} that they are about")
-    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
+    add_question_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the files and print the report; returns 2 when something would stop a run, else 0."""
     ui = Ui(wraps=True)
-    settings = load_settings()
+    settings = settings_of(arguments)
     task = load_task(settings.task)
-    mapping = ColumnMapping.load(arguments.mapping) if arguments.mapping else None
+    mapping = mapping_of(arguments)
     files = {_name(path, arguments.files): load_questions(path, mapping) for path in arguments.files}
     judge = FactsJudge(task.words)
     checked: dict[str, list[CheckedQuestion]] = {}

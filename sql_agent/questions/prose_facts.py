@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
 from sql_agent.database import Database
 from sql_agent.errors import JudgeCutOffError, JudgeRefusedError
+from sql_agent.questions.teacher import prompt_file
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.reward.judges.prompt_template import quoted, render
@@ -78,15 +78,12 @@ def _sources(question: Question, database: Database | None) -> list[str]:
 
 
 def _prompt(question: Question, sources: Sequence[str]) -> str:
-    template = (
-        files("sql_agent.questions").joinpath("prompts", f"facts.{question.lang}.txt").read_text(encoding="utf-8")
-    )
     values = {
         "question": quoted(question.question),
         "reference": quoted(question.answer),
         "sources": "\n".join(map(quoted, sources)),
     }
-    return render(template, values)
+    return render(prompt_file(f"facts.{question.lang}.txt"), values)
 
 
 def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:

@@ -80,6 +80,11 @@ def check_questions(
     return asyncio.run(check_all())
 
 
+def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
+    """Run the gold SQL of a question."""
+    return tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
+
+
 def reference_form(question: Question, reader: Reader) -> Form:
     """Return the form of a question's reference answer, as the judge "facts" distinguishes them."""
     if reader.is_refusal(question.answer):
@@ -141,7 +146,7 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
 async def _check(question: Question, database: Database, reader: Reader, judge: Judge | None) -> CheckedQuestion:
     if judge is not None and lacks_evidence(question):
         question = question.model_copy(update={"evidence": derive_evidence(question, database)})
-    calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
+    calls = gold_calls(question, database)
     error = next((call.answer.error for call in calls if call.answer.error), None)
     result = CheckedQuestion(
         question=question,

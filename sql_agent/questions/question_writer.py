@@ -7,29 +7,34 @@ text and the rows of the gold SQL, gives an answer that earns full marks from th
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from sql_agent.database import Database, Naming
+from sql_agent.database.conditions import conditions, only_table, where_of
+from sql_agent.database.guard import parse
+from sql_agent.database.schema import fold
 from sql_agent.errors import JudgeError
-from sql_agent.questions.gold_rows import gold_calls, whole_rows
-from sql_agent.questions.progress_log import Entry
+from sql_agent.questions.question_check import gold_calls
 from sql_agent.questions.rewrite_checks import Half, Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
+from sql_agent.questions.teacher import Entry, digest_of, prompt_file
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.judges.prompt_template import quoted, render
 from sql_agent.reward.judges.reply import read_reply
-from sql_agent.schemas import Lang, QueryCall, Question, Record, Usage
+from sql_agent.schemas import Lang, QueryAnswer, QueryCall, Question, Record, Usage
 
 _FULL_MARKS = 1.0 - 1e-9
+_NARROWER = ("group", "having", "limit", "offset", "distinct")  # clauses that leave no room for whole rows
 _REPAIR = 'That is not a JSON object of the form {{"{field}": "…"}}. Reply with it and nothing else.'
 
 
+# The JSON schemas of these two, docstrings included, are part of the requests.
 class NewText(Record):
     """Holds the teacher's reply to the first request."""
 
@@ -50,62 +55,60 @@ class Rewriting(Entry):
     problem: Problem | None = None
 
 
-class Written(NamedTuple):
-    """Holds what the teacher wrote, why it cannot be used (None when it can) and what both requests cost."""
-
-    text: str
-    problem: Problem | None
-    usage: Usage
-
-
+@dataclass(frozen=True)
 class QuestionWriter:
-    """Rewrites questions about one database; `words` and `checks` are the task's."""
+    """Rewrites questions about one database.
 
-    def __init__(
-        self,
-        client: JudgeClient,
-        database: Database,
-        namings: Mapping[str, Naming],
-        words: Mapping[Lang, Words],
-        checks: TaskChecks,
-    ) -> None:
-        self._client = client
-        self._database = database
-        self._namings = namings
-        self._words = words
-        self._checks = checks
-        self._judge = FactsJudge(words)
+    `namings` says by table how its rows are named; `words` and `checks` are the task's; `used` collects the new texts.
+    """
+
+    client: JudgeClient
+    database: Database
+    namings: Mapping[str, Naming]
+    words: Mapping[Lang, Words]
+    checks: TaskChecks
+    used: UsedTexts
+
+    @cached_property
+    def _judge(self) -> FactsJudge:
+        return FactsJudge(self.words)
 
     def digest(self, question: Question, half: Half) -> str:
-        """Return what tells a rewriting from that of another question, in other words of ours or by another model."""
-        parts = (self._client.model, question.model_dump_json(), _writing_prompt(question, half))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        """Return what distinguishes this rewriting from that of another question, prompt or model."""
+        return digest_of(self.client.model, question, _writing_prompt(question, half))
 
-    async def rewrite(self, question: Question, half: Half, used: UsedTexts) -> Written:
-        """Ask for a new text and prove it; a text that gets as far as the proof is taken in `used`.
+    async def rewrite(self, question: Question, half: Half) -> tuple[Rewriting, Usage]:
+        """Ask for a new text and prove it; return the entry and the cost of both requests.
 
-        Raises JudgeError when the teacher cannot be asked, does not reply in the asked form, or refuses.
+        A text that passes the checks without a model is added to `used`. Raises JudgeError when the teacher cannot be
+        asked, does not reply in the asked form, or refuses.
         """
-        calls = await self._database.in_thread(gold_calls, question, self._database)
+        text, problem, usage = await self._rewrite(question, half)
+        digest = self.digest(question, half)
+        entry = Rewriting(id=question.id, digest=digest, original=question.question, text=text, problem=problem)
+        return entry, usage
+
+    async def _rewrite(self, question: Question, half: Half) -> tuple[str, Problem | None, Usage]:
+        calls = await self.database.in_thread(gold_calls, question, self.database)
         if wrong := next((call.answer for call in calls if call.answer.error or call.answer.truncated), None):
-            return Written("", Problem("rows", wrong.error.message if wrong.error else "they are too many"), Usage())
-        reply, usage = await self._client.ask(
+            return "", Problem("rows", wrong.error.message if wrong.error else "they are too many"), Usage()
+        reply, usage = await self.client.ask(
             _writing_prompt(question, half),
             NewText.model_json_schema(),
             lambda text: read_reply(text, NewText),
             repair=_REPAIR.format(field="question"),
         )
         text, kept = reply.question.strip(), kept_texts(question)
-        reader = Reader(self._words[question.lang])
-        problem = cheap_problem(question, text, reader, self._checks) or used.problem(text, kept, half)
+        reader = Reader(self.words[question.lang])
+        problem = cheap_problem(question, text, reader, self.checks) or self.used.problem(text, kept, half)
         if problem:
-            return Written(text, problem, usage)
-        used.add(text, kept, half)
+            return text, problem, usage
+        self.used.add(text, kept, half)
         rewritten = question.model_copy(update={"question": text})
         refused = reader.is_refusal(question.answer)
-        rows = await self._database.in_thread(whole_rows, calls, self._database, self._namings, unanswerable=refused)
+        rows = await self.database.in_thread(whole_rows, calls, self.database, self.namings, unanswerable=refused)
         try:
-            given, spent = await self._client.ask(
+            given, spent = await self.client.ask(
                 self._answering_prompt(rewritten, rows),
                 GivenAnswer.model_json_schema(),
                 lambda text: read_reply(text, GivenAnswer),
@@ -114,19 +117,19 @@ class QuestionWriter:
         except JudgeError as error:
             error.usage = usage + (error.usage or Usage())
             raise
-        return Written(text, await self._proof_problem(rewritten, given.answer, calls), usage + spent)
+        return text, await self._proof_problem(rewritten, given.answer, calls), usage + spent
 
     def _answering_prompt(self, question: Question, rows: Sequence[str]) -> str:
-        """Return what shows the text and the rows, and neither the reference nor the gold SQL."""
+        """Return the prompt with the text and the rows, but neither the reference nor the gold SQL."""
         values = {
-            "refusal": self._words[question.lang].refusals[0],
+            "refusal": self.words[question.lang].refusals[0],
             "rows": "\n".join(rows) or "[]",
             "question": quoted(question.question),
         }
-        return render(_prompt_file(f"answer.{question.lang}.txt"), values)
+        return render(prompt_file(f"answer.{question.lang}.txt"), values)
 
     async def _proof_problem(self, question: Question, answer: str, calls: tuple[QueryCall, ...]) -> Problem | None:
-        """Return what the answer lacks. All evidence counts as read, because the gold SQL was seen to return it."""
+        """Return why the answer is no proof. All evidence counts as read: the gold SQL was seen to return it."""
         case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=question.evidence or None)
         verdict = await self._judge.grade(case)
         if verdict.score >= _FULL_MARKS:
@@ -141,16 +144,50 @@ def _writing_prompt(question: Question, half: Half) -> str:
         "kept": "\n".join(map(quoted, kept)) or "[]",
         "question": quoted(question.question),
     }
-    return render(_prompt_file(f"rewrite.{question.lang}.txt"), values)
+    return render(prompt_file(f"rewrite.{question.lang}.txt"), values)
 
 
 def _voice(question: Question, half: Half) -> str:
-    """Return who asks, by the question's id, because at temperature 0 a model lets the same person ask again."""
-    voices = tomllib.loads(_prompt_file("voices.toml"))[question.lang][half]
+    """Return a persona, chosen by the question's id: at temperature 0 a model repeats the same persona."""
+    voices = tomllib.loads(prompt_file("voices.toml"))[question.lang][half]
     number = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
     return str(voices[number % len(voices)])
 
 
-@cache
-def _prompt_file(name: str) -> str:
-    return files("sql_agent.questions").joinpath("prompts", name).read_text(encoding="utf-8")
+def whole_rows(
+    calls: tuple[QueryCall, ...], database: Database, namings: Mapping[str, Naming], *, unanswerable: bool
+) -> list[str]:
+    """Return the distinct rows of gold statements as JSON objects, with all columns where one table is read.
+
+    All columns are shown so that only the question's text says which of them is meant. A count shows the rows that it
+    counts; a join, a GROUP BY, or rows beyond the limits of `database` stay as they are. The statement of an
+    `unanswerable` question finds nothing, so the row that it names is shown, if there is one.
+    """
+    lines = []
+    for call in calls:
+        whole = _whole_statement(call.sql, database, namings, unanswerable=unanswerable)
+        answer = database.query(whole) if whole else call.answer
+        lines += list(_lines(call.answer if answer.error or answer.truncated else answer))
+    return list(dict.fromkeys(lines))
+
+
+def _whole_statement(sql: str, database: Database, namings: Mapping[str, Naming], *, unanswerable: bool) -> str | None:
+    tree = parse(sql, database.dialect)
+    table = only_table(tree, database.schema)
+    if table is None or any(tree.args.get(part) for part in _NARROWER):
+        return None
+    where = where_of(tree, database.dialect)
+    if unanswerable:
+        column = fold(namings[table].column)
+        by_name = [
+            c.sql
+            for c in conditions(tree, database.schema, database.dialect)
+            if any(t.column == column for t in c.texts)
+        ]
+        where = f"WHERE {' AND '.join(f'({condition})' for condition in by_name)}" if by_name else where
+    return f"SELECT * FROM {table} {where}"
+
+
+def _lines(answer: QueryAnswer) -> Iterator[str]:
+    for record in answer.records:
+        yield json.dumps(dict(zip(answer.columns, record, strict=True)), ensure_ascii=False)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sql_agent.database import open_database
-from sql_agent.questions.gold_rows import gold_calls, whole_rows
+from sql_agent.questions.question_check import gold_calls
+from sql_agent.questions.question_writer import whole_rows
 from sql_agent.questions.rewrite_checks import Problem, TaskChecks, UsedTexts, cheap_problem, kept_texts
 from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Evidence, QueryLimits, Question
