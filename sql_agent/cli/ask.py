@@ -14,8 +14,8 @@ from typing import Any, get_args
 from rich.text import Text
 
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint, settings_of_run
-from sql_agent.cli.model_check import check_model_folder
+from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
+from sql_agent.cli.model_folder import check_model_folder
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import Settings, load_settings
@@ -26,6 +26,7 @@ from sql_agent.reward import FULL_REWARD
 from sql_agent.runs.console import Ui
 from sql_agent.runs.largest_gain import Gain, largest_gain
 from sql_agent.runs.rollout_view import show_rollout
+from sql_agent.runs.run_config import settings_of_run
 from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.system.imports import slow_imports

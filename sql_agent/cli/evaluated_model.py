@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.cli.asked_model import describe_local, is_run, local_endpoint, remote_endpoint, settings_of_run
+from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
 from sql_agent.cli.export import checkpoint_folder, export_checkpoint
-from sql_agent.cli.model_check import check_model_folder
+from sql_agent.cli.model_folder import check_model_folder
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
 from sql_agent.runs.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
 from sql_agent.runs.console import Ui
+from sql_agent.runs.run_config import is_run, settings_of_run
 from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.system.imports import slow_imports
 

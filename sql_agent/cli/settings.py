@@ -116,7 +116,7 @@ def entries(section: str) -> Iterator[Entry]:
     verl = flatten(tomllib.loads(GRPO.read_text(encoding="utf-8")))
     for name, field in section_fields(section).items():
         default = as_text(field.get_default(call_default_factory=True)) or "empty"
-        if (other := verl.get(tuple(name.split(".")))) is not None:
+        if (other := verl.get(name)) is not None:
             default += f" (verl: {as_text(other)})"
         yield Entry(name, _type(schema[name.rpartition(".")[2]]), default, field.description or "")
 

@@ -1,100 +1,110 @@
-"""Train a model: read settings, check them, run, and write the report: sql-agent train"""
+"""Train a model: plan, run, finish: sql-agent train"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from sql_agent.cli.resource_check import check_resources
-from sql_agent.cli.run_end import close_trackers, say_finished, say_results, say_unfinished, try_report
-from sql_agent.cli.run_questions import leaves_out_natural
-from sql_agent.cli.train_checks import check_before_start, check_demonstrations
-from sql_agent.cli.train_settings import parse_arguments, settings_from, settings_of_host, with_judge
-from sql_agent.config.settings import Settings
+from sql_agent.cli.parser import help_text
+from sql_agent.cli.task_flags import add_task_flags
+from sql_agent.cli.train_output import close_trackers, say_finished, say_unfinished, show_trace, try_report
+from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
+from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError
-from sql_agent.judge_eval.trust import check_trust
-from sql_agent.reward.factory import judge_from_settings
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers.trackers import Trackers
-from sql_agent.schemas import Question
 from sql_agent.system.imports import slow_imports
+from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.signals import INTERRUPTED
-from sql_agent.tasks.task import Task, load_task
+
+_DESCRIPTION = """\
+Train a small model to answer medical questions by querying a database with SQL.
+
+Without arguments the embedded SmolLM2-135M-Instruct is trained on the sample
+database, which is made when it is missing. A run writes to runs/NAME: a report,
+every rollout, metrics and checkpoints."""
+
+_EXAMPLES = """
+  sql-agent train --ci-fast                  one step, to see that it works
+  sql-agent train --ci run_name=first        some minutes, kept in runs/first
+  sql-agent train --ci --resume run_name=first
+  sql-agent train --model Qwen/Qwen2.5-0.5B-Instruct --backend verl --n-gpus 2
+  sql-agent train train.lr=1e-5 agent.max_turns=3 judge.name=llm
+
+AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from
+the environment or .env; they split a run over terminals that share a store."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the command line says; returns the exit code (0, or 130 after an interrupt)."""
+    """Plan, run and finish a training; return the exit code (0, or 130 after an interrupt)."""
     arguments = parse_arguments(argv)
-    run_role = RunRole.from_environment(arguments.external_store_address)
+    role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()
-    if run_role.store:
-        check_store(run_role.store)
-        if run_role.role == "runner":
-            return _run_rollouts(arguments, run_role.store, ui)
-    settings, judge_said = with_judge(settings_from(arguments))
-    task = load_task(settings.task)
-    check_resources(settings, verl=settings.backend == "verl")  # first, because it takes no time
-    task.prepare(settings, ui.say)
-    train, val, judge = check_before_start(settings, task, ui)
+    if role.store:
+        check_store(role.store)
+        if role.role == "runner":
+            return _serve_rollouts(arguments, role.store, ui)
+    plan = make_plan(arguments, ui)
     if arguments.dev:
-        return _dev(settings, task, val, ui)
-    check_demonstrations(train, settings)
-    warning = check_trust(judge, settings.judge)
-    log = _open_log(settings, ui, resume=arguments.resume)
-    # Imported only now, because agent-lightning takes seconds: errors of the checks above should come first.
-    with slow_imports():
-        from sql_agent.training import run  # noqa: PLC0415
-
-    run.set_log_level(debug=arguments.debug)
-    if warning:
-        ui.say(f"Warning: {warning}")
-    if leaves_out_natural(settings, task):
-        ui.say(f"No natural questions: they are about the sample in SQLite, and {task.database_shown(settings)} is not")
-    asked = " and ".join(f"{len(questions)} {name}" for name, questions in val.items())
-    graded_by = judge_said if task.make_judge is judge_from_settings else f"judge {judge.name}, the task's own"
-    ui.say(f"Run {log.folder}: {len(train)} training questions, {asked} for validation, {graded_by}")
+        show_trace(plan, ui)
+        return 0
+    log = _open_log(plan, ui, resume=arguments.resume)
     try:
-        with recorded_session(log.folder, task.database_shown(settings)) as ending:
-            log.trackers = Trackers(settings, log.folder, ui.say)
-            algorithm = run.run_algorithm(
-                settings,
-                run_role,
-                log,
-                ui,
-                train=train,
-                val=val,
-                resume=arguments.resume,
-                if_killed=lambda how: say_unfinished(log, settings, ui, how=how),
-            )
-            if algorithm.error is not None:
-                raise algorithm.error
-            ending.interrupted = algorithm.interrupted
-    except SqlAgentError:
-        say_unfinished(log, settings, ui, how="failed")
-        raise
+        interrupted = _run(plan, log, role, ui, arguments)
     except KeyboardInterrupt:  # before the algorithm handles signals, or a second one
-        say_unfinished(log, settings, ui, how="was interrupted")
-        return INTERRUPTED
+        interrupted = True
+    except SqlAgentError:
+        say_unfinished(log, plan.settings, ui, how="failed")
+        raise
     finally:
         report = try_report(log, ui)
         close_trackers(log)
-    if algorithm.interrupted:
-        say_unfinished(log, settings, ui, how="was interrupted")
+    if interrupted:
+        say_unfinished(log, plan.settings, ui, how="was interrupted")
         return INTERRUPTED
-    say_results(log, ui, report, verl=settings.backend == "verl")
-    ui.say(task.disclaimer)
-    say_finished(log, ui)
+    say_finished(plan, log, ui, report)
     return 0
 
 
-def _run_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
-    """Run the rollouts of an algorithm in another terminal that uses `store`; returns the exit code."""
+def _run(plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace) -> bool:
+    """Train as `plan` says, and return whether a signal ended the run. Raises the SqlAgentError that ended it."""
+    # agent-lightning takes seconds to import: the errors of the plan come first.
+    with named_memory_errors(), slow_imports():
+        from sql_agent.training import run  # noqa: PLC0415
+
+    run.set_log_level(debug=arguments.debug)
+    ui.say(f"Run {log.folder}: {plan.head[0]}")
+    for line in plan.head[1:]:
+        ui.say(line)
+    settings = plan.settings
+    with recorded_session(log.folder, plan.task.database_shown(settings)) as ending, named_memory_errors():
+        log.trackers = Trackers(settings, log.folder, ui.say)
+        algorithm = run.run_algorithm(
+            settings,
+            role,
+            log,
+            ui,
+            train=plan.train,
+            val=plan.val,
+            resume=arguments.resume,
+            if_killed=lambda how: say_unfinished(log, settings, ui, how=how),
+        )
+        if algorithm.error is not None:
+            raise algorithm.error
+        ending.interrupted = algorithm.interrupted
+    return ending.interrupted
+
+
+def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
+    """Run the rollouts of an algorithm in another terminal that uses `store`; return the exit code."""
     check_opentelemetry()
-    own = settings_of_host(arguments)
+    # What decides a rollout comes from the algorithm; the settings of this host are only about this host.
+    own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     with slow_imports():
         from sql_agent.training import run  # noqa: PLC0415  slow, and the checks come first
 
@@ -102,9 +112,9 @@ def _run_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) ->
     return INTERRUPTED if run.run_runners(own, store, ui, quiet=arguments.quiet) else 0
 
 
-def _open_log(settings: Settings, ui: Ui, *, resume: bool) -> RunLog:
-    """Open the folder of the run; says how a resumed one goes on, and when an unsaved one of that name was moved."""
-    log = RunLog.resume(settings) if resume else RunLog.create(settings)
+def _open_log(plan: Plan, ui: Ui, *, resume: bool) -> RunLog:
+    """Open the folder of the run; say where a resumed run goes on, and when an unsaved run of that name was moved."""
+    log = RunLog.resume(plan.settings) if resume else RunLog.create(plan.settings)
     if log.moved_aside:
         ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
     if log.resumed:
@@ -112,10 +122,67 @@ def _open_log(settings: Settings, ui: Ui, *, resume: bool) -> RunLog:
     return log
 
 
-def _dev(settings: Settings, task: Task, val: Mapping[str, Sequence[Question]], ui: Ui) -> int:
-    """Show a run without its training; returns the exit code."""
-    from sql_agent.cli.dev_run import show_dev_run  # noqa: PLC0415  slow, and the checks come first
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line of `sql-agent train`."""
+    parser = argparse.ArgumentParser(
+        prog="sql-agent train",
+        usage="sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]",
+        **help_text(_DESCRIPTION, _EXAMPLES),
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value",
+                        help="any setting, stronger than a flag; `sql-agent settings` lists them")  # fmt: skip
+    _add_run_flags(parser)
+    add_task_flags(parser)
+    data = parser.add_argument_group("data")
+    data.add_argument("--lang", choices=("en", "zh"), help="language of the sample and of the prompts (default: en)")
+    data.add_argument("--train-file", type=Path, metavar="FILE", help="questions to train on, parquet or JSONL")
+    data.add_argument("--val-file", type=Path, metavar="FILE", help="questions to validate on, parquet or JSONL")
+    data.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of these files")
+    _add_model_flags(parser)
+    gpus = parser.add_argument_group("GPUs (backend verl)")
+    gpus.add_argument("--device", choices=("gpu", "npu"), help="npu trains on Ascend NPUs, which is untested")
+    gpus.add_argument("--n-gpus", type=int, metavar="N", help="GPUs of each host (default: 1)")
+    gpus.add_argument("--nnodes", type=int, metavar="N", help="hosts of the Ray cluster (default: 1)")
+    gpus.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"),
+                      help="whether rollouts and updates take turns (sync, default) or overlap")  # fmt: skip
+    return parser.parse_intermixed_args(argv)
 
-    show_dev_run(settings, val, ui)
-    ui.say(task.disclaimer)
-    return 0
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("run")
+    length = run.add_mutually_exclusive_group()
+    length.add_argument(
+        "--ci",
+        action="store_true",
+        help=f"a run of {CI_STEPS} steps; on a CPU, with the embedded model and the sample, of fewer, by the "
+        "recipe of docs/results.md",
+    )
+    length.add_argument("--ci-fast", action="store_true", help="a run of one step")
+    length.add_argument("--dev", action="store_true", help="no training: ask up to ten validation questions through "
+                        "runner, store and proxy, of the model behind OPENAI_API_BASE where it is set, and print every "
+                        "span")  # fmt: skip
+    run.add_argument("--backend", choices=("auto", "local", "verl"),
+                     help="local trains on a CPU, verl on GPUs; auto (default) takes verl where it is installed and a "
+                     "GPU is there")  # fmt: skip
+    run.add_argument("--resume", action="store_true", help="continue the run called run_name")
+    run.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings, weaker than all others")
+    run.add_argument("--n-runners", type=int, metavar="N", help="processes that run the agent (default: 4)")
+    run.add_argument(
+        "--external-store-address", metavar="URL", help="a store started with `agl store --host 127.0.0.1 --port N`"
+    )
+    run.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
+    run.add_argument("-q", "--quiet", action="store_true", help="with AGL_CURRENT_ROLE=runner, no line a rollout")
+    run.add_argument("--debug", action="store_true", help="show the logs of every part")
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    model.add_argument("--model", metavar="PATH_OR_ID",
+                       help="a Hugging Face folder or id (default: the embedded SmolLM2-135M-Instruct)")  # fmt: skip
+    model.add_argument("--lora-rank", type=int, metavar="N", help="train adapters of this rank only, not all weights "
+                       "(backend verl; default: 0, all weights)")  # fmt: skip
+    level = model.add_mutually_exclusive_group()
+    level.add_argument("--trajectory-level", dest="level", action="store_const", const="trajectory",
+                       help="turns that continue each other are one training sequence (default)")  # fmt: skip
+    level.add_argument("--transition-level", dest="level", action="store_const", const="transition",
+                       help="every turn is a training sequence of its own (backend verl)")  # fmt: skip

@@ -1,86 +1,166 @@
-"""Check before a training run starts all that could end it early: packages, ports, database, judge, questions."""
+"""Check before a training run everything that could end it early: host, model, settings, questions."""
 
 from __future__ import annotations
 
+import importlib.util
+import random
 from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
 
-from sql_agent.cli.reference_check import check_references
-from sql_agent.cli.run_questions import questions_of_run
-from sql_agent.cli.train_settings import verl_is_installed
+from sql_agent.cli.model_folder import check_model_folder, count_parameters
+from sql_agent.cli.run_questions import TEMPLATE
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
-from sql_agent.reward import Judge
+from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_check import CheckedQuestion, check_questions, problem_of
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.runs.console import Ui
 from sql_agent.runs.trackers.trackers import check_trackers
 from sql_agent.schemas import Question
+from sql_agent.system.files import check_writable
+from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.sockets import bind, bind_local
-from sql_agent.tasks.task import Task
+from sql_agent.training.batching import evenly_spaced
 from sql_agent.training.verl import config as verl_config
 
+if TYPE_CHECKING:
+    from sql_agent.cli.train_plan import Plan
 
-def check_before_start(
-    settings: Settings, task: Task, ui: Ui
-) -> tuple[list[Question], dict[str, list[Question]], Judge]:
-    """Open everything once, so that a wrong path or key is found before the run starts.
+_SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
+_TRAINED_BYTES = 18  # of a parameter in memory: the same, its gradient, and the bf16 copy that samples
+_FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
+_FILES = 256  # of a process without rollouts
+_CHECK_S = 2.0  # for all questions together
+_SAMPLE = 200  # questions of each split; more would not be checked in this time
 
-    Returns the questions to train on, the sets to validate on by name, and the judge. Raises a SqlAgentError for what
-    is missing or wrong.
-    """
+
+def check_settings(settings: Settings) -> None:
+    """Raise a SqlAgentError unless a run with `settings` can start on this host."""
+    _check_host(settings)
     check_opentelemetry()
     check_trackers(settings)
-    _check_minibatches(settings)
-    if settings.backend == "verl":
-        _check_verl(settings)
-    else:
-        _check_context(settings)
-    if settings.runner.store_port:
-        bind_local(settings.runner.store_port).close()
-    task.open_database(settings).close()
-    judge = task.judge(settings)
-    train, val = questions_of_run(settings, task)
-    task.check_databases(settings, (q.database for questions in (train, *val.values()) for q in questions))
-    train, val = check_references(train, val, settings, task, ui)
-    if settings.backend == "verl":
-        _check_full_step(len(train), settings)
-    return train, val, judge
-
-
-def _check_minibatches(settings: Settings) -> None:
     train = settings.train
     if train.minibatches > train.questions_per_step:
         raise ConfigError(
             f"train.minibatches={train.minibatches} is more than train.questions_per_step={train.questions_per_step}, "
-            "and a minibatch holds one question at least",
+            "and each minibatch needs at least one question",
             hint="lower train.minibatches, or ask more questions in a step",
         )
+    if settings.backend == "verl":
+        _check_verl(settings)
+    elif settings.agent.max_tokens >= settings.local.max_context:
+        raise ConfigError(
+            f"agent.max_tokens={settings.agent.max_tokens} leaves no room for a prompt in "
+            f"local.max_context={settings.local.max_context}",
+            hint="lower agent.max_tokens, or raise local.max_context up to the context length of the model",
+        )
+    if settings.runner.store_port:
+        bind_local(settings.runner.store_port).close()
 
 
-def check_demonstrations(train: Sequence[Question], settings: Settings) -> None:
-    """Raise ConfigError when supervised fine-tuning is asked for and no question of `train` has SQL to learn from."""
-    if settings.sft.steps and not any(question.statements for question in train):
+def verl_is_installed() -> bool:
+    """Return whether verl can be imported, without importing it, because this process must not load torch."""
+    return importlib.util.find_spec("verl") is not None
+
+
+def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, list[Question]]]:
+    """Check the databases and the questions of `plan`; return its training questions and validation sets.
+
+    An evenly spaced sample of the questions is checked within about two seconds: training and template questions
+    together, every other set for itself, so that a large benchmark does not hide a fault. With the judge "facts",
+    prose references without evidence get the facts that their gold SQL returns and the references contain word for
+    word. Raises ConfigError when fewer than 0.9 of the gold queries return rows, or when the references earn less than
+    0.9 on average. A judge that is asked over a network grades nothing here.
+    """
+    settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
+    task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
+    samples = [_sample(train, sets.get(TEMPLATE, []))]
+    samples += [_sample(questions) for name, questions in sets.items() if name != TEMPLATE]
+    judge = _offline_judge(plan)
+    everything: list[CheckedQuestion] = []
+    with task.databases(settings) as databases:
+        for sample in samples:
+            with ui.progress("Checking the questions", len(sample)) as on_done:
+                seconds = _CHECK_S / len(samples)
+                checked = check_questions(sample, databases, task.words, judge, seconds=seconds, on_done=on_done)
+            if problem := problem_of(checked, settings.judge.name):
+                raise problem
+            everything += checked
+        if judge is not None:
+            with ui.clock("Looking for evidence"):
+                train = with_derived_evidence(train, databases)
+                sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
+    ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))
+    _check_full_step(len(train), settings)
+    return train, sets
+
+
+def check_demonstrations(plan: Plan) -> None:
+    """Raise ConfigError when supervised fine-tuning is asked for and no training question has SQL to learn from."""
+    if plan.settings.sft.steps and not any(question.statements for question in plan.train):
         raise ConfigError(
             "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
-            hint="add a column `sql`, or set sft.steps=0 for a model that queries by itself",
+            hint="add a column `sql`, or set sft.steps=0 for a model that can query without it",
         )
 
 
-def _check_full_step(questions: int, settings: Settings) -> None:
-    size = settings.train.questions_per_step
-    if questions < size:
+def _check_host(settings: Settings) -> None:
+    """Check the model, the folders, and that open files, GPUs, disk and memory suffice."""
+    verl = settings.backend == "verl"
+    check_model_folder(settings.model)
+    check_writable(settings.runs_dir, "runs_dir")  # before its disk is measured, because /proc has none
+    if not verl:
+        check_writable(settings.local.cache_dir, "local.cache_dir")
+    _check_open_files(settings)
+    if verl:
+        _check_gpus(settings)
+    parameters = count_parameters(settings.model)
+    if parameters is not None and not (verl and settings.verl.lora_rank):
+        _check_disk(settings, parameters)
+    if parameters is not None and not verl:
+        _check_memory(settings, parameters)
+
+
+def _check_disk(settings: Settings, parameters: int) -> None:
+    kept = settings.train.keep_checkpoints + 1  # the next one is written before the oldest is removed
+    needed, free = _SAVED_BYTES * parameters * kept, free_disk(settings.runs_dir)
+    if free < needed:
         raise ConfigError(
-            f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
-            "on full steps only",
-            hint=f"give more questions, or train.questions_per_step={questions} at most",
+            f"the checkpoints of this run need {shown_size(needed)}, and {shown_size(free)} are free at "
+            f"{settings.runs_dir}",
+            hint="free space there, name another disk with runs_dir=FOLDER, or lower train.keep_checkpoints",
         )
 
 
-def _check_context(settings: Settings) -> None:
-    reply, context = settings.agent.max_tokens, settings.local.max_context
-    if reply >= context:
+def _check_memory(settings: Settings, parameters: int) -> None:
+    each = _TRAINED_BYTES + (4 if settings.train.kl_coef else 0)
+    needed, free = each * parameters, available_memory()
+    if free is not None and free < needed:
         raise ConfigError(
-            f"agent.max_tokens={reply} leaves no room for a prompt in local.max_context={context}",
-            hint="lower agent.max_tokens, or raise local.max_context up to what the model was made for",
+            f"training this model of {parameters / 1e6:.0f} M parameters takes {needed / 1e9:.1f} GB of memory "
+            f"and more for the batches; {free / 1e9:.1f} GB are free",
+            hint="train a smaller model, end other programs, or use a GPU with --backend verl",
+        )
+
+
+def _check_open_files(settings: Settings) -> None:
+    runner = settings.runner
+    wanted = _FILES + _FILES_PER_ROLLOUT * runner.concurrency * runner.n_runners  # store and proxy serve every rollout
+    if (limit := raise_open_files(wanted)) < wanted:
+        raise ConfigError(
+            f"{runner.n_runners} runners of {runner.concurrency} rollouts each need {wanted} open files, and this "
+            f"process may open {limit}",
+            hint=f"run `ulimit -n {wanted}` first, or lower runner.concurrency",
+        )
+
+
+def _check_gpus(settings: Settings) -> None:
+    if settings.verl.nnodes == 1 and (found := gpu_names()) and len(found) < settings.verl.n_gpus:
+        raise ConfigError(
+            f"verl.n_gpus={settings.verl.n_gpus}, but this host has {len(found)}: {', '.join(found)}",
+            hint=f"use --n-gpus {len(found)}",
         )
 
 
@@ -98,5 +178,39 @@ def _check_verl(settings: Settings) -> None:
     except TrainingError as error:
         raise ConfigError(
             f"verl.host is not an address of this host: {error.message}",
-            hint="set it to the one at which the other hosts of the Ray cluster reach this host",
+            hint="set it to the address at which the other hosts of the Ray cluster reach this host",
         ) from None
+
+
+def _check_full_step(questions: int, settings: Settings) -> None:
+    size = settings.train.questions_per_step
+    if settings.backend == "verl" and questions < size:
+        raise ConfigError(
+            f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
+            "on full steps only",
+            hint=f"give more questions, or at most train.questions_per_step={questions}",
+        )
+
+
+def _sample(*splits: Sequence[Question]) -> list[Question]:
+    """Return an evenly spaced part of each split, shuffled, so that the part checked in time is of every split."""
+    sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
+    random.Random(0).shuffle(sample)
+    return sample
+
+
+def _offline_judge(plan: Plan) -> FactsJudge | None:
+    """Return the judge of `plan` without its rescaling when it needs no network, else None."""
+    unscaled = plan.settings.judge.model_copy(update={"scale": None})
+    judge = plan.task.judge(plan.settings.model_copy(update={"judge": unscaled}))
+    return judge if isinstance(judge, FactsJudge) else None
+
+
+def _summary(checked: Sequence[CheckedQuestion], total: int, judge_name: str) -> str:
+    with_sql = [c for c in checked if c.needs_rows]
+    graded = [c.earned for c in checked if c.earned is not None]
+    parts = [f"{sum(c.returns_rows for c in with_sql)} of {len(with_sql)} gold queries return rows"] if with_sql else []
+    if graded:
+        parts.append(f"the references earn {fmean(graded):.2f} of 1.0 from the judge {judge_name}")
+    of = f"{len(checked)} of {total}" if len(checked) < total else str(total)
+    return f"Checked {of} questions: {'; '.join(parts) or 'they have no SQL to run'}"

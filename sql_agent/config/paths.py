@@ -1,4 +1,4 @@
-"""Define the folders in which the project keeps what it makes, whichever folder a command is started from."""
+"""Define the folders for caches and runs, and the `.env` files, whatever the working directory is."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from pathlib import Path
 
 from sql_agent.errors import ConfigError
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 
 def _project() -> Path:
-    """Return the checkout that holds this file; "." when that is the working directory or there is none."""
-    checkout = Path(__file__).resolve().parents[2]
+    """Return the checkout; "." when it is the working directory, or when this package is installed without one."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
-        raise ConfigError("the current folder was removed", hint="cd to a folder that is there") from None
-    if not (checkout / "pyproject.toml").exists() or checkout == here:
+        raise ConfigError("the current folder was removed", hint="cd to a folder that exists") from None
+    if not (CHECKOUT / "pyproject.toml").exists() or here == CHECKOUT:
         return Path()
-    return checkout
+    return CHECKOUT
 
 
 PROJECT = _project()

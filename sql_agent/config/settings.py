@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from sql_agent.config.endpoints import (
     StoreSettings,
     TeacherSettings,
 )
-from sql_agent.config.paths import ENV_FILES
+from sql_agent.config.paths import CHECKOUT, ENV_FILES
 from sql_agent.config.sections import (
     AgentSettings,
     JudgeSettings,
@@ -56,18 +57,23 @@ __all__ = [
     "McpSettings",
     "Settings",
     "SftSettings",
+    "Source",
     "StoreSettings",
     "TeacherSettings",
     "TrainSettings",
     "flatten",
     "load_settings",
+    "merge",
+    "nest",
     "public_dump",
+    "read_sources",
     "section_fields",
+    "sources_shown",
+    "toml_source",
 ]
 
 PREFIX = "SQL_AGENT_"
-GENERAL = "general"  # what the settings without a section are listed under
-Key = tuple[str, ...]
+GENERAL = "general"  # the heading of the settings without a section
 
 SECTIONS: dict[str, type[Section]] = {
     name: field.annotation
@@ -83,20 +89,26 @@ def section_fields(section: str) -> dict[str, FieldInfo]:
     return {f"{section}.{name}": field for name, field in SECTIONS[section].model_fields.items()}
 
 
-_NAMES = frozenset(name for section in (GENERAL, *SECTIONS) for name in section_fields(section))
+_NAMES = sorted(name for section in (GENERAL, *SECTIONS) for name in section_fields(section))
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Holds the settings of one source by key; `where` names the source to the user."""
+class Source:
+    """The settings that one source gives, by dotted name.
+
+    `where` names the source in messages, `hint` says what to do about a setting that does not exist (any more). A file
+    that somebody else may have written is not `trusted`: see `_refuse_code`.
+    """
 
     where: str
-    values: dict[Key, Any]
+    values: dict[str, Any]
+    hint: str = ""
     as_variables: bool = False
+    trusted: bool = True
 
-    def spell(self, key: Key) -> str:
-        """Return `key` in the notation of this source."""
-        return PREFIX + "__".join(key).upper() if self.as_variables else ".".join(key)
+    def spell(self, name: str) -> str:
+        """Return the setting `name` as this source writes it, such as `SQL_AGENT_TRAIN__LR`."""
+        return PREFIX + name.replace(".", "__").upper() if self.as_variables else name
 
 
 def load_settings(
@@ -104,150 +116,185 @@ def load_settings(
     *,
     config_file: Path | None = None,
     flags: Mapping[str, Any] | None = None,
-    defaults: Sequence[Path] = (),
+    defaults: Iterable[Path] = (),
 ) -> Settings:
-    """Build the settings of a run.
+    """Build the settings from every source.
 
     `overrides` are dotted (`train.lr=1e-5`), `flags` nested dicts from command-line flags; an override wins over a
-    flag. `defaults` are TOML files weaker than everything else, the first of them the weakest. Raises ConfigError that
-    names each bad key, its value, where it stands and the reason.
+    flag. `defaults` are TOML files, weaker than every other source; the first is the weakest. Raises ConfigError that
+    names each bad setting, its value, its source and the reason.
     """
-    sources = [
-        *(_Source(str(path), flatten(_read_toml(path))) for path in (*defaults, config_file) if path is not None),
-        *(_variables(str(path), _read_dotenv(path)) for path in ENV_FILES),
-        _variables("environment", os.environ),
-        _Source("command line", flatten(flags or {}) | _parse_overrides(overrides)),
-    ]
-    for source in sources:
-        for key, value in source.values.items():
-            _refuse_unknown(source, key, value)
+    return merge([*map(toml_source, defaults), *read_sources(overrides, config_file=config_file, flags=flags)])
+
+
+def read_sources(
+    overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
+) -> list[Source]:
+    """Read every source once, weakest first: `config_file`, the `.env` files, the environment, the command line.
+
+    Raises ConfigError for a file that cannot be read.
+    """
+    sources = [] if config_file is None else [toml_source(config_file)]
+    for path in ENV_FILES:
+        found = _variables(str(path), _read_dotenv(path))
+        sources.append(replace(found, trusted=path.resolve().parent == CHECKOUT))
+    sources.append(_variables("environment", os.environ))
+    sources.append(Source("command line", flatten(flags or {}) | _parse_overrides(overrides)))
+    return sources
+
+
+def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> Settings:
+    """Build the settings from `sources`, weakest first. Raises ConfigError as `load_settings` does.
+
+    `confirmed_by` are further sources whose values make the same values of an untrusted source acceptable.
+    """
+    for position, source in enumerate(sources):
+        for name, value in source.values.items():
+            _refuse_unknown(source, name, value)
+        if not source.trusted:
+            _refuse_code(source, stronger=sources[position + 1 :], others=[*sources, *confirmed_by])
     try:
-        return Settings.model_validate(_nest(source.values for source in sources))
+        return Settings.model_validate(nest(*(source.values for source in sources)))
     except ValidationError as error:
         raise _wrong_values(error, sources) from None
 
 
+def sources_shown(sources: Sequence[Source]) -> list[str]:
+    """Return a line for each source but the command line: "Settings from .env: database.path, train.lr"."""
+    return [
+        f"Settings from {source.where}: {', '.join(sorted(source.values))}"
+        for source in sources
+        if source.values and source.where != "command line"
+    ]
+
+
 def public_dump(settings: Settings) -> dict[str, Any]:
-    """Return the resolved settings as JSON-able dicts. They hold no secret: keys live in TeacherSettings only."""
+    """Return the resolved settings as JSON-able dicts, without secrets: keys are in endpoints.py only."""
     return settings.model_dump(mode="json")
 
 
-def _parse_overrides(overrides: Iterable[str]) -> dict[Key, str]:
-    """Split `["train.lr=1e-5", "lang=zh"]` into keys and texts, which pydantic converts later; the last of a key wins.
-
-    Raises ConfigError for an item without `=` or with an empty key.
-    """
-    result: dict[Key, str] = {}
-    for item in overrides:
-        name, equals, value = item.partition("=")
-        key = tuple(name.split("."))
-        if not equals or not all(key):
-            raise ConfigError(f"override {item!r} is not of the form section.key=value", hint="example: train.lr=1e-5")
-        result[key] = value
+def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Return the leaves of nested dicts by dotted name. An empty dict is a leaf, so that its name is checked too."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{section}.{key}" if section else key
+        result |= flatten(value, name) if isinstance(value, Mapping) and value else {name: value}
     return result
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file of settings. Raises ConfigError when it cannot be read or is not TOML."""
+def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge dotted names, the weakest layer first, into nested dicts; the inverse of `flatten`."""
+    result: dict[str, Any] = {}
+    for name, value in (item for layer in layers for item in layer.items()):
+        node = result
+        *sections, last = name.split(".")
+        for section in sections:
+            if not isinstance(node.get(section), dict):
+                node[section] = {}
+            node = node[section]
+        if value == {} and isinstance(node.get(last), dict):
+            continue  # an empty table removes nothing
+        node[last] = value
+    return result
+
+
+def toml_source(path: Path) -> Source:
+    """Read a TOML file of settings. Raises ConfigError when the file cannot be read or is not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return Source(str(path), flatten(tomllib.loads(path.read_text(encoding="utf-8"))))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the path given with --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct that line") from None
 
 
-def flatten(values: Mapping[str, Any], parents: Key = ()) -> dict[Key, Any]:
-    """Return the leaves of nested dicts by their keys; an empty dict is a leaf, so that its name is checked too."""
-    result: dict[Key, Any] = {}
-    for name, value in values.items():
-        key = (*parents, name)
-        result |= flatten(value, key) if isinstance(value, Mapping) and value else {key: value}
+def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
+    """Parse `["train.lr=1e-5", "lang=zh"]`; the last value of a name wins. Pydantic converts the texts later."""
+    result: dict[str, str] = {}
+    for item in overrides:
+        name, equals, value = item.partition("=")
+        if not equals or not all(name.split(".")):
+            raise ConfigError(f"override {item!r} is not of the form section.key=value", hint="example: train.lr=1e-5")
+        result[name] = value
     return result
 
 
-def _variables(where: str, variables: Mapping[str, str | None]) -> _Source:
-    """Return the settings among `variables`; case does not matter in their names."""
+def _variables(where: str, variables: Mapping[str, str | None]) -> Source:
+    """Select the settings among `variables`, whose names are case-insensitive."""
     values = {
-        tuple(name[len(PREFIX) :].lower().split("__")): value or ""
+        name[len(PREFIX) :].lower().replace("__", "."): value or ""
         for name, value in variables.items()
         if name.upper().startswith(PREFIX)
     }
-    return _Source(where, values, as_variables=True)
+    return Source(where, values, as_variables=True)
 
 
 def _read_dotenv(path: Path) -> dict[str, str | None]:
     try:
         return dotenv_values(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}", hint="it must be a text file in UTF-8") from None
+        raise ConfigError(f"cannot read {path}: {error}", hint="the file must be text in UTF-8") from None
 
 
-def _nest(layers: Iterable[Mapping[Key, Any]]) -> dict[str, Any]:
-    """Merge the leaves of `layers`, weakest first, into nested dicts."""
-    result: dict[str, Any] = {}
-    for key, value in ((key, value) for layer in layers for key, value in layer.items()):
-        node = result
-        for part in key[:-1]:
-            if not isinstance(node.get(part), dict):
-                node[part] = {}
-            node = node[part]
-        if isinstance(value, Mapping):
-            node.setdefault(key[-1], {})
-        else:
-            node[key[-1]] = value
-    return result
-
-
-def _refuse_unknown(source: _Source, key: Key, value: Any) -> None:
-    """Raise ConfigError unless `key` is a setting, one of verl's own below verl.config, or a section's empty table."""
-    is_section = len(key) == 1 and key[0] in SECTIONS
-    if ".".join(key) in _NAMES or key[:2] == ("verl", "config") or (is_section and value == {}):
+def _refuse_unknown(source: Source, name: str, value: Any) -> None:
+    """Raise ConfigError unless `name` is a setting, an option of verl below verl.config, or an empty section."""
+    if name in _NAMES or name.startswith("verl.config.") or (name in SECTIONS and value == {}):
         return
-    name = source.spell(key)
-    if is_section:
-        example = source.spell((key[0], next(iter(SECTIONS[key[0]].model_fields))))
+    if name in SECTIONS:
+        example = source.spell(f"{name}.{next(iter(SECTIONS[name].model_fields))}")
         raise ConfigError(
-            f"{name} is a section, not a setting ({source.where})",
-            hint=f"give one of its settings, such as {example}; {_listing(key[0])}",
+            f"{source.spell(name)} is a section, not a setting ({source.where})",
+            hint=f"give one of its settings, such as {example}; {_listing(name)}",
         )
-    raise ConfigError(f"unknown setting {name} ({source.where})", hint=_hint(source, key))
+    hint = source.hint or _suggestion(source, name)
+    raise ConfigError(f"unknown setting {source.spell(name)} ({source.where})", hint=hint)
 
 
-def _hint(source: _Source, key: Key) -> str:
-    """Suggest the settings that the unknown `key` resembles; where there is none, list those of its section."""
-    nearest = [source.spell(tuple(name.split("."))) for name in _nearest(".".join(key[:2]))]
-    if nearest:
-        return f"did you mean {' or '.join(nearest)}? {_listing(key[0])}"
-    known = SECTIONS[key[0]].model_fields if key[0] in SECTIONS else Settings.model_fields
-    return f"known there: {', '.join(known)}; {_listing(key[0])}"
+def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence[Source]) -> None:
+    """Raise ConfigError when `source`, which somebody else may have written, would run code or contact a server.
+
+    That is `agent.mcp_command` (a program), `agent.mcp_url` (which is sent MCP_TOKEN) and a `task` of the form
+    package.module:NAME (an import). A trusted source that is stronger, or that gives the same value, permits it.
+    """
+    for name in ("agent.mcp_command", "agent.mcp_url", "task"):
+        value = source.values.get(name)
+        text = str(value or "")
+        is_code = ":" in text if name == "task" else text.lower() not in {"", "none"}
+        permitted = any(name in each.values for each in stronger if each.trusted) or any(
+            each.values.get(name) == value for each in others if each.trusted
+        )
+        if is_code and not permitted:
+            raise ConfigError(
+                f"{source.where} sets {source.spell(name)}={text}, which runs code or contacts a server",
+                hint=f"if you trust that file, add {name}={shlex.quote(text)} to the command line",
+            )
 
 
-def _nearest(name: str) -> list[str]:
-    """Return the settings with the same last part, the most similar first; else the most similar name, if any."""
-    last = name.rpartition(".")[2]
-    namesakes = sorted(known for known in _NAMES if known.rpartition(".")[2] == last)
-    return (
-        difflib.get_close_matches(name, namesakes, n=3, cutoff=0.6)
-        or namesakes
-        or difflib.get_close_matches(name, sorted(_NAMES), n=1, cutoff=0.75)
-    )
+def _suggestion(source: Source, name: str) -> str:
+    """Suggest settings that resemble the unknown `name`; where none does, list those of its section."""
+    name = ".".join(name.split(".")[:2])
+    section, _, last = name.rpartition(".")
+    same = [known for known in _NAMES if known.rpartition(".")[2] == last]
+    near = difflib.get_close_matches(name, same or _NAMES, n=3 if same else 1, cutoff=0.6 if same else 0.75) or same
+    if near:
+        return f"did you mean {' or '.join(map(source.spell, near))}? {_listing(section)}"
+    known = SECTIONS.get(section, Settings)
+    return f"known there: {', '.join(known.model_fields)}; {_listing(section)}"
 
 
 def _listing(section: str) -> str:
-    """Return the command that lists the settings of `section`, or of all where there is no such section."""
-    command = f"sql-agent settings {section}" if section in (GENERAL, *SECTIONS) else "sql-agent settings"
-    return f"see `{command}`"
+    """Return the command that lists the settings of `section`; of every section where there is no such section."""
+    return f"see `sql-agent settings {section}`" if section in (GENERAL, *SECTIONS) else "see `sql-agent settings`"
 
 
-def _wrong_values(error: ValidationError, sources: list[_Source]) -> ConfigError:
+def _wrong_values(error: ValidationError, sources: Sequence[Source]) -> ConfigError:
     """Build the error that names each wrong value, its source and the reason."""
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
-        location = tuple(map(str, problem["loc"]))  # longer than a key where one item of a tuple is wrong
-        key = location[:1] if location[0] in _NAMES else location[:2]
-        given = next(source for source in reversed(sources) if key in source.values)
-        problems.append(f"{given.spell(key)}={given.values[key]!r} ({given.where}): {reason(problem)}")
-        sections.add(key[0] if len(key) > 1 else GENERAL)
+        location = list(map(str, problem["loc"]))  # longer than a name where one item of a tuple is wrong
+        name = location[0] if location[0] in _NAMES else ".".join(location[:2])
+        source = next(source for source in reversed(sources) if name in source.values)
+        problems.append(f"{source.spell(name)}={source.values[name]!r} ({source.where}): {reason(problem)}")
+        sections.add(name.rpartition(".")[0] or GENERAL)
     section = sections.pop() if len(sections) == 1 else ""
     return ConfigError(f"wrong setting: {'; '.join(dict.fromkeys(problems))}", hint=_listing(section))

@@ -11,7 +11,7 @@ from typing import Any
 import agentlightning as agl
 from pydantic import BaseModel, ValidationError
 
-from sql_agent.config.settings import Settings, public_dump
+from sql_agent.config.settings import Settings, flatten, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.system.validation import first_problem
 from sql_agent.tasks.task import BUILT_IN, Task, load_task
@@ -95,7 +95,7 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
 
 
 def _refuse_other_settings(sent: SentSettings, given: Mapping[str, Any]) -> None:
-    theirs = _flat(sent.settings)
+    theirs = flatten(sent.settings)
     differing = [
         f"{key}={value!r}, there {theirs[key]!r}"
         for key, value in sorted(given.items())
@@ -156,13 +156,3 @@ def _given(settings: BaseModel, parents: str = "") -> Iterator[tuple[str, Any]]:
             yield from _given(value, f"{parents}{name}.")
         else:
             yield f"{parents}{name}", dumped[name]
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for section, value in settings.items():
-        if isinstance(value, Mapping):
-            values |= {f"{section}.{name}": item for name, item in value.items()}
-        else:
-            values[section] = value
-    return values

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from sql_agent.config.settings import Settings, flatten, public_dump
+from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump
 from sql_agent.errors import ResumeError
 from sql_agent.runs.checkpoints import local_checkpoints, verl_latest
-from sql_agent.runs.run_config import read_config
+from sql_agent.runs.run_config import run_source
 from sql_agent.runs.run_info import read_info
-from sql_agent.system.validation import first_problem
 
 # Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
 _MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",
@@ -21,33 +17,33 @@ _MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", 
                "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 
-def settings_to_resume(given: Settings, named: Collection[str]) -> Settings:
-    """Return the settings that the run `given.run_name` was started with, changed where they may change.
+def settings_to_resume(sources: Sequence[Source]) -> Settings:
+    """Return the settings of the run that `sources` name by `run_name`, changed where they may change.
 
-    `named` are the dotted names of the settings on the command line. What else `given` holds, from the environment or
-    defaults, is not used. Raises ResumeError when there is no such run, when it is finished, or when a setting is named
-    that would change what the run computes, and DataError when its config.json or run.json is damaged.
+    Only the last of `sources`, the command line, changes settings. Raises ResumeError when there is no such run, when
+    the run is finished, or when the command line changes what the run computes; DataError when its config.json or
+    run.json is damaged; ConfigError for a setting in config.json that does not exist any more.
     """
+    given = merge(sources)
     folder = given.runs_dir / given.run_name
-    path = folder / "config.json"
-    if not given.run_name or not path.exists():
+    if not given.run_name or not (folder / "config.json").exists():
         raise ResumeError(
             f"no run to resume in {folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
         )
-    before = {".".join(key): value for key, value in flatten(read_config(folder)).items()}
-    now = {".".join(key): value for key, value in flatten(public_dump(given)).items()}
+    named, saved, now = sources[-1].values, run_source(folder), flatten(public_dump(given))
+    before = saved.values
     changed = [
-        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
-        for key in sorted(named)
-        if before.get(key) != now.get(key) and not _may_change(key)
+        f"{name}: {before.get(name)!r} → {now.get(name)!r}"
+        for name in sorted(named)
+        if before.get(name) != now.get(name) and not _may_change(name)
     ]
     if changed:
         raise ResumeError(
             f"{folder} was run with other settings: {'; '.join(changed)}",
             hint="leave them out, or start a new run under another run_name",
         )
-    taken = {key: now[key] for key in {"runs_dir", "run_name", *named} if _may_change(key) and key in now}
-    settings = _settings(before | taken, path)
+    taken = {name: now[name] for name in {"runs_dir", "run_name", *named} if _may_change(name) and name in now}
+    settings = merge([saved, Source("command line", taken)], confirmed_by=sources)
     if last_saved_step(folder) is None:
         raise ResumeError(
             f"{folder} has no checkpoint, because it ended before its first save",
@@ -83,20 +79,3 @@ def _refuse_finished(folder: Path, steps: int) -> None:
 
 def _may_change(key: str) -> bool:
     return any(key == allowed or key.startswith(f"{allowed}.") for allowed in _MAY_CHANGE)
-
-
-def _settings(values: Mapping[str, Any], path: Path) -> Settings:
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        *parents, last = name.split(".")
-        node = nested
-        for part in parents:
-            node = node.setdefault(part, {})
-        node[last] = value
-    try:
-        return Settings.model_validate(nested)
-    except ValidationError as error:
-        raise ResumeError(
-            f"{path} is of another version of this program: {first_problem(error)}",
-            hint="resume it with the version that run.json beside it names",
-        ) from None

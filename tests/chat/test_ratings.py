@@ -13,8 +13,9 @@ from rich.console import Console
 
 from sql_agent.chat.conversation import Answered
 from sql_agent.chat.ratings import RatingsFolder
-from sql_agent.cli.reference_check import check_references
-from sql_agent.cli.train_settings import parse_arguments, settings_from
+from sql_agent.cli.train import parse_arguments
+from sql_agent.cli.train_checks import check_questions_of
+from sql_agent.cli.train_plan import Plan, plan_settings
 from sql_agent.errors import DataError
 from sql_agent.runs.console import Ui
 from sql_agent.tasks.medical.medical_task import TASK
@@ -53,14 +54,15 @@ def test_training_loads_checks_and_grades_what_was_rated_right_and_corrected(
     kept.rate("m", answers[OTHER], "corrected", " Drug 3 ")
     kept.rate("m", answers["Who?"], "down")
     arguments = ["--train-file", str(kept.questions), "--val-file", str(kept.questions), f"database.path={database}"]
-    settings = settings_from(parse_arguments(arguments))
+    settings, _ = plan_settings(parse_arguments(arguments))
     questions = TASK.questions(settings, "train")
     assert [(q.question, q.answer, q.lang, q.sql) for q in questions] == [
         (QUESTION, ANSWER, "en", FORM_SQL),
         (OTHER, "Drug 3", "zh", OTHER_SQL),
     ]
     console = Console(file=io.StringIO(), width=200)
-    check_references(questions, {"template": TASK.questions(settings, "val")}, settings, TASK, Ui(console))
+    val = {"template": TASK.questions(settings, "val")}
+    check_questions_of(Plan(settings, TASK, questions, val, TASK.judge(settings)), Ui(console))
     assert isinstance(console.file, io.StringIO)
     assert "4 of 4 gold queries return rows; the references earn 1.00 of 1.0" in console.file.getvalue()
     row = lines(kept.questions)[1]

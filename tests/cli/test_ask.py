@@ -325,7 +325,7 @@ def test_a_run_of_the_verl_backend_names_the_export(run: Path) -> None:
 
 
 def test_a_model_s_folder_is_no_run(tiny_model_folder: Path) -> None:
-    with pytest.raises(DataError, match="holds no run"):
+    with pytest.raises(DataError, match="there is no run in"):
         main(["--run", str(tiny_model_folder)])
 
 
@@ -334,5 +334,5 @@ def test_a_run_that_did_not_validate_twice_says_so(run: Path) -> None:
     (run / "rollouts.jsonl").write_text("".join(f"{line}\n" for line in lines[:3]), encoding="utf-8")
     with pytest.raises(SqlAgentError, match="two validations"):
         main(["--run", str(run)])
-    with pytest.raises(SqlAgentError, match="holds no run"):
+    with pytest.raises(SqlAgentError, match="there is no run in"):
         main(["--run", str(run.parent)])

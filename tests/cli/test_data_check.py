@@ -10,7 +10,8 @@ import pytest
 
 from sql_agent.cli.data import main
 from sql_agent.cli.exit_codes import exits_cleanly
-from sql_agent.cli.reference_check import check_references
+from sql_agent.cli.train_checks import check_questions_of
+from sql_agent.cli.train_plan import Plan
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_files import load_questions
@@ -107,7 +108,7 @@ def checked_for_run(
     *rows: dict[str, Any], folder: Path, settings: Settings
 ) -> tuple[list[Question], dict[str, list[Question]]]:
     train = load_questions(written(folder / "train.jsonl", *rows))
-    return check_references(train, {"template": train[:1]}, settings, TASK, Ui())
+    return check_questions_of(Plan(settings, TASK, train, {"template": train[:1]}, TASK.judge(settings)), Ui())
 
 
 def run_settings(db: Path, *overrides: str) -> Settings:

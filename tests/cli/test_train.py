@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli.exit_codes import run_command
-from sql_agent.cli.train import main
-from sql_agent.cli.train_settings import parse_arguments, settings_from
+from sql_agent.cli.train import main, parse_arguments
+from sql_agent.cli.train_plan import plan_settings
 from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.system.sockets import bind_local
@@ -161,7 +161,7 @@ def test_a_store_s_port_that_is_taken_is_named_before_anything_starts(arguments:
 
 def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:
     def asked(*arguments: str) -> tuple[int, int]:
-        settings = settings_from(parse_arguments(["--backend=local", *arguments]))
+        settings, _ = plan_settings(parse_arguments(["--backend=local", *arguments]))
         return settings.train.steps, settings.train.group_size * settings.train.questions_per_step
 
     recipe, one_step, defaults = (14, 96), (1, 16), (20, 16)

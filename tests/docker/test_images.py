@@ -15,7 +15,8 @@ import yaml
 
 from sql_agent.__main__ import COMMANDS
 from sql_agent.cli.settings import ENDPOINTS, entries
-from sql_agent.cli.train_settings import parse_arguments, settings_from, with_judge
+from sql_agent.cli.train import parse_arguments
+from sql_agent.cli.train_plan import plan_settings, with_judge
 from sql_agent.config.settings import PREFIX
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.system.sockets import free_port
@@ -120,9 +121,9 @@ def test_the_trainers_settings_are_ones_that_we_know_and_make_a_run_on_the_servi
         assert name in known or name.startswith(PREFIX), name
         monkeypatch.setenv(name, value)
     arguments = parse_arguments([filled_in(word, {}) for word in trainer["command"][2:]])
-    settings, _ = with_judge(settings_from(arguments))
+    settings, _ = with_judge(plan_settings(arguments)[0])
     assert settings.judge.name == "facts", "without a teacher"
-    assert settings.backend == ("verl" if file == "compose.gpu.yaml" else "auto")
+    assert settings.backend == ("verl" if file == "compose.gpu.yaml" else "local")
     assert str(given_source(settings)) == "mysql://reader@mariadb:3306/medical"
     role = RunRole.from_environment(arguments.external_store_address)
     assert (role.role, role.store, role.managed_store) == ("both", StoreAddress("http://store:4747", "secret"), False)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from sql_agent.cli.dev_run import _show_span
 from sql_agent.cli.exit_codes import print_error
+from sql_agent.cli.train_output import _show_span
 from sql_agent.errors import TrainingError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_result

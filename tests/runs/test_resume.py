@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.config.settings import load_settings
+from sql_agent.config.settings import load_settings, read_sources
 from sql_agent.errors import ConfigError, ResumeError
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.runs.run_info import recorded_session
@@ -26,8 +26,7 @@ def run_with(folder: Path, *overrides: str, saved: int | None = None) -> RunLog:
 
 def resumed(folder: Path, *named: str) -> list[object]:
     """Return what the settings of a resumed run are, those that the tests look at."""
-    given = load_settings([f"runs_dir={folder}", "run_name=night", *named])
-    settings = settings_to_resume(given, {item.partition("=")[0] for item in named})
+    settings = settings_to_resume(read_sources([f"runs_dir={folder}", "run_name=night", *named]))
     return [settings.train.lr, settings.train.steps, settings.runner.n_runners]
 
 
@@ -45,8 +44,7 @@ def test_a_run_goes_on_with_its_own_settings_whatever_the_environment_says(
 def test_a_run_that_ran_out_of_memory_goes_on_with_what_needs_less(tmp_path: Path) -> None:
     run_with(tmp_path, "verl.gpu_memory_gb=80", saved=10)
     less = ["verl.gpu_memory_gb=40", "train.micro_batch=2", "local.max_batch=4"]
-    given = load_settings([f"runs_dir={tmp_path}", "run_name=night", *less])
-    settings = settings_to_resume(given, {item.partition("=")[0] for item in less})
+    settings = settings_to_resume(read_sources([f"runs_dir={tmp_path}", "run_name=night", *less]))
     assert (settings.verl.gpu_memory_gb, settings.train.micro_batch, settings.local.max_batch) == ("40", 2, 4)
 
 

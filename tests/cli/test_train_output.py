@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.run_end import say_finished, say_unfinished, try_report
+from sql_agent.cli.train_output import say_unfinished, say_whether_learned, try_report
 from sql_agent.config.settings import load_settings
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
@@ -18,7 +18,7 @@ def test_a_run_without_any_gradient_says_that_it_learned_nothing(
 ) -> None:
     log = RunLog(tmp_path)
     log.metrics(1, {"groups/informative": informative})
-    say_finished(log, Ui())
+    say_whether_learned(log, Ui())
     assert last in capsys.readouterr().out
 
 

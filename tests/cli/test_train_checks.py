@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli import resource_check
-from sql_agent.cli.model_check import count_parameters
-from sql_agent.cli.resource_check import check_resources
+from sql_agent.cli import train_checks
+from sql_agent.cli.model_folder import count_parameters
+from sql_agent.cli.train_checks import check_settings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ModelError
 
@@ -19,25 +19,26 @@ def test_a_model_s_parameters_are_counted_without_loading_it(tiny_model_folder: 
     model = AutoModelForCausalLM.from_pretrained(tiny_model_folder)
     assert count_parameters(str(tiny_model_folder)) == sum(p.numel() for p in model.parameters())
     assert count_parameters("Qwen/Qwen2.5-0.5B-Instruct") is None
-    check_resources(load_settings([f"model={tiny_model_folder}"]), verl=False)
+    check_settings(load_settings([f"model={tiny_model_folder}"]))
 
 
 @pytest.mark.parametrize(
     ("measure", "left", "message"),
     [
-        ("free_disk", 10, "MB are needed for the checkpoints of this run, 0.0 MB are free"),
+        ("free_disk", 10, "MB, and 0.0 MB are free"),
         ("available_memory", 10, "GB of memory"),
-        ("raise_open_files", 10, "open files are needed"),
+        ("raise_open_files", 10, "open files, and this process may open 10"),
         ("gpu_names", ["H200"], "this host has 1: H200"),
     ],
 )
 def test_what_is_short_is_named(
     monkeypatch: pytest.MonkeyPatch, tiny_model_folder: Path, measure: str, left: object, message: str
 ) -> None:
-    monkeypatch.setattr(resource_check, measure, lambda *_: left)
-    settings = load_settings([f"model={tiny_model_folder}", "verl.n_gpus=2"])
+    monkeypatch.setattr(train_checks, measure, lambda *_: left)
+    backend = "verl" if measure == "gpu_names" else "local"
+    settings = load_settings([f"model={tiny_model_folder}", f"backend={backend}", "verl.n_gpus=2"])
     with pytest.raises(ConfigError, match=message) as caught:
-        check_resources(settings, verl=measure == "gpu_names")
+        check_settings(settings)
     assert caught.value.hint
 
 
@@ -46,23 +47,23 @@ def test_a_place_that_cannot_be_written_to_is_said_to_be_rather_than_full(tiny_m
     for setting in ("runs_dir", "local.cache_dir"):
         settings = load_settings([f"model={tiny_model_folder}", f"{setting}={place}"])
         with pytest.raises(ConfigError, match=f"cannot write to {setting}={place}: ") as caught:
-            check_resources(settings, verl=False)
+            check_settings(settings)
         assert "are free" not in caught.value.message and f"{setting}=FOLDER" in str(caught.value.hint)
 
 
 def test_a_folder_that_holds_no_model_is_refused_with_what_it_lacks(tmp_path: Path, tiny_model_folder: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for model, message in {
-        str(tmp_path): "lacks weights, a tokenizer",
+        str(tmp_path): "weights, a tokenizer missing",
         str(tmp_path / "nowhere"): "no model folder",
         "./here": "no model folder",
     }.items():
         with pytest.raises(ModelError, match=message):
-            check_resources(load_settings([f"model={model}"]), verl=False)
+            check_settings(load_settings([f"model={model}"]))
     cut = tmp_path / "cut"
     cut.mkdir()
     for name in ("config.json", "tokenizer.json"):
         (cut / name).write_bytes((tiny_model_folder / name).read_bytes())
     (cut / "model.safetensors").write_bytes((tiny_model_folder / "model.safetensors").read_bytes()[:100])
-    with pytest.raises(ModelError, match="no safetensors file"):
-        check_resources(load_settings([f"model={cut}"]), verl=False)
+    with pytest.raises(ModelError, match="is damaged"):
+        check_settings(load_settings([f"model={cut}"]))

@@ -1,0 +1,91 @@
+"""A run folder, a checkpoint or a `.env` from somebody else runs no code and starts no command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sql_agent.__main__ import main
+from sql_agent.config.settings import load_settings, public_dump
+from sql_agent.errors import ConfigError
+
+TASK = "planted_task:TASK"
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that planted code writes; the working folder has a module that writes it when it is imported."""
+    written = tmp_path / "planted"
+    (tmp_path / "planted_task.py").write_text(f"open({str(written)!r}, 'w').close()\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return written
+
+
+def run_folder(folder: Path, *overrides: str) -> Path:
+    """Write a stranger's run with one checkpoint, and return the run's folder."""
+    model = folder / "checkpoints" / "step-000001" / "model"
+    model.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "model.bin"):
+        (model / name).write_text("{}", encoding="utf-8")
+    settings = public_dump(load_settings([f"runs_dir={folder.parent}", f"run_name={folder.name}"]))
+    for name, value in (item.split("=", 1) for item in overrides):
+        section, _, key = name.rpartition(".")
+        (settings[section] if section else settings)[key] = value
+    (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("planted", ["agent.mcp_command=touch planted", f"task={TASK}", "agent.mcp_url=http://x/mcp"])
+def test_settings_of_a_run_that_run_code_are_refused_by_every_command(
+    mark: Path, tmp_path: Path, planted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder(tmp_path / "runs" / "r", "agent.tool=mcp", planted)
+    bare = str(run / "checkpoints" / "step-000001" / "model")
+    for arguments in (["ask", "--run", str(run), "Who?"], ["evaluate", bare], ["chat", bare], ["chat", str(run)]):
+        assert main(arguments) == 2, arguments
+        said = capsys.readouterr().err
+        assert f"{run / 'config.json'} sets {planted}" in said
+        assert "to the command line" in said
+    (run / "checkpoints" / "step-000001" / "state.json").write_text("{}", encoding="utf-8")
+    assert main(["train", "--resume", "run_name=r", f"runs_dir={run.parent}"]) == 2
+    assert f"sets {planted}" in capsys.readouterr().err
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("AGENT__MCP_COMMAND", "touch planted"), ("TASK", TASK), ("AGENT__MCP_URL", "http://x/mcp")]
+)
+def test_the_dotenv_of_the_current_folder_runs_no_code(
+    mark: Path, tmp_path: Path, name: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    (tmp_path / ".env").write_text(f"SQL_AGENT_AGENT__TOOL=mcp\nSQL_AGENT_{name}={value}\n", encoding="utf-8")
+    for command in (["ask", "Who?"], ["train", "--ci-fast"], ["evaluate"], ["chat"]):
+        assert main(command) == 2
+        assert f".env sets SQL_AGENT_{name}={value}" in capsys.readouterr().err
+    assert not mark.exists()
+    monkeypatch.setenv(f"SQL_AGENT_{name}", value)
+    load_settings()  # whoever sets an environment variable runs code anyway
+
+
+def test_a_setting_named_on_the_command_line_is_trusted_unless_the_file_would_still_win(tmp_path: Path) -> None:
+    settings = tmp_path / "mine.toml"
+    settings.write_text(f"task = '{TASK}'\n", encoding="utf-8")
+    (tmp_path / ".env").write_text("SQL_AGENT_TASK=other:TASK\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        with pytest.raises(ConfigError, match=r"\.env sets SQL_AGENT_TASK=other:TASK"):
+            load_settings(config_file=settings)
+        assert load_settings([f"task={TASK}"], config_file=settings).task == TASK
+
+
+def test_a_deleted_setting_is_named_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_folder(tmp_path / "runs" / "r", "judge.deleted=1")
+    for command in (["ask", "--run", str(run), "Who?"], ["train", "--resume", "run_name=r", f"runs_dir={run.parent}"]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert f"unknown setting judge.deleted ({run / 'config.json'})" in said and "run.json" in said
