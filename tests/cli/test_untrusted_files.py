@@ -58,8 +58,13 @@ def test_settings_of_a_run_that_run_code_are_refused_by_every_command(
     ("name", "value"), [("AGENT__MCP_COMMAND", "touch planted"), ("TASK", TASK), ("AGENT__MCP_URL", "http://x/mcp")]
 )
 def test_the_dotenv_of_the_current_folder_runs_no_code(
-    mark: Path, tmp_path: Path, name: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+    mark: Path,
+    tmp_path: Path,
+    name: str,
+    value: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (tmp_path / ".env").write_text(f"SQL_AGENT_AGENT__TOOL=mcp\nSQL_AGENT_{name}={value}\n", encoding="utf-8")
     for command in (["ask", "Who?"], ["train", "--ci-fast"], ["evaluate"], ["chat"]):
         assert main(command) == 2
