@@ -105,19 +105,20 @@ def as_variables(arguments: list[str]) -> dict[str, str]:
     return {"SQL_AGENT_" + flags.get(key, key).upper().replace(".", "__"): value for key, value in pairs}
 
 
-def readme_commands() -> list[list[str]]:
-    """Return the README's commands for terminals that share a store, of one or of two roles, without comments."""
-    blocks = re.findall(r"```bash\n(agl store .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def page_commands() -> list[list[str]]:
+    """Return the commands of docs/roles.md for terminals that share a store, without comments."""
+    page = (ROOT / "docs" / "roles.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(agl store .*?)```", page, re.DOTALL)
     return [[line.partition("#")[0].strip() for line in block.splitlines()] for block in blocks]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("commands", readme_commands(), ids=["one role", "two roles"])
-def test_the_commands_of_the_readme_for_several_terminals_train_as_they_stand(
+@pytest.mark.parametrize("commands", page_commands(), ids=["one role", "two roles"])
+def test_the_commands_of_the_page_for_several_terminals_train_as_they_stand(
     commands: list[str], tmp_path: Path, tiny_model_folder: Path
 ) -> None:
     settings = as_variables(tiny_training(tmp_path, tiny_model_folder))
-    port = free_port() if answers(4747) else 4747  # another program here may use the README's port
+    port = free_port() if answers(4747) else 4747  # another program here may use the page's port
     store, *others = (command.replace("4747", str(port)) for command in commands)
     few = {"SQL_AGENT_RUNNER__N_RUNNERS": "2"}
     store_log, run_log, runner_log = (tmp_path / f"{name}.log" for name in ("store", "run", "runner"))
