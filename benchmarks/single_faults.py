@@ -29,7 +29,7 @@ from faults import arguments_in
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.processes import lines, runners_and_proxies, start_new  # noqa: E402
+from tests.support.processes import lines, start_new  # noqa: E402
 
 _PER_STEP = 8
 _SAID_S = 5.0
@@ -113,34 +113,6 @@ class Fault:
     code: int = 0
 
 
-def stop_and_continue(choose: Callable[[Run], psutil.Process], seconds: float) -> Callable[[Run], None]:
-    """Return an act that stops a process with SIGSTOP, and continues it after `seconds`."""
-
-    def act(run: Run) -> None:
-        victim = choose(run)
-        victim.send_signal(signal.SIGSTOP)
-        run.done_at = time.monotonic()
-        time.sleep(seconds)
-        if victim.is_running():
-            victim.send_signal(signal.SIGCONT)
-
-    return act
-
-
-def runner_of(run: Run) -> psutil.Process:
-    return runners_and_proxies(run.process)[0][0]
-
-
-def proxy_of(run: Run) -> psutil.Process:
-    return runners_and_proxies(run.process)[1][0]
-
-
-def policy_of(run: Run) -> psutil.Process:
-    return next(
-        child for child in psutil.Process(run.process.pid).children() if "tests.support.fake_verl" in child.cmdline()
-    )
-
-
 def lock_database(run: Run) -> None:
     connection = sqlite3.connect(run.folder / "medical.db", isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
@@ -181,10 +153,6 @@ def interrupt(run: Run) -> None:
 
 
 SURVIVED = [
-    Fault("runner stopped for 8 s", stop_and_continue(runner_of, 8), "Runner 0"),
-    Fault("runner stopped for good", stop_and_continue(runner_of, 25), "Runner 0"),
-    Fault("LLM proxy stopped for 8 s", stop_and_continue(proxy_of, 8), "LLM proxy 0"),
-    Fault("policy endpoint stopped for 8 s", stop_and_continue(policy_of, 8), "verl"),
     Fault("database locked for 8 s", lock_database, "locked"),
     Fault("clock an hour forward", jump(3600.0), ""),
     Fault("clock back again", jump(0.0), ""),

@@ -21,7 +21,7 @@ from sql_agent.runs.trackers.trackers import check_trackers
 from sql_agent.schemas import Question
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
-from sql_agent.system.sockets import bind, bind_local
+from sql_agent.system.sockets import bind
 from sql_agent.training.batching import evenly_spaced
 from sql_agent.training.verl import config as verl_config
 
@@ -56,8 +56,6 @@ def check_settings(settings: Settings) -> None:
             f"local.max_context={settings.local.max_context}",
             hint="lower agent.max_tokens, or raise local.max_context up to the context length of the model",
         )
-    if settings.runner.store_port:
-        bind_local(settings.runner.store_port).close()
 
 
 def verl_is_installed() -> bool:

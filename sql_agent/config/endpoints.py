@@ -125,7 +125,7 @@ class AglSettings(_FromEnvironment):
     server_port: str | None = Field(
         None,
         validation_alias=AliasChoices("AGL_SERVER_PORT"),
-        description="refused: use `runner.store_port`, --external-store-address, or --port of `sql-agent store`",
+        description="refused: use --external-store-address, or --port of `sql-agent store`",
     )
 
 

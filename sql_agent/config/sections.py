@@ -233,12 +233,7 @@ class RunnerSettings(Section):
         32, description="rollouts at once in each runner process, and questions at once in `sql-agent evaluate`"
     )
     n_proxies: Positive = Field(1, description="LLM proxy processes; only the verl backend runs more than one")
-    store_port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="port of the store; 0 takes a free one")
-    poll_s: Seconds = Field(0.2, description="seconds between two polls of a store that runs elsewhere")
     rollout_timeout_s: Seconds = Field(300.0, description="seconds after which a rollout is lost")
-    span_deadline_s: Seconds = Field(
-        10.0, description="seconds that the last spans of an ended rollout may take before it is lost"
-    )
     rollout_retries: NotNegative = Field(3, description="runs of a lost rollout beyond the first; 0 runs it once")
     max_failed_share: Share = Field(
         0.2, description="share of a step's rollouts that may be lost, failed gradings included; more stops the run"
@@ -255,11 +250,6 @@ class TrainSettings(Section):
     questions_per_step: Count = Field(4, description="questions in one step")
     group_size: Annotated[int, Field(ge=2, le=10_000)] = Field(
         4, description="rollouts of one question, compared with each other"
-    )
-    revisit_share: Share = Field(
-        0.0,
-        description="share of the groups that get an earlier question whose rewards differed, while there are any; "
-        "a resumed run begins with none",
     )
     lr: PositiveNumber = Field(5e-6, description="learning rate of AdamW, constant")
     clip_low: Share = Field(0.2, description="the probability ratio is clipped below 1 − clip_low")

@@ -19,7 +19,7 @@ from sql_agent.rollouts.notifier import Notifier
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store_client import StoreClient
-from sql_agent.rollouts.supervisor import Ended, Paused, Supervisor
+from sql_agent.rollouts.supervisor import Ended, Supervisor
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
@@ -78,14 +78,9 @@ class RunProcesses:
         for sock in sockets:
             sock.close()  # the supervisor has its own
 
-    def watch(self, on_event: Callable[[Ended | Paused], None]) -> None:
-        """Call `on_event` on this event loop with each process that ends, is stopped or goes on."""
-        self._supervisor.watch(on_event)
-
-    @property
-    def supervisor_pid(self) -> int:
-        """Return the process that starts and replaces runners and proxies."""
-        return self._supervisor.pid
+    def watch(self, on_end: Callable[[Ended], None]) -> None:
+        """Call `on_end` on this event loop with each process that ends."""
+        self._supervisor.watch(on_end)
 
     def unwatch(self) -> None:
         """End what `watch` began."""
@@ -149,10 +144,7 @@ def _run_runner(settings: Settings, notifier: Notifier, job: _RunnerJob, *, show
 
 
 async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob, agent: SqlLitAgent) -> None:
-    limits = settings.runner
-    runner = ConcurrentRunner(
-        concurrency=limits.concurrency, poll_s=limits.poll_s, notifier=notifier, receiver=job.receiver
-    )
+    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, notifier=notifier, receiver=job.receiver)
     runner.init(agent=agent)
     runner.init_worker(job.receiver, StoreClient(job.store.url, token=job.store.token))
     await runner.iter()

@@ -12,7 +12,7 @@ from sql_agent.errors import TrainingError
 from sql_agent.rollouts.presence import BEAT_S, STORE_ERRORS, SilentRunners
 from sql_agent.rollouts.runner import worker_id
 from sql_agent.rollouts.store import lose_rollouts
-from sql_agent.rollouts.supervisor import STOPPED_S, Ended, Paused
+from sql_agent.rollouts.supervisor import Ended
 
 _FIRST_POLLS = 4  # in which a runner that lives was seen
 _LATE_S = 1.0  # after which a store has handled the last request of a process that died
@@ -35,14 +35,10 @@ class Recovery:
         self._fail = fail
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, event: Ended | Paused) -> None:
-        """Handle on the running event loop that a process ended, was stopped or goes on."""
-        if isinstance(event, Paused):
-            self._say(_said_of(event))
-        elif not event.finished:
-            self._handle_end(event)
-
-    def _handle_end(self, ended: Ended) -> None:
+    def handle(self, ended: Ended) -> None:
+        """Report on the running event loop that a process ended, and end the rollouts that it had in hand."""
+        if ended.finished:
+            return
         if not ended.replaced:
             self._fail(
                 TrainingError(
@@ -84,13 +80,6 @@ class Recovery:
             await lose_rollouts(self._store, reason, is_lost=lambda _, by: by == worker)
         except Exception as error:  # whichever error a store raises: the rollouts then end by their time limit
             self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
-
-
-def _said_of(paused: Paused) -> str:
-    name = f"{paused.name} (process {paused.pid})"
-    if paused.goes_on:
-        return f"{name} goes on."
-    return f"{name} was stopped by {paused.by}; unless it goes on within {STOPPED_S:.0f} s, another takes its place."
 
 
 def _rerun(lost: int) -> str:

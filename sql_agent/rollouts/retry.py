@@ -6,7 +6,6 @@ from typing import Protocol
 
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.group_ranking import GroupBarrier
-from sql_agent.rollouts.question_pool import QuestionPool
 from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.schemas import DropCause
@@ -33,7 +32,7 @@ class RetryingScheduler:
 
     A rollout that was lost with its process does not count, because whoever replaces the process limits how often it
     dies. The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts
-    of a training group wait for each other and are ranked. With a `pool` a group may be given another question.
+    of a training group wait for each other and are ranked.
     """
 
     def __init__(
@@ -43,28 +42,14 @@ class RetryingScheduler:
         retries: int,
         observer: RolloutObserver,
         barrier: GroupBarrier | None = None,
-        pool: QuestionPool | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._retries = retries
         self._observer = observer
         self._barrier = barrier
-        self._pool = pool
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
         """Return a kept rollout for `request`. Raises RolloutLostError when every try was lost."""
-        if self._pool is None:
-            return await self._kept(request)
-        request = self._pool.assign(request)
-        reward = None
-        try:
-            rollout = await self._kept(request)
-            reward = rollout.reward
-        finally:
-            self._pool.record(request, reward)
-        return rollout
-
-    async def _kept(self, request: RolloutRequest) -> FinishedRollout:
         barrier = self._barrier if request.mode == "train" else None
         try:
             return await self._tries(request, barrier)

@@ -61,7 +61,7 @@ class RunRole:
         if managed:
             refuse_server_variables(
                 host="a run's own store is for this host; `sql-agent store --host` serves one for others",
-                port="runner.store_port sets the port of a run's own store",
+                port="a run's own store takes a free port; `sql-agent store --port` names one",
             )
         else:
             refuse_server_variables(host=_NAMED_BY_FLAG, port=_NAMED_BY_FLAG)

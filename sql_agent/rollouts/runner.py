@@ -28,6 +28,7 @@ from sql_agent.system.outage import Outage
 
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
+POLL_S = 0.2  # between two requests to a store that runs elsewhere
 _DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
 
 logger = logging.getLogger(__name__)
@@ -60,16 +61,15 @@ class NoTracer(DummyTracer):  # type: ignore[misc]
 class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
     """Runs up to `concurrency` rollouts at once.
 
-    In one request it reports the rollouts that ended and asks for others: soon after one ended or `notifier` woke its
-    `receiver`, else every `poll_s` seconds. A rollout waits for the model nearly all of its time, so a process for each
-    would only take memory and start-up time.
+    One request to the store reports the rollouts that ended and asks for others: soon after a rollout ended or
+    `notifier` woke its `receiver`, else every POLL_S seconds. A rollout waits for the model nearly all of its time, so
+    a process for each would only take memory and start-up time.
     """
 
-    def __init__(self, *, concurrency: int, poll_s: float, notifier: Notifier, receiver: int) -> None:
-        super().__init__(tracer=NoTracer(), poll_interval=poll_s)
+    def __init__(self, *, concurrency: int, notifier: Notifier, receiver: int) -> None:
+        super().__init__(tracer=NoTracer(), poll_interval=POLL_S)
         self._receiver = receiver
         self._concurrency = concurrency
-        self._poll_s = poll_s
         self._notifier = notifier
 
     def init_worker(self, worker_id: int, store: StoreClient, **kwargs: Any) -> None:
@@ -109,7 +109,7 @@ class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
     async def _next_change(self, changed: asyncio.Event, *, took_s: float) -> None:
         """Wait until rollouts end or are queued, and then for more of them; the last request took `took_s` seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), self._poll_s)
+            await asyncio.wait_for(changed.wait(), POLL_S)
             await asyncio.sleep(gathering_s(took_s))
         changed.clear()
 

@@ -22,6 +22,7 @@ from sql_agent.schemas import DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
+_SPAN_DEADLINE_S = 10.0  # that the last spans of an ended rollout may take
 _OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
 _REPORTED_S = 0.5  # within which the death of a process is reported to this one
 _IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
@@ -52,8 +53,7 @@ class RolloutScheduler:
 
     `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
     same one. A rollout is given up when it has run for `timeout_s` seconds, and all are when none has ended for twice
-    as long. The spans of an ended rollout may take `span_deadline_s` seconds to arrive. `train_roles` matches the roles
-    that are trained.
+    as long. `train_roles` matches the roles that are trained.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class RolloutScheduler:
         resources: Sequence[str],
         *,
         timeout_s: float,
-        span_deadline_s: float,
         train_roles: str,
     ) -> None:
         self._store = store
@@ -73,7 +72,6 @@ class RolloutScheduler:
         # verl's asynchronous trainers overlap.
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
-        self._span_deadline_s = span_deadline_s
         self._train_roles = train_roles
         self._waiting: dict[str, asyncio.Future[agl.Rollout | str]] = {}  # how it ended, or why it was given up
         self._running: dict[str, float] = {}  # since when a rollout is known to run
@@ -103,7 +101,7 @@ class RolloutScheduler:
             await mark_consumed(self._store, rollout_id)
             return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, reason)
         try:
-            spans, missing = await complete_spans(self._store, rollout_id, deadline_s=self._span_deadline_s)
+            spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
         except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
             await mark_consumed(self._store, rollout_id)
             detail = f"{type(error).__name__}: {error}"

@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.exchange import CONSUMED, ENDED, EXCHANGE, REFUSED, EndedAttempt, EndedRollout, ExchangeRequest
+from sql_agent.rollouts.exchange import CONSUMED, ENDED, EXCHANGE, EndedAttempt, EndedRollout, ExchangeRequest
 from sql_agent.rollouts.notifier import Notifier
 from sql_agent.rollouts.run_role import HEALTH_PATH
 from sql_agent.rollouts.store import RunStore
@@ -36,7 +36,6 @@ _GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
 _STOP_S = 5.0
 _MOST_ENDED = 4096  # until they are asked for; who waits for a rollout that fell out finds it by asking for it
 _TRACES = "/v1/traces"
-_JSON_PATHS = "/v1/agl/"
 _PROTOBUF = "application/x-protobuf"
 
 
@@ -69,16 +68,13 @@ class FrequentRequests:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"]
-        body = await Request(scope, receive).body()
+        path = scope["path"] if scope["type"] == "http" and scope["method"] == "POST" else ""
         answer = self._answers.get(path)
         if answer is None:
-            await self._pass_on(body, scope, receive, send)
+            await self._app(scope, receive, send)
             return
         try:
+            body = await Request(scope, receive).body()
             response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
         except Exception as error:  # whichever error the store raises, the client gets it
             detail = f"{type(error).__name__}: {error}"
@@ -86,30 +82,12 @@ class FrequentRequests:
             response = Response(to_json({"detail": detail}), 500)
         await response(scope, receive, send)
 
-    async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let `app` answer, unless `body` is JSON that no answer could repeat, as half of a surrogate pair.
-
-        A rollout with that in its input would make every answer fail in which the store has to send it.
-        """
-        try:
-            if body and scope["path"].startswith(_JSON_PATHS):
-                from_json(body)
-        except ValueError as error:
-            await Response(to_json({"detail": f"the request cannot be read: {error}"}), 400)(scope, receive, send)
-            return
-        given = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def receive_again() -> Message:
-            return next(given, None) or await receive()
-
-        await self._app(scope, receive_again, send)
-
     async def _exchange(self, body: bytes) -> bytes:
         given = ExchangeRequest.model_validate_json(body)
         await self._store.add_many_spans([span for attempt in given.ended for span in attempt.spans])
         for attempt in given.ended:
             await self._end(attempt)
-        return await self._encoded(await self._take(given)) if given.limit > 0 else b"[]"
+        return to_json(await self._take(given)) if given.limit > 0 else b"[]"
 
     async def _take(self, given: ExchangeRequest) -> Sequence[agl.AttemptedRollout]:
         """Return queued rollouts, or again those of an answer that was lost, because nobody else would run them."""
@@ -122,23 +100,6 @@ class FrequentRequests:
             if given.number < answered.number:  # it came late, and its client has another answer
                 return []
             return [taken for taken in answered.taken if await self._store.is_started(taken.rollout_id)]
-
-    async def _encoded(self, taken: Sequence[agl.AttemptedRollout]) -> bytes:
-        """Return `taken` as JSON, without rollouts that JSON cannot hold: those end as failed, with the reason."""
-        try:
-            return to_json(taken)
-        except ValueError:
-            held = [rollout for rollout in taken if await self._can_be_sent(rollout)]
-            return to_json(held)
-
-    async def _can_be_sent(self, rollout: agl.AttemptedRollout) -> bool:
-        try:
-            to_json(rollout)
-        except ValueError as error:
-            metadata = (rollout.metadata or {}) | {REFUSED: f"the store cannot send it to a runner: {error}"}
-            await self._store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
-            return False
-        return True
 
     async def _end(self, attempt: EndedAttempt) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Run jobs in child processes, see at once when one dies or is stopped, and replace it."""
+"""Run jobs in child processes, and replace at once each child that dies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -20,7 +20,7 @@ from sql_agent.system.memory import (
     how_killed,
     memory_kills,
 )
-from sql_agent.system.processes import die_with_parent, go_on, stopped_or_continued
+from sql_agent.system.processes import die_with_parent, go_on
 from sql_agent.system.signals import STOPPING
 
 Job = Callable[[Any], object]
@@ -28,8 +28,6 @@ Job = Callable[[Any], object]
 _EARLY_S = 5.0  # a child that dies sooner than this after its start may never be able to run
 _MAX_EARLY = 5  # such deaths in succession until no other child takes its place
 _GRACE_S = 3.0
-_LOOK_S = 0.5  # between two looks for children that are stopped
-STOPPED_S = 20.0  # after which a child that stays stopped is killed, so that another takes its place
 
 
 @dataclass(frozen=True)
@@ -48,16 +46,6 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Paused:
-    """Says that a child process was stopped by a signal, or that it `goes_on`."""
-
-    name: str
-    pid: int
-    by: str
-    goes_on: bool
-
-
-@dataclass(frozen=True)
 class _Order:
     name: str
     kind: str
@@ -70,7 +58,6 @@ class _Child:
     process: BaseProcess
     started: float
     early: int  # how many of its predecessors died early, in succession
-    stopped: float | None = None  # since when it is stopped by a signal
 
 
 class Supervisor:
@@ -79,10 +66,9 @@ class Supervisor:
     That process stays small and has one thread, so it can fork at any time; the process that trains holds torch and
     threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
     child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
-    often right after its start; one that stays stopped (SIGSTOP) is killed and replaced. SIGINT and SIGHUP are ignored
-    in all of them, and SIGTERM in the one, because they are for the process that started them; they end when that one
-    does. When it dies without `stop`, `if_killed` is called with how it ended (a participle), because nobody else can
-    tell.
+    often right after its start. SIGINT and SIGHUP are ignored in all of them, and SIGTERM in the one, because they are
+    for the process that started them; they end when that one does. When it dies without `stop`, `if_killed` is called
+    with how it ended (a participle), because nobody else can tell.
     """
 
     def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:
@@ -102,19 +88,19 @@ class Supervisor:
         """Start a child that does the job `kind` with `argument`, which must be picklable."""
         self._pipe.send(_Order(name, kind, argument))
 
-    def watch(self, on_event: Callable[[Ended | Paused], None]) -> None:
-        """Call `on_event` on this event loop with each child that ends or is stopped, until the loop ends."""
+    def watch(self, on_end: Callable[[Ended], None]) -> None:
+        """Call `on_end` on this event loop with each child that ends, until the loop ends."""
         loop = asyncio.get_running_loop()
 
         def read() -> None:
             # Each call by itself: an error of one, such as a terminal that is gone, is not an error of the pipe.
             try:
                 while self._pipe.poll():
-                    loop.call_soon(on_event, self._pipe.recv())
+                    loop.call_soon(on_end, self._pipe.recv())
             except (EOFError, OSError):
                 loop.remove_reader(self._pipe.fileno())
                 died = Ended("the supervisor of runners and proxies", self._process.pid or 0, "died", replaced=False)
-                loop.call_soon(on_event, died)
+                loop.call_soon(on_end, died)
 
         loop.add_reader(self._pipe.fileno(), read)
 
@@ -176,7 +162,7 @@ def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children:
 
     while True:
         # Orders first, because none is to take the place of another child when the order is to end.
-        for ready in sorted(wait([pipe, *children], timeout=_LOOK_S), key=lambda ready: ready is not pipe):
+        for ready in sorted(wait([pipe, *children]), key=lambda ready: ready is not pipe):
             if ready is pipe:
                 order = pipe.recv()
                 if order is None:
@@ -190,8 +176,6 @@ def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children:
                 pipe.send(Ended(child.order.name, child.process.pid or 0, how, replaced))
                 if replaced:
                     launch(child.order, early)
-        for sentinel, child in children.items():
-            children[sentinel] = _look(child, pipe)
 
 
 def _do(pipe: Connection, job: Job, argument: Any) -> None:
@@ -201,22 +185,6 @@ def _do(pipe: Connection, job: Job, argument: Any) -> None:
     end_when_ignored()
     with ends_without_memory():
         job(argument)
-
-
-def _look(child: _Child, pipe: Connection) -> _Child:
-    """Tell through `pipe` whether the child was stopped or goes on, kill it when it is stopped for too long."""
-    pid = child.process.pid or 0
-    number = stopped_or_continued(pid)
-    if number == signal.SIGCONT:
-        if child.stopped is not None:
-            pipe.send(Paused(child.order.name, pid, number.name, goes_on=True))
-        return replace(child, stopped=None)
-    if number is not None:
-        pipe.send(Paused(child.order.name, pid, number.name, goes_on=False))
-        return replace(child, stopped=time.monotonic())
-    if child.stopped is not None and time.monotonic() - child.stopped > STOPPED_S:
-        child.process.kill()
-    return child
 
 
 def _how_it_ended(child: _Child, killed_for_memory: int) -> str:

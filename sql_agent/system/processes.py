@@ -1,4 +1,4 @@
-"""End child processes with their parent, see which are stopped, and tell how much time they used."""
+"""End child processes with their parent, continue stopped ones, and measure their processor time."""
 
 from __future__ import annotations
 
@@ -36,19 +36,3 @@ def go_on(pid: int) -> None:
     """Continue the child `pid` where a signal has stopped it, because a stopped process cannot end when it is asked."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
-
-
-def stopped_or_continued(pid: int) -> signal.Signals | None:
-    """Return the signal that stopped the child `pid`, or SIGCONT when it goes on; None when nothing changed.
-
-    Linux only; elsewhere always None. The status of a child that ended stays for whoever waits for it.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        seen = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
-    except ChildProcessError:  # it has ended
-        return None
-    if seen is None:
-        return None
-    return signal.SIGCONT if seen.si_code == os.CLD_CONTINUED else signal.Signals(seen.si_status)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
@@ -19,7 +18,6 @@ from sql_agent.rollouts.group_ranking import GroupBarrier
 from sql_agent.rollouts.preflight import check_triplet
 from sql_agent.rollouts.presence import Announcement, Announcer, End
 from sql_agent.rollouts.processes import RunProcesses, proxy_name
-from sql_agent.rollouts.question_pool import QuestionPool
 from sql_agent.rollouts.recovery import Recovery
 from sql_agent.rollouts.retry import RetryingScheduler
 from sql_agent.rollouts.run_role import StoreAddress
@@ -33,14 +31,12 @@ from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.memory import named_memory_errors
-from sql_agent.system.processes import stopped_or_continued
 from sql_agent.system.signals import handled_signals
 from sql_agent.tasks.task import load_task
 from sql_agent.training.step_monitor import StepMonitor
 
 T = TypeVar("T")
 
-_WATCH_S = 0.3
 _LOOK_S = 5.0  # that a store may take to describe what is waited for
 
 
@@ -89,7 +85,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
         self._processes.watch(self._recovery.handle)
-        supervisor = asyncio.create_task(self._watch_supervisor())
         with handled_signals(self._interrupt, again=lambda: self._processes.leave("was interrupted")):
             try:
                 with named_disk_errors(lambda: how_to_go_on(self._log.folder)), named_memory_errors():
@@ -101,7 +96,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 self.error = self._monitor.failure or error  # which may be what the failure led to
             finally:
                 self._processes.unwatch()
-                for watch in [supervisor, *self._watches]:
+                for watch in self._watches:
                     watch.cancel()
                 if self._announcer is not None:
                     await self._announcer.close("was interrupted" if self.interrupted and not self.error else end)
@@ -167,7 +162,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             adapter,
             resources,
             timeout_s=runner.rollout_timeout_s,
-            span_deadline_s=runner.span_deadline_s,
             train_roles=self._settings.agent.train_roles,
         )
         self._recovery.routes = {
@@ -182,13 +176,11 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 await self._announcer.serve(resources[0])
             self._watches.append(asyncio.create_task(self._recovery.watch_runners()))
         judge = load_task(self._settings.task).group_judge(self._settings)
-        train = self._settings.train
         return RetryingScheduler(
             self._scheduler,
             retries=runner.rollout_retries,
             observer=self._monitor,
-            barrier=GroupBarrier(judge, train.group_size) if judge else None,
-            pool=QuestionPool(share=train.revisit_share, group_size=train.group_size, seed=self._settings.seed),
+            barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
         )
 
     async def _check_routes(self, routes: Sequence[agl.ProxyLLM]) -> None:
@@ -207,22 +199,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
-
-    async def _watch_supervisor(self) -> None:
-        """Print that the supervisor of runners and proxies was stopped or goes on, at every stage of the run."""
-        while True:
-            self._show_stopped("The supervisor of runners and proxies", self._processes.supervisor_pid)
-            await asyncio.sleep(_WATCH_S)
-
-    def _show_stopped(self, name: str, pid: int) -> None:
-        """Print that the child `pid`, which nobody else watches, was stopped by a signal, or goes on."""
-        number = stopped_or_continued(pid)
-        if number == signal.SIGCONT:
-            self._ui.say(f"{name} (process {pid}) goes on.")
-        elif number is not None:
-            self._ui.say(
-                f"{name} (process {pid}) was stopped by {number.name}; the run waits until it goes on: kill -CONT {pid}"
-            )
 
     async def _stall(self) -> str | None:
         """Describe what is waited for; None while nothing is."""

@@ -89,7 +89,6 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
             TokenIdAdapter(),
             [resources.resources_id],
             timeout_s=settings.runner.rollout_timeout_s,
-            span_deadline_s=settings.runner.span_deadline_s,
             train_roles=settings.agent.train_roles,
         )
         watch = asyncio.create_task(scheduler.watch())

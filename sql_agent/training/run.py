@@ -16,6 +16,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.rollouts.adapter import TokenIdAdapter
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import RunRole, StoreAddress
+from sql_agent.rollouts.runner_role import RunnerRole
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.rollouts.store_server import SPAN_BYTES, served
@@ -29,7 +30,6 @@ from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.local.algorithm import LocalGrpo
-from sql_agent.training.runner_role import RunnerRole
 from sql_agent.training.verl.algorithm import VerlGrpo
 
 _CANCEL_S = 3.0
@@ -78,7 +78,7 @@ def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool)
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
 
     async def serve() -> bool:
-        role = RunnerRole(processes, settings, store, ui)
+        role = RunnerRole(processes, settings, store, ui.say)
         await role.run()
         return role.interrupted
 
@@ -138,7 +138,7 @@ async def opened_store(
             await client.close()
         return
     own = RunStore(processes.notifier, eviction_memory_threshold=SPAN_BYTES)
-    server = agl.LightningStoreServer(own, "127.0.0.1", settings.runner.store_port or free_port())
+    server = agl.LightningStoreServer(own, "127.0.0.1", free_port())
     token = new_token()
     async with served(server, token=token):
         yield server, StoreAddress(server.endpoint, token)

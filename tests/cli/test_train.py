@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli.exit_codes import run_command
-from sql_agent.cli.train import main, parse_arguments
+from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings
-from sql_agent.errors import TrainingError
 from sql_agent.reward.judges.rubric import shipped_rubric
-from sql_agent.system.sockets import bind_local
 from tests.support.judge_server import serving
 from tests.support.processes import finish, lines, start, start_new, stop
 from tests.support.tiny_training import tiny_training
@@ -151,12 +149,6 @@ def test_a_question_that_cannot_be_sent_to_a_store_is_refused_before_anything_st
     assert run_command("train", arguments) == run_command("data", check) == 2
     assert capsys.readouterr().err.count("val.jsonl, row 1, column question: ") == 2
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_store_s_port_that_is_taken_is_named_before_anything_starts(arguments: list[str]) -> None:
-    with bind_local() as taken, pytest.raises(TrainingError, match="is taken"):
-        taken.listen()
-        main([*arguments, f"runner.store_port={taken.getsockname()[1]}"])
 
 
 def test_ci_trains_the_embedded_model_by_the_recipe_for_two_cores_and_other_models_by_the_defaults() -> None:

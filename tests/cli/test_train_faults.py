@@ -53,22 +53,21 @@ def test_runners_and_proxies_that_are_killed_are_replaced_and_every_rollout_is_a
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_is_stopped_is_said_to_be_and_the_run_ends_well_once_it_goes_on(
+def test_a_run_whose_processes_are_all_stopped_as_by_ctrl_z_goes_on_and_loses_nothing(
     arguments: list[str], tmp_path: Path
 ) -> None:
     metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
     process = start([*arguments, "train.steps=6", "train.save_every=100"])
     wait_for(lambda: len(lines(metrics)) >= 1, process)
-    supervisor = runners_and_proxies(process)[0][0].parent()
-    assert supervisor is not None
-    supervisor.suspend()
-    time.sleep(1)
-    supervisor.resume()
+    family, _ = family_and_ports(process)
+    for member in family:
+        member.suspend()
+    time.sleep(8)
+    for member in family:
+        member.resume()
     output = finish(process)
     assert process.returncode == 0, output
-    assert f"(process {supervisor.pid}) was stopped by SIGSTOP; the run waits until it goes on" in output
-    assert f"The supervisor of runners and proxies (process {supervisor.pid}) goes on." in output
-    assert len(lines(metrics)) == 6
+    assert [step["rollouts/enqueued"] for step in lines(metrics)] == [4] * 6, output
 
 
 @pytest.mark.slow
@@ -85,7 +84,6 @@ def test_an_interrupt_ends_a_run_in_seconds_whose_supervisor_is_stopped_and_whos
     supervisor.suspend()
     for runner in runners:
         runner.kill()
-    wait_for(lambda: "was stopped by SIGSTOP" in process.printed(), process)
     process.send_signal(signal.SIGINT)
     interrupted = time.monotonic()
     output = finish(process, timeout=30)
@@ -166,7 +164,7 @@ def test_a_store_that_is_stopped_is_waited_for_and_one_that_is_killed_ends_the_r
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_is_stopped_and_killed_before_the_first_step_is_said_to_be_and_ends_the_run(
+def test_a_supervisor_that_is_stopped_and_killed_before_the_first_step_ends_the_run(
     arguments: list[str], tmp_path: Path
 ) -> None:
     gold = {"answer": "capsule", "sql": "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"}
@@ -178,7 +176,6 @@ def test_a_supervisor_that_is_stopped_and_killed_before_the_first_step_is_said_t
     assert supervisor is not None
     family, ports = family_and_ports(process)
     supervisor.suspend()
-    wait_for(lambda: "was stopped by SIGSTOP; the run waits" in process.printed(), process, timeout=5)
     supervisor.kill()
     output = finish(process, timeout=10)
     assert process.returncode == 2, output

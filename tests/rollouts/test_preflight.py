@@ -22,7 +22,7 @@ from sql_agent.rollouts.llm_proxy import model_entry
 from sql_agent.rollouts.preflight import check_opentelemetry, check_triplet
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import StoreAddress
-from sql_agent.rollouts.supervisor import Ended, Paused
+from sql_agent.rollouts.supervisor import Ended
 from sql_agent.system.sockets import bind_local, free_port
 from sql_agent.training.serving.server import ServerThread
 from tests.support.process_tree import descendants
@@ -113,9 +113,9 @@ def test_a_model_that_is_down_is_named_as_the_cause_and_a_proxy_that_is_ended_is
     assert ended == Ended("LLM proxy 0", proxy, "died with exit code 1", replaced=True)
 
 
-async def end_of(processes: RunProcesses, pid: int) -> Ended | Paused:
+async def end_of(processes: RunProcesses, pid: int) -> Ended:
     """Send SIGTERM to the process `pid`, and return what is reported."""
-    seen: asyncio.Future[Ended | Paused] = asyncio.get_running_loop().create_future()
+    seen: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
     processes.watch(seen.set_result)
     os.kill(pid, signal.SIGTERM)
     try:

@@ -72,12 +72,12 @@ class Unsteady(StoreClient):
 
 
 @asynccontextmanager
-async def running(store: RunStore, notifier: Notifier, *, poll_s: float) -> AsyncIterator[Unsteady]:
+async def running(store: RunStore, notifier: Notifier) -> AsyncIterator[Unsteady]:
     """Run rollouts of `store` in a runner of this process; yields the runner's client."""
     server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
     async with served(server):
         client = Unsteady(server.endpoint, retry_delays=())
-        runner = ConcurrentRunner(concurrency=8, poll_s=poll_s, notifier=notifier, receiver=0)
+        runner = ConcurrentRunner(concurrency=8, notifier=notifier, receiver=0)
         runner.init(agent=Echo())
         runner.init_worker(0, client)
         task = asyncio.create_task(runner.iter())
@@ -102,7 +102,7 @@ async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_sp
     notifier = Notifier(1)
     store = RunStore(notifier)
     resources = await store.add_resources({})
-    async with running(store, notifier, poll_s=0.05) as client:
+    async with running(store, notifier) as client:
         for question in ("one", "fail", "two"):
             await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
         assert await ended(store, 3) == {"one": "succeeded", "fail": "failed", "two": "succeeded"}
@@ -116,7 +116,7 @@ async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_poll
     notifier = Notifier(1)
     store = RunStore(notifier)
     resources = await store.add_resources({})
-    async with running(store, notifier, poll_s=60.0) as client:
+    async with running(store, notifier) as client:
         client.losses = 0
         await asyncio.sleep(0.2)
         for number in range(20):
@@ -129,7 +129,7 @@ async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_f
     notifier = Notifier(1)
     store = RunStore(notifier)
     resources = await store.add_resources({})
-    async with running(store, notifier, poll_s=0.05) as client:
+    async with running(store, notifier) as client:
         client.lost_answers = 3
         for number in range(10):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
@@ -142,7 +142,7 @@ async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_los
     notifier = Notifier(1)
     store = Refusing(notifier)
     resources = await store.add_resources({})
-    async with running(store, notifier, poll_s=0.05) as client:
+    async with running(store, notifier) as client:
         client.losses = 0
         for question in ("one", "refused", "two"):
             await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
@@ -152,28 +152,13 @@ async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_los
     notifier.close()
 
 
-async def test_a_rollout_that_json_cannot_hold_ends_with_the_reason_and_keeps_no_other_from_being_run() -> None:
-    notifier = Notifier(1)
-    store = RunStore(notifier)
-    resources = await store.add_resources({})
-    async with running(store, notifier, poll_s=0.05) as client:
-        client.losses = 0
-        for question in ("one", "half \ud800", "two"):
-            await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
-        assert await ended(store, 3) == {"one": "succeeded", "half \ud800": "failed", "two": "succeeded"}
-    (failed,) = await store.query_rollouts(status_in=["failed"])
-    assert "the store cannot send it to a runner" in (reason := reason_refused(failed) or "")
-    assert "surrogates not allowed" in reason
-    notifier.close()
-
-
 async def test_a_store_that_refuses_to_hand_out_rollouts_is_reported_once_with_the_cause(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     notifier = Notifier(1)
     store = RunStore(notifier)
     resources = await store.add_resources({})
-    async with running(store, notifier, poll_s=0.02) as client:
+    async with running(store, notifier) as client:
         client.losses, client.refusals = 0, 3
         await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
         await ended(store, 1)

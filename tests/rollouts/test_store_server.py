@@ -248,14 +248,3 @@ async def test_a_store_in_another_process_forgets_what_was_consumed_even_if_it_d
         await mark_consumed(client, newest.rollout_id)
     left = len(await client.query_rollouts())
     assert (left, asked) == ((3, 5) if "short" in request.node.name else (10, 0)), "agl store keeps all"
-
-
-async def test_a_request_whose_text_no_answer_could_repeat_is_refused_and_the_store_goes_on() -> None:
-    server = agl.LightningStoreServer(RunStore(Notifier(1)), "127.0.0.1", free_port())
-    async with served(server):
-        client = StoreClient(server.endpoint, retry_delays=())
-        with pytest.raises(aiohttp.ClientResponseError, match="400"):
-            await client.enqueue_rollout(input={"question": "half \ud800"})
-        await client.enqueue_rollout(input={"question": "whole \U0001f600"})
-        assert [rollout.input["question"] for rollout in await client.query_rollouts()] == ["whole \U0001f600"]
-        await client.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sql_agent.rollouts.supervisor import Ended, Paused, Supervisor
+from sql_agent.rollouts.supervisor import Ended, Supervisor
 
 
 def sleep(note: Path) -> None:
@@ -51,9 +51,9 @@ def supervisor() -> Iterator[Supervisor]:
     supervisor.stop()
 
 
-async def ends(supervisor: Supervisor, count: int) -> list[Ended | Paused]:
+async def ends(supervisor: Supervisor, count: int) -> list[Ended]:
     """Return the next `count` ends."""
-    queue: asyncio.Queue[Ended | Paused] = asyncio.Queue()
+    queue: asyncio.Queue[Ended] = asyncio.Queue()
     supervisor.watch(queue.put_nowait)
     try:
         return [await asyncio.wait_for(queue.get(), timeout=10) for _ in range(count)]
@@ -110,17 +110,17 @@ async def test_a_child_that_can_never_run_is_given_up_and_one_that_has_finished_
     supervisor: Supervisor,
 ) -> None:
     supervisor.start("Broken", "leave", 3)
-    assert [isinstance(e, Ended) and e.replaced for e in await ends(supervisor, 5)] == [True] * 4 + [False]
+    assert [e.replaced for e in await ends(supervisor, 5)] == [True] * 4 + [False]
     supervisor.start("Done", "leave", 0)
     (ended,) = await ends(supervisor, 1)
-    assert isinstance(ended, Ended) and ended.finished and not ended.replaced
+    assert ended.finished and not ended.replaced
 
 
 @pytest.mark.parametrize("part", ["job", "thread", "torch"])
 async def test_a_child_that_gets_no_more_memory_ends_and_is_replaced(supervisor: Supervisor, part: str) -> None:
     supervisor.start("Starved", "use memory up", part)
     (ended,) = await ends(supervisor, 1)
-    assert isinstance(ended, Ended) and ended.how == "got no more memory and ended" and ended.replaced
+    assert ended.how == "got no more memory and ended" and ended.replaced
 
 
 async def test_what_was_started_ends_with_a_parent_that_is_killed_and_says_so(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ async def test_a_child_that_cannot_be_forked_is_reported_and_the_others_go_on(
 
 
 async def test_an_error_of_who_watches_loses_no_later_event(supervisor: Supervisor) -> None:
-    seen: asyncio.Queue[Ended | Paused] = asyncio.Queue()
+    seen: asyncio.Queue[Ended] = asyncio.Queue()
     errors: list[BaseException] = []
 
-    def show(event: Ended | Paused) -> None:
+    def show(event: Ended) -> None:
         seen.put_nowait(event)
         raise OSError("the terminal is gone")
 
@@ -185,38 +185,17 @@ async def test_an_error_of_who_watches_loses_no_later_event(supervisor: Supervis
     for name in ("First", "Second"):
         supervisor.start(name, "leave", 0)
         event = await asyncio.wait_for(seen.get(), timeout=10)
-        assert isinstance(event, Ended) and (event.name, event.how) == (name, "ended")
+        assert (event.name, event.how) == (name, "ended")
     supervisor.unwatch()
     assert len(errors) == 2
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
-@pytest.mark.slow
-async def test_a_stopped_child_is_reported_and_replaced_when_it_stays_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sql_agent.rollouts.supervisor.STOPPED_S", 1.0)
-    note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})
-    try:
-        supervisor.start("Sleeper", "sleep", note)
-        (pid,) = await started(note, 1)
-        os.kill(pid, signal.SIGSTOP)
-        assert await ends(supervisor, 1) == [Paused("Sleeper", pid, "SIGSTOP", goes_on=False)]
-        os.kill(pid, signal.SIGCONT)
-        assert await ends(supervisor, 1) == [Paused("Sleeper", pid, "SIGCONT", goes_on=True)]
-        os.kill(pid, signal.SIGSTOP)
-        _, ended = await ends(supervisor, 2)
-        assert ended == Ended("Sleeper", pid, "was killed by SIGKILL", replaced=True)
-    finally:
-        supervisor.stop()
 
 
 async def test_a_child_that_the_kernel_kills_for_memory_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = tmp_path / "kills"
-    for module in ("supervisor", "memory"):
-        counter = f"sql_agent.system.{module}.memory_kills"
+    for module in ("rollouts.supervisor", "system.memory"):
+        counter = f"sql_agent.{module}.memory_kills"
         monkeypatch.setattr(counter, lambda: len(list(tmp_path.glob("kill*"))))
     note, supervisor = tmp_path / "pids", Supervisor({"sleep": sleep})
     try:
@@ -225,6 +204,6 @@ async def test_a_child_that_the_kernel_kills_for_memory_is_reported_so(
         kills.touch()
         os.kill(pid, signal.SIGKILL)
         (ended,) = await ends(supervisor, 1)
-        assert isinstance(ended, Ended) and ended.how == "was killed by the kernel, because memory ran out"
+        assert ended.how == "was killed by the kernel, because memory ran out"
     finally:
         supervisor.stop()

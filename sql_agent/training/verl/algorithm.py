@@ -193,7 +193,6 @@ class VerlGrpo(TrainingAlgorithm):
                 break
             if cause := engine.failure():
                 raise TrainingError(f"vLLM failed, and verl waits for it: {cause}", hint=_advice(cause, log))
-            self._show_stopped("verl", process.pid)
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if code < 0:

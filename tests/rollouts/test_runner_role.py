@@ -13,13 +13,12 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts import recovery
+from sql_agent.rollouts import recovery, runner_role
 from sql_agent.rollouts.presence import Announcement, Announcer
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
+from sql_agent.rollouts.runner_role import RunnerRole
 from sql_agent.tasks.task import load_task
-from sql_agent.training import runner_role
-from sql_agent.training.runner_role import RunnerRole
 from tests.support.small_database import make_database
 
 
@@ -34,8 +33,7 @@ class Runner:
     def __init__(self, store: Store) -> None:
         self.said: list[str] = []
         processes: Any = SimpleNamespace(watch=lambda _: None, unwatch=lambda: None, start_runners=lambda _: None)
-        ui: Any = SimpleNamespace(say=self.said.append)
-        self.role = RunnerRole(processes, load_settings(), StoreAddress("http://here"), ui)
+        self.role = RunnerRole(processes, load_settings(), StoreAddress("http://here"), self.said.append)
         self.role._store = store
 
     async def run_until(self, found: Callable[[list[str]], bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +21,6 @@ from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
 from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.rollouts.store_watch import watched_store
-from sql_agent.runs.console import Ui
 from sql_agent.system.signals import handled_signals
 from sql_agent.tasks.task import load_task
 
@@ -32,16 +31,16 @@ _PROXY_TIMEOUT_S = 10.0
 class RunnerRole:
     """Serves one algorithm after the other that uses `store`, until one of them says that it ended or a signal comes.
 
-    `own` are the settings of this host, and `interrupted` is true after a signal. A store that does not answer is
-    waited for, and so is an algorithm that gives no sign of life, because a network may be down or the run may be
-    resumed.
+    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner
+    waits for a store that does not answer and for an algorithm that gives no sign of life, because a network may be
+    down or the run may be resumed.
     """
 
-    def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, ui: Ui) -> None:
+    def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, say: Callable[[str], None]) -> None:
         self._processes = processes
         self._own = own
         self._address = store
-        self._ui = ui
+        self._say = say
         # Asked each second, so without retries of its own.
         self._store = StoreClient(
             store.url, token=store.token, retry_delays=(), health_retry_delays=(), request_timeout=3.0
@@ -62,9 +61,9 @@ class RunnerRole:
         Raises ConfigError when this host's settings, judge or database are not those of the algorithm, TrainingError
         when a runner dies and cannot be replaced, and what the task raises where it cannot be prepared here.
         """
-        self._processes.watch(Recovery(self._store, self._ui.say, self._fail).handle)
+        self._processes.watch(Recovery(self._store, self._say, self._fail).handle)
         try:
-            with handled_signals(self._interrupt), watched_store(self._address.url, "this runner", self._ui.say):
+            with handled_signals(self._interrupt), watched_store(self._address.url, "this runner", self._say):
                 while not self._ended.is_set():
                     await self._look()
                     with contextlib.suppress(TimeoutError):
@@ -88,7 +87,7 @@ class RunnerRole:
     async def _follow(self, algorithm: Announcement, beat: float) -> None:
         if algorithm.end is not None:
             if algorithm.session in self._met:
-                self._ui.say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
+                self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
                 self._ended.set()
             else:
                 self._tell_waiting()
@@ -127,7 +126,7 @@ class RunnerRole:
 
         def check() -> None:
             task = load_task(here.task)
-            task.prepare(here, self._ui.say)
+            task.prepare(here, self._say)
             task.open_database(here).close()
             check_same(sent, here)
 
@@ -137,7 +136,7 @@ class RunnerRole:
             self._processes.start_runners(self._address)
         self._served = algorithm.session
         number = here.runner.n_runners
-        self._ui.say(
+        self._say(
             f"Settings taken from the run {algorithm.run}: task {here.task}, language {here.lang}, judge "
             f"{here.judge.name}; {number} runner processes"
         )
@@ -149,11 +148,11 @@ class RunnerRole:
         """Print `text` when the state is another than before."""
         if state != self._state:
             self._state = state
-            self._ui.say(text)
+            self._say(text)
 
     def _interrupt(self) -> None:
         self.interrupted = True
-        self._ui.say("This runner leaves; what it has in hand is run again by others")
+        self._say("This runner leaves; what it has in hand is run again by others")
         self._ended.set()
 
     def _fail(self, error: TrainingError) -> None:
