@@ -124,8 +124,9 @@ def arguments_in(folder: Path, model: Path, steps: int, per_step: int, runners: 
         "--backend=verl", f"--model={model}", f"--n-runners={runners}", "runner.n_proxies=2",
         f"--train-file={folder / 'train.jsonl'}", f"--val-file={folder / 'val.jsonl'}",
         f"database.path={folder / 'medical.db'}", f"runs_dir={folder / 'runs'}", "run_name=r", "sft.steps=0",
-        "verl.gpu_memory_gb=80", "verl.endpoints=1", f"train.group_size={_GROUP}", f"train.steps={steps}",
-        f"train.questions_per_step={per_step // _GROUP}", "train.save_every=1", "data.val_questions=1",
+        "verl.gpu_memory_gb=80", "verl.config.sql_agent.endpoints=1", f"train.group_size={_GROUP}",
+        f"train.steps={steps}", f"train.questions_per_step={per_step // _GROUP}", "train.save_every=1",
+        "data.val_questions=1",
         "data.natural_questions=0",
     ]  # fmt: skip
 

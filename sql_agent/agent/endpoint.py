@@ -1,4 +1,4 @@
-"""Name the model that the agent asks. Of its own, because openai-agents takes a second to import."""
+"""The endpoint that the agent calls; a module without openai-agents, which takes a second to import."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ModelEndpoint:
-    """Names an OpenAI-compatible chat endpoint and how to sample from it."""
+    """An OpenAI-compatible chat endpoint and the temperature to sample with."""
 
     base_url: str
     model: str
     api_key: str
     temperature: float
-    top_p: float

@@ -75,7 +75,7 @@ class AgentSession:
             model=_RecordingModel(endpoint.model, self._client, self.replies, role),
             model_settings=ModelSettings(
                 temperature=endpoint.temperature,
-                top_p=endpoint.top_p,
+                top_p=1.0,  # because a server may have another default, as vLLM takes from generation_config.json
                 max_tokens=self.settings.agent.max_tokens,
                 extra_headers={ROLE_HEADER: role} if role else None,
             ),

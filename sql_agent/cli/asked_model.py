@@ -26,7 +26,7 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
     if not model:
         raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
     key = given.api_key.get_secret_value() if given.api_key else "unused"
-    return ModelEndpoint(given.base_url, model, key, settings.agent.val_temperature, settings.agent.val_top_p)
+    return ModelEndpoint(given.base_url, model, key, settings.agent.val_temperature)
 
 
 def describe_local(settings: Settings) -> str:
@@ -48,6 +48,6 @@ def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Itera
     service = serve_for_questions(settings, databases, ui)
     try:
         agent = settings.agent
-        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, agent.val_temperature, agent.val_top_p)
+        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, agent.val_temperature)
     finally:
         service.close()

@@ -258,7 +258,7 @@ def _model_of(about: About) -> EvaluatedModel:
         )
     key = given.api_key.get_secret_value() if given.api_key else "unused"
     agent = settings.agent
-    remote = ModelEndpoint(about.base_url, about.remote_model, key, agent.val_temperature, agent.val_top_p)
+    remote = ModelEndpoint(about.base_url, about.remote_model, key, agent.val_temperature)
     return EvaluatedModel(about.model, settings, remote, run)
 
 

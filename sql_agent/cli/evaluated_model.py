@@ -107,7 +107,7 @@ def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[M
     ui.say(f"Serving {settings.model} with vLLM")
     with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as (base_url, key):
         agent = settings.agent
-        yield ModelEndpoint(base_url, MODEL_NAME, key, agent.val_temperature, agent.val_top_p)
+        yield ModelEndpoint(base_url, MODEL_NAME, key, agent.val_temperature)
 
 
 def _gpu_share(settings: Settings) -> float | None:

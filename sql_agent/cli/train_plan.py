@@ -22,6 +22,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task, given_source, load_task
 from sql_agent.training import local
 from sql_agent.training.verl.config import defaults as verl_defaults
+from sql_agent.training.verl.config import trains_on_npu
 
 CI_STEPS = 20
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
@@ -80,7 +81,7 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
     defaults: list[Path] = []
     preset: dict[str, Any] = {"train.steps": CI_STEPS} if arguments.ci else {}
     if backend == "verl":
-        defaults = verl_defaults(given.task, given.verl.device)
+        defaults = verl_defaults(given.task, npu=trains_on_npu(given))
     elif arguments.ci_fast:
         preset["data.natural_questions"] = 0  # on a CPU these would take longer than the step
     if backend == "local" and (arguments.ci or arguments.ci_fast) and _is_recipe_run(given):
@@ -114,8 +115,11 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "runner": {"n_runners": arguments.n_runners},
         "train": {"steps": 1 if arguments.ci_fast else None},
         "verl": {
-            name: getattr(arguments, name)
-            for name in ("device", "n_gpus", "nnodes", "lora_rank", "trainer_mode", "level")
+            **{name: getattr(arguments, name) for name in ("n_gpus", "nnodes", "lora_rank", "trainer_mode")},
+            "config": {
+                "trainer": {"device": "npu" if arguments.device == "npu" else None},
+                "sql_agent": {"level": arguments.level},
+            },
         },
     }
     return _given(flags) | task_flags(arguments)
@@ -125,7 +129,7 @@ def chosen_backend(settings: Settings) -> str:
     """Return the backend of `settings`; "auto" is verl where it is installed and a GPU is there, or for an NPU."""
     if settings.backend != "auto":
         return settings.backend
-    if settings.verl.device == "npu":
+    if trains_on_npu(settings):
         return "verl"
     return "verl" if verl_is_installed() and shutil.which("nvidia-smi") else "local"
 

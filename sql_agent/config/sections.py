@@ -19,7 +19,6 @@ Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # eleven days, which every cl
 PositiveNumber = Annotated[float, Field(gt=0.0)]
 NotNegativeNumber = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 
 _MAX_SEED = 2**31 - 1  # the largest signed 32-bit integer; NumPy takes twice as much, PyTorch and vLLM more
 
@@ -145,12 +144,8 @@ class AgentSettings(Section):
     )
     max_tokens: Positive = Field(128, description="tokens that the model may write in one turn")
     temperature: NotNegativeNumber = Field(1.0, description="sampling temperature in training; 0 is greedy")
-    top_p: TopP = Field(1.0, description="nucleus sampling in training: share of the probability that is sampled from")
     val_temperature: NotNegativeNumber = Field(
         0.0, description="sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
-    )
-    val_top_p: TopP = Field(
-        1.0, description="nucleus sampling in validation, `sql-agent ask` and `evaluate`, as a share"
     )
     request_timeout_s: Seconds = Field(120.0, description="seconds that one call of the model may take")
 
@@ -314,22 +309,15 @@ class LocalSettings(Section):
 class VerlSettings(Section):
     """The backend `verl`, which samples and trains on GPUs."""
 
-    device: Literal["gpu", "npu"] = Field(
-        "gpu", description="gpu, or npu for Ascend NPUs, on which it was never run; n_gpus and others then count NPUs"
-    )
-    n_gpus: Positive = Field(1, description="GPUs of each host")
+    n_gpus: Positive = Field(1, description="GPUs of each host, or NPUs with --device npu")
     nnodes: Positive = Field(1, description="hosts of the Ray cluster")
     lora_rank: NotNegative = Field(0, description="rank of the LoRA adapters that are trained; 0 trains all weights")
     trainer_mode: Literal["sync", "colocate_async", "separate_async"] = Field(
         "sync", description="verl's trainer; separate_async rolls out on half of the GPUs and needs two or more"
     )
-    level: Literal["trajectory", "transition"] = Field(
-        "trajectory", description="a training sequence holds the turns that continue each other, or one turn"
-    )
     gpu_memory_gb: Literal["auto", "24", "40", "80"] = Field(
         "auto", description="GB of GPU memory to plan for; auto goes by the smallest GPU that nvidia-smi shows"
     )
-    endpoints: Positive = Field(4, description="processes that render and parse conversations for the policy")
     test_every: NotNegative = Field(0, description="steps between two validations; 0 validates before and after only")
     dynamic_sampling: NotNegative = Field(
         0,
@@ -339,7 +327,8 @@ class VerlSettings(Section):
     host: str = Field("127.0.0.1", description="address of this host that other hosts reach; needed for nnodes > 1")
     config: dict[str, Any] = Field(
         default_factory=dict,
-        description="verl's own configuration, key by key: verl.config.actor_rollout_ref.rollout.max_num_seqs=512",
+        description="verl's own configuration, key by key: verl.config.actor_rollout_ref.rollout.max_num_seqs=512; "
+        "the group verl.config.sql_agent is ours (endpoints, level)",
     )
 
     @field_validator("dynamic_sampling")

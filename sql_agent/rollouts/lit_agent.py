@@ -62,13 +62,13 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` has the proxy."""
         kit = await self._kit(resources)
         agent = kit.settings.agent
-        return await self._rollout(task, kit, _endpoint(resources, rollout, agent.temperature, agent.top_p), rollout)
+        return await self._rollout(task, kit, _endpoint(resources, rollout, agent.temperature), rollout)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a validation rollout and return its spans; the arguments are those of a training rollout."""
         kit = await self._kit(resources)
         agent = kit.settings.agent
-        endpoint = _endpoint(resources, rollout, agent.val_temperature, agent.val_top_p)
+        endpoint = _endpoint(resources, rollout, agent.val_temperature)
         return await self._rollout(task, kit, endpoint, rollout)
 
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
@@ -125,12 +125,11 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         return await asyncio.get_running_loop().run_in_executor(self._opener, function)
 
 
-def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float, top_p: float) -> ModelEndpoint:
+def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) -> ModelEndpoint:
     llm = cast(agl.ProxyLLM, resources[RESOURCE])
     return ModelEndpoint(
         base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
         model=llm.model,
         api_key=llm.api_key or "unused",
         temperature=temperature,
-        top_p=top_p,
     )

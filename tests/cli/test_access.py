@@ -45,7 +45,12 @@ def test_no_server_of_a_run_answers_without_its_token(
 ) -> None:
     arguments = [*tiny_training(tmp_path, tiny_model_folder), f"--backend={backend}", "train.steps=4"]
     if backend == "verl":
-        arguments += ["runner.n_proxies=1", "verl.endpoints=2", "verl.gpu_memory_gb=24", "data.natural_questions=0"]
+        arguments += [
+            "runner.n_proxies=1",
+            "verl.config.sql_agent.endpoints=2",
+            "verl.gpu_memory_gb=24",
+            "data.natural_questions=0",
+        ]
     process = start(arguments, script=FAKE_VERL if backend == "verl" else SCRIPT, FAKE_LATENCY_S="0.5")
     wait_for(lambda: len(lines(tmp_path / "runs" / "r" / "metrics.jsonl")) >= 1, process)
     _, ports = family_and_ports(process)

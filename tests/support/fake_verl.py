@@ -27,8 +27,7 @@ from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.engine import Generation, Sampling
 from sql_agent.training.serving.server import ServerThread, build_app
 from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
-from sql_agent.training.verl.run_token import run_token
-from sql_agent.training.verl.sft_result import wait_for_model
+from sql_agent.training.verl.bridge import run_token, wait_for_sft_result
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
 ENGINE_FAILED = """\
@@ -91,13 +90,14 @@ def serve(model: str, token: str | None = None) -> str:
     return server.base_url
 
 
-async def train(options: dict[str, Any], metrics: Path) -> None:
+async def train(options: dict[str, Any], overrides: dict[str, Any], metrics: Path) -> None:
     """Play the run: announce, validate, and then step by step roll out, log and save."""
     trainer, data = options["trainer"], options["data"]
     rollout_server, model = options["sql_agent"]["rollout_server"], options["actor_rollout_ref"]["model"]["path"]
+    own = options["sql_agent"] | overrides.get("sql_agent", {})
     addresses = os.environ.get("FAKE_POLICIES", "").split()
     if not addresses:
-        addresses = [serve(model, run_token()) for _ in range(options["sql_agent"]["endpoints"])]
+        addresses = [serve(model, run_token()) for _ in range(own["endpoints"])]
     # As verl's agent loops do: aiohttp's own limit of 100 connections would be one of rollouts at once.
     connector, no_limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=connector, timeout=no_limit, headers=bearer(run_token())) as session:
@@ -181,5 +181,5 @@ if __name__ == "__main__":
         print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)
         time.sleep(4)
     if given["sft_result"] is not None:
-        given["options"]["actor_rollout_ref"]["model"]["path"] = wait_for_model(Path(given["sft_result"]))
-    asyncio.run(train(given["options"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))
+        given["options"]["actor_rollout_ref"]["model"]["path"] = wait_for_sft_result(Path(given["sft_result"]))
+    asyncio.run(train(given["options"], given["overrides"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

@@ -27,13 +27,10 @@ from sql_agent.system.processes import die_with_parent
 from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.verl.config import verl_environment, verl_options
-from sql_agent.training.verl.dataset import write_dataset
-from sql_agent.training.verl.logs import EngineWatch, last_error, last_line
-from sql_agent.training.verl.metrics import step_metrics
+from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
+from sql_agent.training.verl.config import own_options, verl_environment, verl_options
+from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_metrics
 from sql_agent.training.verl.rollout_server import RolloutServer
-from sql_agent.training.verl.run_token import token_environment
-from sql_agent.training.verl.sft_result import SFT_RESULT
 
 _POLL_S = 0.2
 _GRACE_S = 20.0
@@ -57,7 +54,7 @@ class VerlGrpo(TrainingAlgorithm):
         server = RolloutServer(
             bind(self._settings.verl.host),
             self._open_scheduler,
-            split_turns=self._settings.verl.level == "transition",
+            split_turns=own_options(self._settings).level == "transition",
             token=self._token,
         )
         await server.start()
@@ -165,7 +162,7 @@ class VerlGrpo(TrainingAlgorithm):
         path = run / "verl.json"
         path.write_text(json.dumps(options, indent=2), encoding="utf-8")
         self._ui.say(f"Starting verl; its output goes to {run / 'verl.log'}")
-        engine = EngineWatch(run / "verl.log")
+        engine = EngineMonitor(run / "verl.log")
         with (run / "verl.log").open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
@@ -178,7 +175,7 @@ class VerlGrpo(TrainingAlgorithm):
         finally:
             await _end(process)
 
-    async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineWatch) -> None:
+    async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineMonitor) -> None:
         """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
         log = self._log.folder / "verl.log"
         reported, kills = GrowingFile(metrics), memory_kills()

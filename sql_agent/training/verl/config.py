@@ -6,10 +6,13 @@ import importlib.util
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
+from sql_agent.system.validation import first_problem
 
 _HERE = "sql_agent.training.verl"
 GRPO = Path(__file__).with_name("grpo.toml")
@@ -25,9 +28,35 @@ _PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-def defaults(task: str, device: str = "gpu") -> list[Path]:
-    """Return the files with the defaults of this backend for a task and a device, the weakest first."""
-    return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if device == "npu" else [])]
+class OwnOptions(BaseModel):
+    """The options of our group in verl's configuration: verl.config.sql_agent.level=transition."""
+
+    model_config = ConfigDict(extra="forbid")
+    endpoints: PositiveInt = 4  # processes that render and parse conversations for the policy
+    level: Literal["trajectory", "transition"] = (
+        "trajectory"  # a sequence is the turns that continue each other, or one
+    )
+
+
+def defaults(task: str, *, npu: bool = False) -> list[Path]:
+    """Return the files with the defaults of this backend for a task, on GPUs or on Ascend NPUs, the weakest first."""
+    return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if npu else [])]
+
+
+def trains_on_npu(settings: Settings) -> bool:
+    """Return whether `verl.config.trainer.device` is "npu", as `--device npu` sets it."""
+    return bool(settings.verl.config.get("trainer", {}).get("device") == "npu")
+
+
+def own_options(settings: Settings) -> OwnOptions:
+    """Return the options of `verl.config.sql_agent`. Raises ConfigError for an unknown option and a wrong value."""
+    try:
+        return OwnOptions.model_validate(settings.verl.config.get("sql_agent", {}))
+    except ValidationError as error:
+        raise ConfigError(
+            f"verl.config.sql_agent: {first_problem(error)}",
+            hint=f"its options are {' and '.join(OwnOptions.model_fields)}",
+        ) from None
 
 
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
@@ -42,7 +71,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
     profile = _PROFILES[verl.gpu_memory_gb if verl.gpu_memory_gb != "auto" else _profile_of_this_gpu()]
     tokens = max(profile["tokens"], rollout_length)
     return {
-        "sql_agent": {"rollout_server": rollout_server, "endpoints": verl.endpoints},
+        "sql_agent": {"rollout_server": rollout_server, **own_options(settings).model_dump()},
         "data": {
             "train_files": str(run / "data" / "train.parquet"),
             "val_files": str(run / "data" / "val.parquet"),
@@ -79,6 +108,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
 def check(settings: Settings) -> None:
     """Raise ConfigError when the settings contradict each other."""
     train, verl = settings.train, settings.verl
+    own_options(settings)
     if train.questions_per_step % train.minibatches:
         raise ConfigError(
             f"train.questions_per_step={train.questions_per_step} is not a multiple of "
@@ -127,10 +157,10 @@ def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict
     options: dict[str, Any] = {
         "n": settings.train.group_size,
         "temperature": agent.temperature,
-        "top_p": agent.top_p,
+        "top_p": 1.0,
         "val_kwargs": {
             "temperature": agent.val_temperature,
-            "top_p": agent.val_top_p,
+            "top_p": 1.0,
             "do_sample": agent.val_temperature > 0,
         },
         "gpu_memory_utilization": vllm_share,
@@ -139,14 +169,14 @@ def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict
         "agent": {
             "default_agent_loop": "lightning",
             "agent_loop_config_path": str(Path(__file__).with_name("agent_loops.yaml")),
-            "agent_loop_manager_class": f"{_HERE}.agent_loop_manager.LightningAgentLoopManager",
+            "agent_loop_manager_class": f"{_HERE}.extensions.LightningAgentLoopManager",
         },
     }
     if verl.trainer_mode == "separate_async":
         options |= {
             "nnodes": verl.nnodes,
             "n_gpus_per_node": verl.n_gpus // 2,
-            "checkpoint_engine": {"backend": "hccl" if verl.device == "npu" else "nccl"},
+            "checkpoint_engine": {"backend": "hccl" if trains_on_npu(settings) else "nccl"},
         }
     return options
 
@@ -171,7 +201,7 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
             "separate_async": {"parameter_sync_step": train.minibatches},
             "sampler": {
                 "sync_refill_failed_groups": verl.trainer_mode == "sync",
-                "custom_sampler": {"path": f"pkg://{_HERE}.replay_buffer", "name": buffer},
+                "custom_sampler": {"path": f"pkg://{_HERE}.extensions", "name": buffer},
                 "sampler_kwargs": {
                     "informative_only": verl.dynamic_sampling > 0,
                     "questions_per_step": train.questions_per_step,

@@ -21,9 +21,8 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
+from sql_agent.training.verl.bridge import run_token, token_environment, wait_for_sft_result
 from sql_agent.training.verl.policy_endpoint import endpoint_actors
-from sql_agent.training.verl.run_token import run_token, token_environment
-from sql_agent.training.verl.sft_result import wait_for_model
 from sql_agent.training.verl.trainer import TaskRunner
 
 
@@ -71,7 +70,7 @@ def main(path: Path) -> int:
         # On this host, because the task runner writes the metrics file that the main process reads.
         runner = ray.remote(TaskRunner).options(scheduling_strategy=here).remote()
         if given["sft_result"] is not None:
-            config.actor_rollout_ref.model.path = wait_for_model(Path(given["sft_result"]))
+            config.actor_rollout_ref.model.path = wait_for_sft_result(Path(given["sft_result"]))
         with endpoint_actors(config.sql_agent.endpoints, here=here if config.trainer.nnodes == 1 else None):
             ray.get(runner.run.remote(config))
     finally:

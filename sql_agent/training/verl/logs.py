@@ -1,9 +1,11 @@
-"""Read what verl and its processes printed: the last line, the error that ended it, the failure of vLLM."""
+"""Read what verl reports: the metrics of its steps and, in its log, the last line, the last error, a failed vLLM."""
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.text import Text
@@ -15,15 +17,16 @@ _SEARCHED = 400  # lines at the end of a log that may hold the error that ended 
 # What Ray and vLLM put before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)*(?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\]\s*)?")
 _ERROR = re.compile(r"^(?:error:|[\w.]*(?:Error|Exception)\b(?!\())")
-# As vLLM says it. After either it serves nothing more.
+# vLLM's own words; after either it serves no more requests.
 _ENGINE_FAILED = ("Worker failed with error", "died unexpectedly, shutting down executor")
 _GRACE_S = 10.0
+_UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
-class EngineWatch:
-    """Notices in the log of a verl that just starts that its vLLM has failed.
+class EngineMonitor:
+    """Finds a failure of vLLM in the log of a verl that is about to start.
 
-    verl notices this itself while it rolls out, but waits for ever when it happens while vLLM takes the new weights.
+    verl notices a failed vLLM while it rolls out, but waits for ever when vLLM fails while it takes the new weights.
     """
 
     def __init__(self, log: Path) -> None:
@@ -32,12 +35,12 @@ class EngineWatch:
         self._since = 0.0
 
     def failure(self) -> str | None:
-        """Return what vLLM said of its failure, once verl has had ten seconds to end because of it; None before."""
-        if self._cause is None and (cause := self._said()):
+        """Return vLLM's error message ten seconds after it was logged, which verl had to end by itself; else None."""
+        if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()
         return self._cause if time.monotonic() - self._since > _GRACE_S else None
 
-    def _said(self) -> str | None:
+    def _logged(self) -> str | None:
         for line in self._log.new():
             text = line.decode(errors="replace")
             if any(words in text for words in _ENGINE_FAILED):
@@ -46,15 +49,30 @@ class EngineWatch:
 
 
 def last_error(log: Path) -> str:
-    """Return the last error that a log names, without its traceback (at most 500 characters), else its last line."""
+    """Return the last error in a log without its traceback, else its last line (at most 500 characters)."""
     causes = [text for line in _lines(log)[-_SEARCHED:] if _ERROR.match(text := _message(line))]
     return causes[-1][:_SHOWN] if causes else last_line(log)
 
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that is not empty, without colours (at most 500 characters)."""
-    said = map(_plain, reversed(_lines(log)))
-    return next((line[-_SHOWN:] for line in said if line), "it printed nothing")
+    lines = map(_plain, reversed(_lines(log)))
+    return next((line[-_SHOWN:] for line in lines if line), "it printed nothing")
+
+
+def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
+    """Return verl's finite metrics of a step, with those that every backend reports computed from them.
+
+    They are `timing/rollout_s`, `timing/update_s` and `timing/step_s` (seconds) and `update/grad_norm`.
+    """
+    known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+    stages = [known[f"timing_s/{stage}"] for stage in _UPDATE_STAGES if f"timing_s/{stage}" in known]
+    known |= {"timing/rollout_s": known.get("timing_s/gen", 0.0), "timing/update_s": sum(stages)}
+    if "timing_s/step" in known:
+        known["timing/step_s"] = known["timing_s/step"]
+    if "actor/grad_norm" in known:
+        known["update/grad_norm"] = known["actor/grad_norm"]
+    return known
 
 
 def _lines(log: Path) -> list[str]:
@@ -62,10 +80,9 @@ def _lines(log: Path) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    """Return a line of a log without its colours."""
     return Text.from_ansi(line).plain.strip()
 
 
 def _message(line: str) -> str:
-    """Return a line of a log without its colours and without what says which process printed it."""
+    """Return a line of a log without its colours and without the prefix that names its process."""
     return _PREFIX.sub("", _plain(line))

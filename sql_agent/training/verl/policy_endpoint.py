@@ -15,7 +15,7 @@ from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.engine import Generation, Sampling
 from sql_agent.training.serving.server import ServerThread, build_app
 from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
-from sql_agent.training.verl.run_token import run_token
+from sql_agent.training.verl.bridge import run_token
 
 _CLIENTS = "verl.workers.rollout.llm_server"  # has the class of the client that `serve` takes
 

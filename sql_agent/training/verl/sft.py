@@ -19,7 +19,8 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
 from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import supervised_policy
-from sql_agent.training.verl.sft_result import write_result
+from sql_agent.training.verl.bridge import write_sft_result
+from sql_agent.training.verl.config import trains_on_npu
 
 
 def main(run: Path, pipe: TextIO) -> int:
@@ -46,13 +47,13 @@ def main(run: Path, pipe: TextIO) -> int:
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    write_result(run, str(Path(policy.source).resolve()))
+    write_sft_result(run, str(Path(policy.source).resolve()))
     return 0
 
 
 def _device(settings: Settings) -> str:
     """Return torch's name of the device to fine-tune on: the NPU that is asked for, else a GPU where there is one."""
-    if settings.verl.device == "npu":
+    if trains_on_npu(settings):
         importlib.import_module("torch_npu")  # which makes the device known to torch
         return "npu"
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,19 +1,107 @@
-"""Run verl's trainers so that they update only on rollouts that have an advantage."""
+"""Run verl's trainers so that an update leaves out what GRPO cannot learn from.
+
+Rollouts of a group whose rewards are all equal have the advantage 0: they cost a forward and a backward pass and have
+no gradient. For a policy that is mostly right they are more than half of a step. The local backend leaves them out too.
+"""
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-from verl.trainer.main_ppo import TaskRunnerV1
-from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+import importlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from sql_agent.training.verl.informative import UpdatesWhereRewardsDiffer
+from sql_agent.rollouts.metrics import differ
+
+
+class SkipsZeroAdvantage:
+    """Makes a trainer of verl update only on groups whose rewards differ; a mixin before the trainer's class."""
+
+    config: Any
+    actor_rollout_wg: Any
+    _balance_batch: Callable[[Any, dict[str, Any]], Any]
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Update the policy on the part of `batch` that has a gradient, add to `metrics`, and return `batch`."""
+        if not _only_the_advantage_trains(self.config):
+            return super()._update_actor(batch, metrics)  # type: ignore[misc]
+        actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
+        questions = actor.ppo_mini_batch_size
+        minibatches = len(batch) // (questions * group_size)
+        multiple = minibatches * math.lcm(group_size, self.actor_rollout_wg.world_size)
+        places = places_to_train(*_groups_and_rewards(batch), multiple)
+        if len(places) == len(batch):
+            return super()._update_actor(batch, metrics)  # type: ignore[misc]
+        if not places:
+            metrics["actor/grad_norm"] = 0.0
+            return batch
+        part = batch.select_keys([batch.keys[place] for place in places])
+        actor.ppo_mini_batch_size = len(places) // (minibatches * group_size)
+        try:
+            super()._update_actor(self._balance_batch(part, {}), metrics)  # type: ignore[misc]
+        finally:
+            actor.ppo_mini_batch_size = questions
+        return batch
 
 
 class TaskRunner:
-    """Trains, as an actor of Ray, as verl's own task runner does, with trainers that leave out what has no gradient."""
+    """Trains as verl's own task runner does, with `SkipsZeroAdvantage` in every trainer; an actor of Ray.
 
-    def run(self, config: DictConfig) -> None:
-        """Train until the last step of `config`."""
+    The actor starts before its configuration is complete, so that its imports run beside supervised fine-tuning.
+    """
+
+    def __init__(self) -> None:
+        for module in ("verl.trainer.main_ppo", "verl.trainer.ppo.v1"):
+            importlib.import_module(module)
+
+    def run(self, config: Any) -> None:
+        """Train until the last step of `config`, an OmegaConf of verl."""
+        from verl.trainer.main_ppo import TaskRunnerV1  # noqa: PLC0415  slow, and missing where verl is not installed
+        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: PLC0415
+
+        # verl has no option for another trainer class, so the mixin goes into each class of its registry.
         for mode, trainer in list(TRAINER_REGISTRY.items()):
-            TRAINER_REGISTRY[mode] = type(trainer.__name__, (UpdatesWhereRewardsDiffer, trainer), {})
+            TRAINER_REGISTRY[mode] = type(trainer.__name__, (SkipsZeroAdvantage, trainer), {})
+        # TaskRunnerV1 is an actor class of Ray; the class below it runs in this actor.
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
+
+
+def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: int) -> list[int]:
+    """Return the places of the sequences whose group has different rewards, in ascending order.
+
+    `groups` and `rewards` have one element for each sequence. The update takes a `multiple` of sequences, so sequences
+    without an advantage fill up the last one; where there are too few of them, all places are returned. Returns an
+    empty list when no group's rewards differ.
+    """
+    rewards_of: defaultdict[str, list[float]] = defaultdict(list)
+    for group, reward in zip(groups, rewards, strict=True):
+        rewards_of[group].append(reward)
+    chosen = [place for place, group in enumerate(groups) if differ(rewards_of[group])]
+    others = [place for place, group in enumerate(groups) if not differ(rewards_of[group])]
+    missing = -len(chosen) % multiple
+    return sorted(chosen + others[:missing]) if missing <= len(others) else list(range(len(groups)))
+
+
+def _only_the_advantage_trains(config: Any) -> bool:
+    """Return whether equal rewards mean advantages of 0, and no other term of the loss has a gradient.
+
+    The entropy bonus does not count: it keeps open those answers that are compared, and the others need no update.
+    """
+    algorithm = config.algorithm
+    return (
+        algorithm.adv_estimator == "grpo"
+        and not algorithm.use_kl_in_reward
+        and not config.actor_rollout_ref.actor.use_kl_loss
+        and not config.get("distillation", {}).get("enabled", False)
+    )
+
+
+def _groups_and_rewards(batch: Any) -> tuple[list[str], list[float]]:
+    """Return the group and the reward of each sequence of `batch`."""
+    import transfer_queue  # noqa: PLC0415  missing where verl is not installed
+
+    fields = transfer_queue.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["uid", "rm_scores"]
+    )
+    return fields.get("uid").tolist(), [float(scores.sum()) for scores in fields["rm_scores"].unbind()]

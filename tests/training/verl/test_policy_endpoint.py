@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sql_agent.system.tokens import bearer
-from sql_agent.training.verl.run_token import VARIABLE
+from sql_agent.training.verl.bridge import RUN_VARIABLE
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("verl.workers.rollout.llm_server")
@@ -23,7 +23,7 @@ def test_on_one_host_the_policy_listens_at_its_own_address_only_and_wants_the_ru
 ) -> None:
     from sql_agent.training.verl.policy_endpoint import endpoint_actors, find_endpoints
 
-    monkeypatch.setenv(VARIABLE, "secret")  # which the actors of a cluster of this host get too
+    monkeypatch.setenv(RUN_VARIABLE, "secret")  # which the actors of a cluster of this host get too
     ray.init(address="local", include_dashboard=False, num_cpus=1)
     try:
         node = ray.get_runtime_context().get_node_id()

@@ -42,7 +42,8 @@ def test_the_trained_roles_are_what_the_trainer_gets(
         [
             "--backend=verl", f"--model={tiny_model_folder}", "--task=spider", f"--data-dir={data}", *flags,
             "--n-runners=1", f"runs_dir={tmp_path / 'runs'}", "run_name=r", f"local.cache_dir={tmp_path / 'cache'}",
-            "sft.steps=0", "verl.endpoints=1", "verl.gpu_memory_gb=24", "runner.n_proxies=1", "train.steps=1",
+            "sft.steps=0", "verl.config.sql_agent.endpoints=1", "verl.gpu_memory_gb=24",
+            "runner.n_proxies=1", "train.steps=1",
             "train.questions_per_step=1", "train.group_size=2", "data.val_questions=2", "spider.val_databases=1",
         ],
         script=SCRIPT,

@@ -50,7 +50,7 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
         "run_name=r",
         "sft.steps=0",
         "runner.n_proxies=2",
-        "verl.endpoints=3",
+        "verl.config.sql_agent.endpoints=3",
         "verl.gpu_memory_gb=24",
         "train.questions_per_step=2",
         "train.group_size=3",
@@ -102,7 +102,7 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
     process = start(
         [
             "--backend=verl", f"--model={tiny_model_folder}", "task=tests.support.library:TASK", "--n-runners=1",
-            f"runs_dir={tmp_path / 'runs'}", "run_name=r", "verl.endpoints=1", "verl.gpu_memory_gb=24",
+            f"runs_dir={tmp_path / 'runs'}", "run_name=r", "verl.config.sql_agent.endpoints=1", "verl.gpu_memory_gb=24",
             "sft.steps=1", "sft.batch=2", f"local.cache_dir={tmp_path / 'cache'}",
             "train.questions_per_step=2", "train.group_size=2", "train.steps=1", "data.natural_questions=2",
         ],
@@ -208,6 +208,9 @@ def options(*overrides: str) -> dict[str, Any]:
         (["verl.nnodes=2"], "other hosts cannot reach 127.0.0.1"),
         (["verl.trainer_mode=separate_async"], "two GPUs"),
         (["verl.config.algorithm.filter_groups.enable=true"], "use verl.dynamic_sampling"),
+        (["verl.config.sql_agent.level=turn"], "level.*trajectory"),
+        (["verl.config.sql_agent.endpoints=none"], "endpoints"),
+        (["verl.config.sql_agent.actors=2"], "actors"),
     ],
 )
 def test_contradictions_are_refused_before_anything_starts(overrides: list[str], message: str) -> None:
@@ -237,7 +240,7 @@ def test_a_cluster_of_restart_ray_is_joined_with_its_token_and_no_ray_here_asks_
 
 
 def test_the_recipe_of_spider_and_the_settings_of_an_npu_come_over_the_defaults_of_verl() -> None:
-    settings = load_settings(["verl.device=npu"], defaults=defaults("spider", "npu"))
+    settings = load_settings(defaults=defaults("spider", npu=True))
     assert (settings.agent.workflow, settings.agent.max_turns, settings.train.questions_per_step) == (
         "check-rewrite",
         3,
@@ -248,7 +251,7 @@ def test_the_recipe_of_spider_and_the_settings_of_an_npu_come_over_the_defaults_
     assert model["override_config"] == {"attn_implementation": "flash_attention_2"}
     assert model["use_remove_padding"] and not model["use_fused_kernels"]
     apart = ["verl.trainer_mode=separate_async", "verl.n_gpus=2"]
-    rollout = options("verl.device=npu", *apart)["actor_rollout_ref"]["rollout"]
+    rollout = options("verl.config.trainer.device=npu", *apart)["actor_rollout_ref"]["rollout"]
     assert rollout["checkpoint_engine"] == {"backend": "hccl"}
     assert options(*apart)["actor_rollout_ref"]["rollout"]["checkpoint_engine"] == {"backend": "nccl"}
     longest = verl_options(settings, run=Path("/r"), rollout_server="http://g", resume=False)

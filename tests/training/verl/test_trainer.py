@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql_agent.training.verl.informative import UpdatesWhereRewardsDiffer, places_to_train
+from sql_agent.training.verl.trainer import SkipsZeroAdvantage, places_to_train
 
 _GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.1, 1.1]), min_size=1, max_size=4), min_size=1, max_size=12)
 
@@ -64,7 +64,7 @@ class _Config(SimpleNamespace):
         return getattr(self, name, default)
 
 
-class _Ours(UpdatesWhereRewardsDiffer, _Trainer):
+class _TrainerOfOurs(SkipsZeroAdvantage, _Trainer):
     pass
 
 
@@ -88,7 +88,7 @@ def _step(
         actor_rollout_ref=SimpleNamespace(actor=actor, rollout=SimpleNamespace(n=2)),
         algorithm=SimpleNamespace(adv_estimator="grpo", use_kl_in_reward=False),
     )
-    trainer = _Ours(config, SimpleNamespace(world_size=2))
+    trainer = _TrainerOfOurs(config, SimpleNamespace(world_size=2))
     metrics: dict[str, Any] = {}
     assert trainer._update_actor(batch, metrics) is batch
     assert actor.ppo_mini_batch_size == 4

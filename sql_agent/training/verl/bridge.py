@@ -1,0 +1,71 @@
+"""What the main process passes to verl's processes besides their options: the dataset, the token, the fine-tuned model.
+
+Imports neither torch nor agent-lightning, because every process of verl imports it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from sql_agent.schemas import Question
+from sql_agent.system.files import atomic_write
+
+if TYPE_CHECKING:
+    from sql_agent.rollouts.scheduler import Mode
+
+RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # without the prefix of settings, because it is not a setting
+SFT_RESULT = "sft.json"
+_VLLM_VARIABLE = "VLLM_API_KEY"  # read by the server that verl starts for each replica
+_POLL_S = 0.2
+
+
+def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None:
+    """Write `questions` to the parquet file `path` that verl reads; each row has its whole question as JSON."""
+    rows = [
+        {
+            "data_source": "sql_agent",
+            "prompt": [{"role": "user", "content": question.question}],
+            "reward_model": {"style": "rule", "ground_truth": question.answer},
+            "extra_info": {"index": index, "mode": mode, "question": question.model_dump_json()},
+        }
+        for index, question in enumerate(questions)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_parquet(path)
+
+
+def token_environment(token: str) -> dict[str, str]:
+    """Return the environment variables that pass a run's bearer token to verl's processes and to vLLM's server.
+
+    The environment of a process is hidden from other users of the host; its command line is not.
+    """
+    return {RUN_VARIABLE: token, _VLLM_VARIABLE: token}
+
+
+def run_token() -> str:
+    """Return the bearer token of the run that this process of verl belongs to."""
+    return os.environ[RUN_VARIABLE]
+
+
+def write_sft_result(run: Path, model: str) -> None:
+    """Write the path of the fine-tuned `model` to RUN/sft.json, atomically, because verl waits for that file."""
+    with atomic_write(run / SFT_RESULT) as unfinished:
+        unfinished.write_text(json.dumps({"model": model}), encoding="utf-8")
+
+
+def wait_for_sft_result(path: Path) -> str:
+    """Wait for the file `path` of `write_sft_result`, and return the path of the fine-tuned model.
+
+    There is no time limit, because the main process ends this one when supervised fine-tuning fails.
+    """
+    while not path.exists():
+        time.sleep(_POLL_S)
+    model: str = json.loads(path.read_text(encoding="utf-8"))["model"]
+    return model

@@ -1,0 +1,147 @@
+"""The classes that verl loads by name: the agent loop, its manager and the replay buffers.
+
+`agent_loops.yaml` and `config.py` name this module. It imports verl, so nothing outside verl's processes imports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+import aiohttp
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.utils.ray_utils import auto_await
+
+from sql_agent.system.tokens import bearer
+from sql_agent.training.verl.bridge import run_token
+from sql_agent.training.verl.policy_endpoint import find_endpoints
+
+# verl polls every 2 s whether a step's rollouts have ended, which is a third of the step time of a small model.
+_POLL_S = 0.05
+_METRIC = "reward"  # verl's name for what it compares within a group
+_ANNOUNCE_TIMEOUT_S = 600.0  # the rollout server starts the LLM proxies meanwhile
+_SESSIONS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
+
+
+class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
+    """Runs a verl session as a rollout of the LightningStore.
+
+    The agent runs in a runner process; the loop only waits for the rollout. `run` returns one output for each series of
+    turns that continue each other, all with the reward of the whole rollout (0.0–1.1). verl counts a session whose
+    rollout was lost as failed.
+    """
+
+    def __init__(self, trainer_config: Any, **_: Any) -> None:
+        # The base class is not initialised: it would prepare to render conversations, which the endpoint does.
+        self.config = trainer_config.config
+
+    async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
+        """Run one rollout of `sample`, a row of the dataset with verl's `global_steps` and `uid`.
+
+        `sampling_params` is not used, because the agent's settings decide. Raises RuntimeError when the rollout was
+        lost.
+        """
+        request = {
+            "question": sample["extra_info"]["question"],
+            "mode": sample["extra_info"]["mode"],
+            "step": int(sample["global_steps"]),
+            "group": sample["uid"],
+        }
+        url = f"{self.config.sql_agent.rollout_server}/rollouts"
+        async with _session().post(url, json=request) as response:
+            if response.status != 200:
+                raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
+            body = await response.json()
+        return [_output(part, body) for part in body["sequences"]]
+
+
+class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
+    """Connects the policy to the LLM proxies, then dispatches sessions to agent loops as verl's manager does."""
+
+    @classmethod
+    @auto_await  # type: ignore[untyped-decorator]
+    async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
+        """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
+
+        The endpoints start to serve the vLLM replicas, and their addresses go to the rollout server, which answers when
+        a call through each route came back as a triplet. Raises RuntimeError when that fails.
+        """
+        config, client = kwargs["config"], kwargs["llm_client"]
+        instance = cls(*args, **kwargs)
+        await instance._init_agent_loop_workers()
+        policy = client, config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout.max_model_len
+        endpoints = find_endpoints(config.sql_agent.endpoints)
+        addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
+        url = f"{config.sql_agent.rollout_server}/endpoints"
+        timeout = aiohttp.ClientTimeout(total=_ANNOUNCE_TIMEOUT_S)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=bearer(run_token())) as session,
+            session.post(url, json=addresses) as response,
+        ):
+            if response.status != 200:
+                raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
+        return instance
+
+
+class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
+    """Replaces a question when all of its rollouts were lost, in trainer mode `sync`.
+
+    With `informative_only`, a question whose rollouts all got the same reward is replaced too (dynamic sampling, Yu et
+    al. 2025, arXiv:2503.14476, 3.2).
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            **kwargs,
+            poll_interval=_POLL_S,
+            sync_refill_failed_groups=True,
+            gen_batch_size=1,
+            train_batch_size=kwargs["sampler_kwargs"].questions_per_step,
+            filter_groups_metric=_filter_metric(kwargs["sampler_kwargs"]),
+        )
+
+
+class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
+    """Leaves out groups whose rollouts all got the same reward with `informative_only`, in the asynchronous modes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, poll_interval=_POLL_S, filter_groups_metric=_filter_metric(kwargs["sampler_kwargs"]))
+
+
+def _filter_metric(options: Any) -> str | None:
+    return _METRIC if options.informative_only else None
+
+
+def _session() -> aiohttp.ClientSession:
+    """Return the HTTP session of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _SESSIONS:
+        # No limit on connections and no time-out, because the scheduler limits the time of each rollout.
+        _SESSIONS[loop] = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers=bearer(run_token()),
+        )
+    return _SESSIONS[loop]
+
+
+def _output(part: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:
+    return AgentLoopOutput(
+        prompt_ids=part["prompt_ids"],
+        response_ids=part["response_ids"],
+        response_mask=part["response_mask"],
+        response_logprobs=part["logprobs"],
+        reward_score=rollout["reward"],
+        num_turns=rollout["turns"],
+        metrics=AgentLoopMetrics(generate_sequences=rollout["seconds"]),
+        extra_fields={
+            "reward_extra_info": {},
+            "turn_scores": [],
+            "tool_rewards": [],
+            "min_global_steps": part["min_version"],
+            "max_global_steps": part["max_version"],
+        },
+    )
