@@ -10,17 +10,21 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check, data_import, data_teacher
+from sql_agent.cli import data_check, data_teacher
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui, open_console
 from sql_agent.schemas import Lang, Question, Style
+from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
+from sql_agent.tasks.medical.importers.sources import packaged_mapping, read_records
+from sql_agent.tasks.medical.importers.write import ImportReport, import_records
 from sql_agent.tasks.medical.prepare import make_question_files, questions_folder, sample_path
 from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
+from sql_agent.tasks.medical.tables import TABLES
 
 _DESCRIPTION = """\
 Make the sample database or import your data, and make questions with gold SQL,
@@ -41,6 +45,20 @@ With --writer llm the model TEACHER_MODEL rewrites them in its own words; a text
 is used when the teacher, shown it and the rows, gives the reference answer.
 After an interrupt the same command continues."""
 
+_IMPORT_DESCRIPTION = """\
+Add drugs and diseases from another source to the tables drugs_info and disease
+of a SQLite file or a MySQL or MariaDB server: CMeKG (the package PyCMeKG),
+openFDA's drug labels, CSV, JSONL, SQLite or MySQL. HTML entities and tags
+become plain text, and cells such as N/A are empty. Prints the rows, how many
+cells of each column they fill, and what was rejected; --rejected lists each of
+those with its place."""
+
+_IMPORT = """\
+  sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
+  sql-agent data import drug-label-0001-of-0013.json.zip --db labels.db
+  sql-agent data import products.csv --db medical.db --mapping mapping.toml
+  sql-agent data import products.csv --db mysql://writer:PASSWORD@127.0.0.1/shop
+"""
 _BUILD = """
   sql-agent data build --lang en
 """
@@ -57,7 +75,7 @@ _EXAMPLES = "".join(
     (
         _BUILD,
         _LOAD,
-        data_import.EXAMPLES,
+        _IMPORT,
         _QUESTIONS,
         data_check.EXAMPLES,
         data_teacher.FILTER_EXAMPLES,
@@ -69,7 +87,6 @@ _IN_MODULES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "check": data_check.run,
     "facts": data_teacher.run_facts,
     "filter": data_teacher.run_filter,
-    "import": data_import.run,
 }
 
 
@@ -81,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = open_console()
     if arguments.command == "load":
         _load(arguments, console)
+    elif arguments.command == "import":
+        _import(arguments, Ui(console, wraps=True))
     elif arguments.command == "build":
         _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
     else:
@@ -106,6 +125,60 @@ def _load(arguments: argparse.Namespace, console: Console) -> None:
         reader = make_reader(address, arguments.reader)
         console.print("This user may only read the two tables; the password is shown once:")
         print(f"DATABASE_URL={reader.url}")
+
+
+def _import(arguments: argparse.Namespace, ui: Ui) -> None:
+    source, db = arguments.source, arguments.db
+    if source == db:
+        raise ConfigError(f"SOURCE and --db are both {db}", hint="name another database with --db")
+    # Beside a file; for a server, in the working directory.
+    rejected = arguments.rejected or Path(f"{db if isinstance(db, Path) else db.database}.rejected.jsonl")
+    packaged = None if arguments.mapping else packaged_mapping(source)
+    if packaged:
+        mapping = TableMapping.packaged(packaged)
+    else:
+        mapping = TableMapping.load(arguments.mapping) if arguments.mapping else TableMapping.same_names()
+    with ui.status(f"Importing {source}"):
+        report = import_records(read_records(source, mapping.sources), mapping, db, rejected)
+    if report.rows:
+        ui.console.print(_coverage(report))
+    added = [f"{report.rows[table]} rows of {table}" for table in TABLES if report.rows[table]]
+    ui.say(f"{db}: {' and '.join(added) or 'no row'} added")
+    for reason, places in report.by_reason().items():
+        ui.say(f"{len(places)} rejected: {reason} ({', '.join(places[:3])}{', …' if len(places) > 3 else ''})")
+    total = len(report.rejected)
+    ui.say(f"{total} records were rejected: {rejected}" if total else "no record was rejected")
+    for table, names in report.repeated.items():
+        if names:
+            ui.say(f"{table} has {len(names)} names in several rows, such as {names[0]}: no question asks about those")
+    if not packaged:
+        _say_columns(mapping, report, ui, given=arguments.mapping is not None)
+    ui.say("For research on retrieval, not medical advice.")
+
+
+def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:
+    """Print the columns of the source that were not read, and those of --mapping that it does not have."""
+    roots = {name for field in mapping.fields for name in (field, field.partition(".")[0])}
+    if unread := [name for name in report.fields if name not in roots and name not in NOT_READ]:
+        ui.say(f"not imported, because no column of ours takes them: {', '.join(unread)}")
+    missing = [name for name in mapping.fields if not {name, name.partition(".")[0]} & report.fields.keys()]
+    if given and missing:
+        ui.say(f"in the mapping, but not in the source: {', '.join(sorted(missing))}")
+
+
+def _coverage(report: ImportReport) -> Table:
+    table = Table("table", "column", "filled", "share")
+    for figures in table.columns[2:]:
+        figures.justify = "right"
+    for name, columns in TABLES.items():
+        if rows := report.rows[name]:
+            for column in columns:
+                if filled := report.filled[name, column]:
+                    table.add_row(name, column, str(filled), f"{filled / rows:.1%}")
+            if empty := [column for column in columns if column not in NOT_READ and not report.filled[name, column]]:
+                table.add_row(name, f"{len(empty)} more", "0", "0.0%")
+            table.add_section()
+    return table
 
 
 def _questions(arguments: argparse.Namespace, console: Console) -> None:
@@ -153,9 +226,12 @@ def _parser() -> argparse.ArgumentParser:
     teacher.add_filter_arguments(
         add("filter", "keep or drop questions", teacher.FILTER_DESCRIPTION, teacher.FILTER_EXAMPLES)
     )
-    data_import.add_arguments(
-        add("import", "bring your data into the two tables", data_import.DESCRIPTION, data_import.EXAMPLES)
-    )
+    imports = add("import", "bring your data into the two tables", _IMPORT_DESCRIPTION, _IMPORT)
+    imports.add_argument("source", type=database, metavar="SOURCE",
+                         help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
+    imports.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to add to")
+    imports.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
+    imports.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
     load = add("load", "copy it to a server", _LOAD_DESCRIPTION, _LOAD)
     load.add_argument("--db", type=database, required=True, metavar="URL",
                       help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip

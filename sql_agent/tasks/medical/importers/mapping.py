@@ -14,9 +14,11 @@ A mapping file is TOML, with a section for each table:
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +26,55 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sql_agent.errors import ConfigError
 from sql_agent.system.validation import first_problem
-from sql_agent.tasks.medical.importers.records import Record, Rejected, Row
+from sql_agent.tasks.medical.importers.sources import Rejected, SourceRecord
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
 
 _MAPPINGS = Path(__file__).parent / "mappings"
+# Cells that say only that there is nothing. Not 无 ("none"), which answers a question about contraindications.
+NULL_WORDS = frozenset({"n/a", "-", "--", "–", "—", "none", "null", "nan", "空", "无数据", "暂无数据"})
+_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)
+_INLINE = frozenset({"a", "b", "em", "font", "i", "small", "span", "strong", "sub", "sup", "u"})  # inside a word
+# Only known tags, because "<b and a>" in "a<b and a>c" is none.
+_TAG = re.compile(
+    rf"</?({'|'.join(sorted(_INLINE))}|blockquote|br|center|div|h[1-6]|hr|img|li|ol|p|pre|table|tbody|td|th|thead|tr|ul)"
+    r"(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>",
+    re.IGNORECASE,
+)
 # Columns that no source gives: the row's number, and when it was written.
 NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
 
 
 class _Table(BaseModel):
-    """Represents a section of a mapping file; every key that is not named here is a column."""
+    """A section of a mapping file; every key that is not named here is a column."""
 
     model_config = ConfigDict(extra="allow")
     source: str = Field("", alias="from")
     when: tuple[str, ...] = ()
     labelled: tuple[str, ...] = ()
 
+    def takes(self, record: SourceRecord) -> bool:
+        """Return whether `record` is of this table."""
+        of_table = not record.table or not self.source or record.table == self.source
+        return of_table and (not self.when or any(record.get(field) for field in self.when))
+
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
         given = (self.model_extra or {}).items()
         return {column: (fields,) if isinstance(fields, str) else tuple(fields) for column, fields in given}
+
+
+@dataclass(frozen=True)
+class MedicalRow:
+    """The texts of one row of `table`, by column, and the place of its record in the source."""
+
+    place: str
+    table: str
+    values: Mapping[str, str]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what two equal rows share."""
+        return (self.table, *sorted(self.values.items()))
 
 
 @dataclass(frozen=True)
@@ -90,17 +121,29 @@ class TableMapping:
         }
         return cls({table: _Table.model_validate(section) for table, section in sections.items()})
 
-    def row(self, record: Record) -> Row | Rejected:
-        """Return the row that `record` is, or why it is none."""
-        name, table = self._table_of(record)
-        if table is None:
-            return Rejected(record.place, name)
-        values: dict[str, str] = {}
+    @property
+    def sources(self) -> list[str]:
+        """Return the tables of a source database that are read."""
+        return [table.source or name for name, table in self.tables.items()]
+
+    @property
+    def fields(self) -> set[str]:
+        """Return the fields that are read."""
+        return {name for table in self.tables.values() for names in table.columns.values() for name in names}
+
+    def row(self, record: SourceRecord) -> MedicalRow | Rejected:
+        """Return the row that `record` becomes, or why it is rejected."""
+        name = next((name for name, table in self.tables.items() if table.takes(record)), None)
+        if name is None:
+            needed = [field for table in self.tables.values() for field in table.when]
+            reason = f"it is not a row of {' or '.join(self.tables)}: it has none of the fields that tell"
+            return Rejected(record.place, reason, ", ".join(needed))
+        table, values = self.tables[name], dict[str, str]()
         for column, fields in table.columns.items():
             try:
                 parts = [(field, text) for field in fields for text in _texts(record.get(field))]
             except TypeError as error:
-                return Rejected(record.place, f"{column} is no text", str(error))
+                return Rejected(record.place, f"{column} is not a text", str(error))
             if not parts:
                 continue
             if column == NAME_COLUMNS[name]:
@@ -108,15 +151,8 @@ class TableMapping:
             else:
                 shown = [f"{field}：{text}" if column in table.labelled else text for field, text in parts]
                 values[column] = self.separator.join(dict.fromkeys(shown))
-        return _checked(Row(record.place, name, values), table)
-
-    def _table_of(self, record: Record) -> tuple[str, _Table | None]:
-        """Return the first table that takes `record`, or the reason why none does."""
-        for name, table in self.tables.items():
-            of_table = not record.group or not table.source or record.group == table.source
-            if of_table and (not table.when or any(record.get(field) for field in table.when)):
-                return name, table
-        return f"it is no row of {' or '.join(self.tables)}: it has none of the fields that tell", None
+        problem = _problem(name, values, table)
+        return Rejected(record.place, problem) if problem else MedicalRow(record.place, name, values)
 
 
 def _check(path: Path, name: str, table: _Table) -> None:
@@ -128,16 +164,15 @@ def _check(path: Path, name: str, table: _Table) -> None:
         raise ConfigError(f"{path}: {name} needs {NAME_COLUMNS[name]}", hint="say which field holds the name")
 
 
-def _checked(row: Row, table: _Table) -> Row | Rejected:
-    name = NAME_COLUMNS[row.table]
-    if name not in row.values:
-        return Rejected(row.place, f"no {name}: {', '.join(table.columns[name])} is empty")
-    for column, text in row.values.items():
+def _problem(name: str, values: Mapping[str, str], table: _Table) -> str | None:
+    """Return why `values` cannot be a row of the table `name`."""
+    column = NAME_COLUMNS[name]
+    if column not in values:
+        return f"no {column}: {', '.join(table.columns[column])} is empty"
+    for column, text in values.items():
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            return Rejected(row.place, f"{column} holds bytes that are no UTF-8 text")
-    if len(row.values) == 1:
-        return Rejected(row.place, "it has a name and nothing else")
-    return row
+            return f"{column} contains bytes that are not UTF-8 text"
+    return "it has a name and nothing else" if len(values) == 1 else None
 
 
 def _texts(value: Any) -> Sequence[str]:
@@ -149,6 +184,15 @@ def _texts(value: Any) -> Sequence[str]:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str | int | float):
-        raise TypeError(f"a {type(value).__name__} is no text")
-    text = " ".join(str(value).split())
-    return [text] if text else ()
+        raise TypeError(f"a {type(value).__name__} is not a text")
+    text = plain_text(str(value))
+    return [text] if text and text.casefold() not in NULL_WORDS else []
+
+
+def plain_text(text: str) -> str:
+    """Return `text` without HTML entities and tags, with single spaces: "a&#39;s<br/>b" becomes "a's b"."""
+    if "&" in text:
+        text = _ENTITY.sub(lambda match: unescape(match[0]), text)
+    if "<" in text:
+        text = _TAG.sub(lambda match: "" if match[1].lower() in _INLINE else " ", text)
+    return " ".join(text.split())

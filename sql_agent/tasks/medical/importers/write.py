@@ -1,83 +1,188 @@
-"""Write the rows of a source into the two tables of a database, and count what was written and what was not."""
+"""Write the rows of a source into the two tables of a database, in one transaction, and report on them."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any
+
+import pymysql
 
 from sql_agent.database import Source
+from sql_agent.database.mysql.address import ServerAddress
+from sql_agent.database.mysql.connection import connect_to
+from sql_agent.database.mysql.failures import message_of
+from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
-from sql_agent.system.files import atomic_write
-from sql_agent.tasks.medical.importers.mapping import TableMapping
-from sql_agent.tasks.medical.importers.records import Records, Rejected, Row
-from sql_agent.tasks.medical.importers.targets import Insert, open_target
+from sql_agent.tasks.medical.importers.mapping import NOT_READ, MedicalRow, TableMapping
+from sql_agent.tasks.medical.importers.sources import Records, Rejected
+from sql_agent.tasks.medical.server_copy import server_table_sql
+from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES, create_table_sql
 
-_EXAMPLES = 3
+PRESENT = "the database has this row already"
+_ENGINES = (
+    "SELECT table_name, transactions FROM information_schema.tables "
+    "LEFT JOIN information_schema.engines USING (engine) WHERE table_schema = DATABASE()"
+)
 
 
 @dataclass
-class Imported:
-    """Counts the rows by table, their filled cells by table and column, and what was rejected by reason.
+class ImportReport:
+    """What an import did: `rows` by table, `filled` cells by table and column, and the rejected records.
 
-    `examples` has some places of each reason.
+    `fields` are those of the source, `repeated` the names that several rows of a table now share.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     filled: Counter[tuple[str, str]] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    rejected: list[Rejected] = field(default_factory=list)
+    fields: dict[str, None] = field(default_factory=dict)
+    repeated: dict[str, list[str]] = field(default_factory=dict)
+
+    def by_reason(self) -> dict[str, list[str]]:
+        """Return the places of the rejected records by reason, the most common reason first."""
+        places: dict[str, list[str]] = {}
+        for record in self.rejected:
+            places.setdefault(record.reason, []).append(record.place)
+        return dict(sorted(places.items(), key=lambda item: -len(item[1])))
 
 
-def import_records(records: Records, mapping: TableMapping, database: Source, rejected: Path) -> Imported:
-    """Add the rows of `records` to `database`, all of them or, on an error, none; what is missing of it is made.
+def import_records(records: Records, mapping: TableMapping, database: Source, rejected: Path) -> ImportReport:
+    """Add the rows of `records` to `database`, all of them or, on an error, none; missing tables are made.
 
-    What is not imported is written to `rejected`, a line of JSON with place and reason each. Raises DataError when no
-    row could be imported or a file cannot be written.
+    Rows that the database has already are left out, so the same source can be imported again. What is rejected is
+    written to `rejected`, one JSON object a line with place and reason. Raises DataError when no row can be imported or
+    something cannot be written.
     """
-    imported = Imported()
-    with open_target(database) as insert:
-        try:
-            rejected.parent.mkdir(parents=True, exist_ok=True)
-            with (
-                atomic_write(rejected) as log,
-                log.open("w", encoding="utf-8", errors="backslashreplace") as lines,
-            ):
-                _write(records, mapping, insert, lines, imported)
-        except OSError as error:
-            raise DataError(f"cannot write {rejected}: {error}", hint="choose another file with --rejected") from error
-        _check(imported)
-    return imported
+    report = ImportReport()
+    rows = _rows(records, mapping, report)
+    if not rows:
+        reasons = "; ".join(f"{len(places)} times: {reason}" for reason, places in list(report.by_reason().items())[:3])
+        known = f"; the source has the fields {', '.join(report.fields)}" if report.fields else ""
+        raise DataError(
+            f"no row could be imported ({reasons or 'the source is empty'}){known}",
+            hint="--mapping FILE says which field is which column: docs/data.md",
+        )
+    try:
+        with _transaction(database, rows) as (cursor, mark):
+            _insert(rows, cursor, mark, report)
+            _write_rejected(report.rejected, rejected)
+    except (OSError, sqlite3.Error, pymysql.Error) as error:
+        hint = "check --db, and that you may write there"
+        raise DataError(f"cannot write {database}: {message_of(error)}", hint=hint) from error
+    return report
 
 
-def _write(records: Records, mapping: TableMapping, insert: Insert, lines: TextIO, imported: Imported) -> None:
-    seen: dict[tuple[object, ...], str] = {}
+def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> list[MedicalRow]:
+    """Return the different rows of `records`; report the others, and the fields of the source."""
+    rows: dict[tuple[object, ...], MedicalRow] = {}
     for record in records:
-        row = record if isinstance(record, Rejected) else mapping.row(record)
-        if isinstance(row, Row):
-            key = (row.table, *sorted(row.values.items()))
-            row = Rejected(row.place, "the same row again", seen[key]) if key in seen else row
-            seen.setdefault(key, row.place)
-        if isinstance(row, Row) and (problem := insert(row)):
-            row = Rejected(row.place, "the table cannot hold it", problem)
+        if isinstance(record, Rejected):
+            report.rejected.append(record)
+            continue
+        report.fields.update(dict.fromkeys(map(str, record.fields)))
+        row = mapping.row(record)
         if isinstance(row, Rejected):
-            lines.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
-            _count_rejected(row, imported)
+            report.rejected.append(row)
+        elif first := rows.get(row.key):
+            report.rejected.append(Rejected(row.place, "the same row again", first.place))
         else:
-            imported.rows[row.table] += 1
-            imported.filled.update((row.table, column) for column in row.values)
+            rows[row.key] = row
+    return list(rows.values())
 
 
-def _count_rejected(rejected: Rejected, imported: Imported) -> None:
-    imported.rejected[rejected.reason] += 1
-    examples = imported.examples.setdefault(rejected.reason, [])
-    if len(examples) < _EXAMPLES:
-        examples.append(rejected.place)
+@contextmanager
+def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple[Any, str]]:
+    """Yield a cursor on a database that can take `rows`, and its parameter mark; commit if no error is raised."""
+    if isinstance(database, ServerAddress):
+        with closing(connect_to(database)) as server, server.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # else texts are cut off with a warning only
+            cursor.execute(_ENGINES)
+            engines = dict(cursor.fetchall())
+            for table in TABLES.keys() & engines.keys():
+                if engines[table] != "YES":
+                    message = f"{database}: the table {table} has no transactions, so a failed import cannot be undone"
+                    raise DataError(message, hint=f"ALTER TABLE {table} ENGINE=InnoDB")
+            _check_columns(cursor, engines.keys(), rows)
+            for table in [table for table in TABLES if table not in engines]:
+                cursor.execute(server_table_sql(table, TABLES[table]))
+            server.begin()
+            yield cursor, "%s"
+            server.commit()
+        return
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        _check_columns(connection.cursor(), present, rows)
+        for table in [table for table in TABLES if table not in present]:
+            connection.execute(create_table_sql(table))
+        yield connection.cursor(), "?"
+        connection.execute("COMMIT")
 
 
-def _check(imported: Imported) -> None:
-    if not imported.rows:
-        reasons = "; ".join(f"{count} times: {reason}" for reason, count in imported.rejected.most_common(3))
-        raise DataError(f"no row could be imported ({reasons or 'the source is empty'})", hint="check --mapping")
+def _check_columns(cursor: Any, present: Collection[str], rows: Sequence[MedicalRow]) -> None:
+    """Raise DataError when a table lacks a column; before a table is made, because a server cannot undo that."""
+    for table in TABLES.keys() & present:
+        cursor.execute(f"SELECT * FROM {table} LIMIT 0")
+        columns = {name for name, *_ in cursor.description}
+        needed = {column for row in rows if row.table == table for column in row.values}
+        if missing := sorted(needed - columns):
+            raise DataError(
+                f"the table {table} has no column {', '.join(missing)}", hint="add it, or leave it out of the mapping"
+            )
+
+
+def _insert(rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportReport) -> None:
+    """Insert the rows that are not there yet, with ids after the last one, and look for repeated names."""
+    present = {table: _present(cursor, table) for table in TABLES}
+    last_ids = {table: _last_id(cursor, table) for table in TABLES}
+    for row in rows:
+        if row.key in present[row.table]:
+            report.rejected.append(Rejected(row.place, PRESENT))
+            continue
+        values = {"id": last_ids[row.table] + 1, **row.values}
+        columns, marks = ", ".join(map(quoted, values)), ", ".join([mark] * len(values))
+        try:
+            cursor.execute(f"INSERT INTO {row.table} ({columns}) VALUES ({marks})", tuple(values.values()))
+        except pymysql.err.DataError as error:  # a text that is too long, or not of the column's characters
+            report.rejected.append(Rejected(row.place, "the table cannot store it", message_of(error)))
+            continue
+        last_ids[row.table] += 1
+        report.rows[row.table] += 1
+        report.filled.update((row.table, column) for column in row.values)
+    for table, name in NAME_COLUMNS.items():
+        cursor.execute(f"SELECT {name} FROM {table} GROUP BY {name} HAVING COUNT(*) > 1 ORDER BY {name}")
+        report.repeated[table] = [str(found) for (found,) in cursor.fetchall()]
+
+
+def _present(cursor: Any, table: str) -> set[tuple[object, ...]]:
+    """Return the keys of the rows that `table` has."""
+    cursor.execute(f"SELECT * FROM {table}")
+    names = [name for name, *_ in cursor.description]
+    rows = (zip(names, row, strict=True) for row in cursor.fetchall())
+    return {
+        MedicalRow("", table, {name: cell for name, cell in row if cell and name not in NOT_READ}).key for row in rows
+    }
+
+
+def _last_id(cursor: Any, table: str) -> int:
+    cursor.execute(f"SELECT MAX(id) FROM {table}")
+    ((last,),) = cursor.fetchall()
+    if not isinstance(last, int | None):
+        raise DataError(f"the column id of {table} contains {last!r}, not a number", hint="import into other tables")
+    return last or 0
+
+
+def _write_rejected(rejected: Sequence[Rejected], path: Path) -> None:
+    lines = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in rejected)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error}", hint="choose another file with --rejected") from error
