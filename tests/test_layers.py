@@ -33,7 +33,7 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 STARTERS = {"__init__", "__main__", "train_sql_agent", "sqlagent_test"}
 HEAVY = {"torch", "verl", "vllm", "ray", "transformers", "peft"}
 # It says what is installed, so it looks at everything.
-LOOK_AT_EVERYTHING = {ROOT / "cli" / "check_parts.py", ROOT / "cli" / "check_gpu.py"}
+LOOK_AT_EVERYTHING = {ROOT / "cli" / "check.py"}
 
 MEDICINE = re.compile(r"drugs?_info|\bdrugs?\b|\bdiseases?\b|\bmedic\w*|医", re.IGNORECASE)
 DISCLAIMER = re.compile(r"not medical\s+\"?\s*\"?advice|不构成医疗建议", re.IGNORECASE)

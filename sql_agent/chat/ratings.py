@@ -17,7 +17,7 @@ from sql_agent.errors import DataError
 from sql_agent.questions.question_files import write_jsonl
 from sql_agent.schemas import Lang, Question, Record
 from sql_agent.system.files import drop_cut_line, whole_lines
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 Mark = Literal["up", "down", "corrected", "withdrawn"]
 _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"

@@ -18,7 +18,7 @@ from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_field, show_query, show_result
 from sql_agent.schemas import Outcome
-from sql_agent.system.printable import printable
+from sql_agent.system.messages import printable
 
 _PROMPT = "\n> "
 _NARROWEST = 60  # columns of a terminal that shows two answers side by side

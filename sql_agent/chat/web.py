@@ -38,7 +38,7 @@ from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.runs.page import MESSAGES
 from sql_agent.schemas import Record
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 _KEPT_ANSWERS = 500  # that can still be rated
 

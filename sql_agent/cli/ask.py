@@ -29,7 +29,7 @@ from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_config import settings_of_run
 from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.schemas import Lang, Question, RolloutRecord
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 from sql_agent.tasks.task import Task, load_task
 from sql_agent.training.batching import evenly_spaced
 

@@ -11,7 +11,7 @@ from sql_agent.config.settings import EndpointSettings, Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:

@@ -25,7 +25,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang
 from sql_agent.system.files import check_writable
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.system.tokens import new_token
 from sql_agent.tasks.task import Task, load_task

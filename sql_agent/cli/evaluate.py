@@ -27,7 +27,7 @@ from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import installed_versions
 from sql_agent.schemas import Lang, RolloutRecord
 from sql_agent.system.files import check_writable, timestamped_folder
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import load_task
 

@@ -20,7 +20,7 @@ from sql_agent.runs.checkpoints import checkpoints_by_step, step_of_verl, verl_c
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_config import is_run, settings_of_run
 from sql_agent.runs.run_log import last_checkpoint
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 
 
 @dataclass(frozen=True)

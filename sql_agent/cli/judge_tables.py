@@ -10,7 +10,7 @@ from rich.table import Table
 
 from sql_agent.judge_eval.evaluate import Grading, JudgeEvaluation, attacks_through, causes
 from sql_agent.judge_eval.robustness import HALF, Graded, Robustness, causes_of_failure, worst
-from sql_agent.system.printable import printable
+from sql_agent.system.messages import printable
 
 _SHOWN = 5  # answers and causes of failure; gradings.jsonl and the page list them all
 _KINDS = {"harmless": "right, in another form", "false": "false", "policy": "degenerate policy"}

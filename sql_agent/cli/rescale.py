@@ -22,7 +22,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.rescaling import Scale
 from sql_agent.runs.console import open_console
 from sql_agent.schemas import Drop
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 DESCRIPTION = """\
 Look at a judge's scores, and write a scale that spreads them: judge.scale=FILE.

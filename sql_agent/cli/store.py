@@ -10,7 +10,7 @@ from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError
 from sql_agent.rollouts.run_role import refuse_server_variables, store_token
 from sql_agent.runs.console import Ui
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import handled_signals
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         import agentlightning as agl  # noqa: PLC0415
 
         from sql_agent.rollouts.store_server import serve_store  # noqa: PLC0415
-        from sql_agent.system.event_loop import install_event_loop  # noqa: PLC0415
+        from sql_agent.system.runtime import install_event_loop  # noqa: PLC0415
     agl.setup_logging("ERROR")
     install_event_loop()
     ui = Ui()

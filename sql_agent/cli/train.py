@@ -18,8 +18,8 @@ from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers.trackers import Trackers
-from sql_agent.system.imports import slow_imports
 from sql_agent.system.memory import named_memory_errors
+from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 
 _DESCRIPTION = """\

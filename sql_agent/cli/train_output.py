@@ -18,7 +18,7 @@ from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.runs.run_log import RunLog, last_checkpoint
 from sql_agent.system.files import timestamped_folder
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import slow_imports
 from sql_agent.training.batching import evenly_spaced
 
 _TRACED_QUESTIONS = 10

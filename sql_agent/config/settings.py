@@ -41,7 +41,7 @@ from sql_agent.config.sections import (
     TrainSettings,
 )
 from sql_agent.errors import ConfigError
-from sql_agent.system.validation import reason
+from sql_agent.system.messages import reason
 
 __all__ = [
     "GENERAL",

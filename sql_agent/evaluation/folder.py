@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Question, Record, RolloutRecord
 from sql_agent.system.files import atomic_write, drop_cut_line, naming
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 Key = tuple[str, str]  # the name of a set and the id of a question
 _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl"

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from sql_agent.errors import DataError
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.schemas import QueryCall, Question, Record
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 
 class LabelledCase(Record):

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Lang, Question
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 # For each of our fields the columns that are read for it, the first that a row has.
 SPELLINGS: Mapping[str, tuple[str, ...]] = {

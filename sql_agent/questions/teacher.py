@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from sql_agent.errors import ConfigError, DataError, JudgeCutOffError, JudgeError, JudgeRefusedError, SqlAgentError
 from sql_agent.schemas import Question, Record, Usage
 from sql_agent.system.files import drop_cut_line, naming, whole_lines
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 
 class Entry(Record):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from sql_agent.config.settings import Settings, flatten, public_dump
 from sql_agent.errors import ConfigError
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import BUILT_IN, Task, load_task
 
 RESOURCE = "main_llm"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sql_agent.errors import DataError, ModelError
 from sql_agent.runs.checkpoints import is_of_verl, local_checkpoints, verl_checkpoints, verl_latest
-from sql_agent.system.json_files import read_object
+from sql_agent.system.files import read_object
 from sql_agent.system.weights import check_torch_file, parameters_in
 
 

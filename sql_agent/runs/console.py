@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO, Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -24,20 +24,16 @@ from rich.text import Text
 
 from sql_agent.runs.validation_table import validation_table
 from sql_agent.runs.wrapping import wrap
-from sql_agent.system.lasting_output import LastingOutput
-from sql_agent.system.printable import printable
+from sql_agent.system.messages import printable
 
 _QUIET_S = 10.0  # after which a step is shown that would not be
 _WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
 
 
 def open_console() -> Console:
-    """Return a console on stdout, as wide as the terminal; where there is none, COLUMNS or else 80 columns wide.
-
-    A program that writes to it goes on when nobody reads it any more.
-    """
+    """Return a console on stdout, as wide as the terminal; without a terminal, COLUMNS or else 80 columns wide."""
     known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(highlight=False, width=None if known else _WIDTH, file=cast("IO[str]", LastingOutput(sys.stdout)))
+    return Console(highlight=False, width=None if known else _WIDTH)
 
 
 class Ui:

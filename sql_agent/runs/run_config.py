@@ -8,7 +8,7 @@ from typing import Any
 
 from sql_agent.config.settings import Settings, Source, flatten, merge, read_sources
 from sql_agent.errors import DataError
-from sql_agent.system.json_files import read_object
+from sql_agent.system.files import read_object
 
 _OF_RUNS = {"task", "runs_dir"}  # in the config.json of every run
 

@@ -16,9 +16,8 @@ from pydantic import Field, ValidationError
 
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.schemas import Record
-from sql_agent.system.files import atomic_write
-from sql_agent.system.json_files import read_object
-from sql_agent.system.validation import first_problem
+from sql_agent.system.files import atomic_write, read_object
+from sql_agent.system.messages import first_problem
 
 _FILE = "run.json"
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.errors import DataError
-from sql_agent.system.files import atomic_write
-from sql_agent.system.growing_file import GrowingFile
-from sql_agent.system.json_files import damaged_line, parse_line
+from sql_agent.system.files import GrowingFile, atomic_write, damaged_line, parse_line
 
 Row = dict[str, Any]  # a line of a JSONL file
 

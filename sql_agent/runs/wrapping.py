@@ -6,7 +6,7 @@ import re
 
 from rich.cells import cell_len, chop_cells
 
-from sql_agent.system.printable import printable
+from sql_agent.system.messages import printable
 
 # Chinese has no spaces: a line may end after each character, though not before punctuation that closes.
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"

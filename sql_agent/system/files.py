@@ -1,8 +1,9 @@
-"""Write files atomically; repair cut ones; create uniquely named folders; name a file that cannot be used."""
+"""Read and write files: atomically, as JSON, while they grow; name the file that failed."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import tempfile
@@ -10,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.errors import ConfigError, DataError, TrainingError
 from sql_agent.system.resources import free_disk, nearest_existing, shown_size
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -163,3 +165,61 @@ def timestamped_folder(parent: Path, prefix: str = "") -> Path:
             folder = parent / f"{name}-{number}"
         else:
             return folder
+
+
+def read_object(path: Path, *, hint: str) -> dict[str, Any]:
+    """Return the JSON object in the file `path`. Raises DataError with `hint` when there is none."""
+    try:
+        return _json_object(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error}", hint=hint) from None
+
+
+def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    """Return the JSON object in `line`, line `number` of the JSONL file `path`. Raises DataError when there is none."""
+    try:
+        return _json_object(line)
+    except ValueError as error:
+        raise damaged_line(path, number, str(error)) from None
+
+
+def damaged_line(path: Path, number: int, problem: str) -> DataError:
+    """Build the error for line `number` of the JSONL file `path`, with the command that removes the line."""
+    hint = f"remove that line, for example by sed -i '{number}d' {path}"
+    return DataError(f"{path} is damaged: line {number}: {problem}", hint=hint)
+
+
+def _json_object(content: bytes) -> dict[str, Any]:
+    value = json.loads(content)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004  the file is wrong, not the caller
+    return value
+
+
+class GrowingFile:
+    """Reads the lines of a file once each; a last line without an end waits until it has one."""
+
+    def __init__(self, path: Path, *, position: int = 0) -> None:
+        """Read `path`, which need not exist yet, from the byte `position` on."""
+        self._path = path
+        self._position = position
+
+    def new(self) -> Iterator[bytes]:
+        """Yield the lines, with their ends, that were appended since the last call; none where there is no file.
+
+        A line at which the caller stops comes again.
+        """
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as source:
+            source.seek(self._position)
+            for line in source:
+                if not line.endswith(b"\n"):
+                    return
+                yield line
+                self._position += len(line)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the file is shorter than what was read of it."""
+        return self._position > (self._path.stat().st_size if self._path.exists() else 0)

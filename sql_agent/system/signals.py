@@ -1,12 +1,13 @@
-"""Turn the first interrupt into a request to stop, and let the second end the process.
+"""Turn the first interrupt into a request to stop; the second ends the process.
 
-An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed.
+An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed (SIGHUP).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,14 +16,13 @@ from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
-_SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
+_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop this program: not that of a closed terminal where it is ignored, as under nohup.
+    """Return the signals that stop this program; not SIGHUP where it is ignored, as under nohup.
 
-    SIGINT is one of them also where it is ignored, as in what a script starts in the background: there `kill -INT`
-    asks for the end.
+    SIGINT counts even where it is ignored, as in a script's background process: there `kill -INT` asks for the end.
     """
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if not (is_kept and number is signal.SIGHUP)]
@@ -34,10 +34,10 @@ def say_interrupted() -> None:
 
 
 def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
-    """Call `say`, and end this process at once with exit code 130, without what Python does at its end.
+    """Call `say` and end this process at once with exit code 130, without Python's own end.
 
-    That waits for threads, prints a traceback when another interrupt comes meanwhile, and ends threads inside of torch
-    in a way that makes C++ abort. Child processes see that this one is gone, and end too.
+    Python's end waits for threads, prints a traceback when another interrupt comes meanwhile, and ends threads inside
+    torch in a way that makes C++ abort. Child processes notice that this process is gone, and end too.
     """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -47,33 +47,50 @@ def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
         say()
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:  # also when a stream is gone, or was being written to
+    finally:  # even when a stream is gone or in use
         os._exit(INTERRUPTED)
 
 
 @contextmanager
 def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = say_interrupted) -> Iterator[None]:
-    """Call `handler` at the first signal inside the context that asks for the end.
+    """Call `handler` at the first stopping signal inside the context, which needs a running event loop.
 
-    The next one, also after the context, calls `again` and ends this process at once with exit code 130, unless it is
-    that of a closed terminal, which can come twice. Without any, signals are handled afterwards as before. Must be
-    entered in a running event loop.
+    The second signal, also after the context, calls `again` and ends this process at once with exit code 130. A second
+    SIGHUP is ignored, because closing a terminal can send two. Without any signal the handlers from before are
+    restored.
     """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in stopping_signals()}
 
-    def once() -> None:
+    def once(received: signal.Signals) -> None:
         for number in before:
             loop.remove_signal_handler(number)
             is_repeated = number is signal.SIGHUP
             signal.signal(number, signal.SIG_IGN if is_repeated else lambda *_: end_interrupted(again))
+        if received is signal.SIGHUP:
+            _drop_output()
         handler()
 
     for number in before:
-        loop.add_signal_handler(number, once)
+        loop.add_signal_handler(number, once, number)
     try:
         yield
     finally:
         for number, handler_before in before.items():
             if loop.remove_signal_handler(number):
                 signal.signal(number, handler_before)
+
+
+def _drop_output() -> None:
+    """Drop further output to a closed terminal or a pipe without a reader: a write there raises, and nothing is saved.
+
+    Other output, such as a file, is still written.
+    """
+    output = select.poll()
+    for number in (1, 2):
+        output.register(number, 0)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number, state in output.poll(0):
+        if state & (select.POLLHUP | select.POLLERR):
+            os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -24,8 +24,7 @@ from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
 from sql_agent.rollouts.store import read_spans
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.system.event_loop import install_event_loop
-from sql_agent.system.imports import slow_imports
+from sql_agent.system.runtime import install_event_loop, slow_imports
 from sql_agent.system.signals import end_interrupted, handled_signals, say_interrupted
 from sql_agent.tasks.task import load_task
 from sql_agent.training.run import opened_store

@@ -24,8 +24,8 @@ from sql_agent.rollouts.store_watch import watched_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
-from sql_agent.system.event_loop import install_event_loop
 from sql_agent.system.memory import MORE_MEMORY, end_when_ignored
+from sql_agent.system.runtime import install_event_loop
 from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.check import main
-from sql_agent.cli.check_parts import check_database
+from sql_agent.cli.check import check_database, main
 from sql_agent.database.local import LocalDatabase
 from sql_agent.schemas import QueryAnswer, QueryFailure
 from tests.support.small_database import make_database

@@ -29,7 +29,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
 from sql_agent.schemas import Record
 from sql_agent.system.files import atomic_write
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 MAX_KNOTS = 101
 _Share = Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 # A reply may hold more keys than were asked for. The schema that is sent forbids them all the same, because OpenAI's
 # strict mode wants that.

@@ -13,8 +13,8 @@ from sql_agent.rollouts.retry import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.rollouts.scheduler import RolloutRequest
 from sql_agent.schemas import Question
-from sql_agent.system.imports import slow_imports
 from sql_agent.system.memory import named_memory_errors
+from sql_agent.system.runtime import slow_imports
 from sql_agent.system.sockets import bind_local
 from sql_agent.system.tokens import new_token
 from sql_agent.training.advantages import extreme_advantages, group_advantages

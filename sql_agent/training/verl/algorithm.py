@@ -21,7 +21,7 @@ from sql_agent.rollouts.retry import RetryingScheduler
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
-from sql_agent.system.growing_file import GrowingFile
+from sql_agent.system.files import GrowingFile
 from sql_agent.system.memory import how_killed, memory_kills
 from sql_agent.system.processes import die_with_parent
 from sql_agent.system.sockets import bind

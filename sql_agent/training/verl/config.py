@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 _HERE = "sql_agent.training.verl"
 GRPO = Path(__file__).with_name("grpo.toml")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from sql_agent.system.growing_file import GrowingFile
+from sql_agent.system.files import GrowingFile
 
 _SHOWN = 500  # characters of a line
 _SEARCHED = 400  # lines at the end of a log that may hold the error that ended its process

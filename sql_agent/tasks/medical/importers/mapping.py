@@ -25,7 +25,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sql_agent.errors import ConfigError
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 from sql_agent.tasks.medical.importers.sources import Rejected, SourceRecord
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
 

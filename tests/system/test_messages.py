@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError, field_validator
 
-from sql_agent.system.validation import first_problem
+from sql_agent.system.messages import first_problem
 
 
 class _Level(BaseModel):

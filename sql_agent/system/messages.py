@@ -1,7 +1,8 @@
-"""Say what pydantic found wrong with a file, a line or a request."""
+"""Make messages for people: safe to print, and saying what pydantic found wrong."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,22 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Replace each control character of `text` except line breaks with a space.
+
+    A terminal would act on an escape sequence from a model, a server or a database.
+    """
+    return _CONTROL.sub(" ", text)
+
 
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
-    """Return the first problem of `error` as "place: reason"; without a place where the whole is wrong.
+    """Return the first problem of `error` as "place: reason", such as "levels.0.name: Field required".
 
-    The place is dotted, as in `levels.0.name`. `names` are other names for its first part, such as those of columns.
+    There is no place when the whole value is wrong. `names` replace the first part of the place, such as a field by
+    its column.
     """
     problem = error.errors(include_url=False)[0]
     place = [str(part) for part in problem["loc"]]
