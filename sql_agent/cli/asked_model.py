@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.config.settings import EndpointSettings, Settings
@@ -22,6 +23,8 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
         return None
+    if "@" in urlsplit(given.base_url).netloc:  # the URL is printed and kept beside results
+        raise ConfigError("OPENAI_API_BASE contains a user name or a password", hint="give a key as OPENAI_API_KEY")
     model = named or given.model
     if not model:
         raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError
-from sql_agent.rollouts.run_role import refuse_server_variables, store_token
+from sql_agent.rollouts.run_role import store_token
 from sql_agent.runs.console import Ui
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import handled_signals
@@ -35,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
     parser.add_argument("--no-token", action="store_true", help="answer other hosts without STORE_TOKEN")
     arguments = parser.parse_args(argv)
-    refuse_server_variables(host="--host says where this store listens", port="--port says where this store listens")
     token = store_token()
     if token is None and not arguments.no_token and arguments.host not in LOCAL_NAMES:
         raise ConfigError(

@@ -10,6 +10,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sql_agent.config.paths import ENV_FILES
 
 
+def _variable(*names: str, default: str | None = None, description: str) -> Any:
+    """Define a field that is read from the first of the environment variables `names` that is set."""
+    return Field(default, validation_alias=AliasChoices(*names), description=description)
+
+
 class _FromEnvironment(BaseSettings):
     """Reads its fields from the environment variables that they name, or from `.env`."""
 
@@ -18,130 +23,92 @@ class _FromEnvironment(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Take an empty variable, which also hides the one in `.env`, for one that is not set."""
+        """Treat an empty variable as unset; it also hides the variable of that name in `.env`."""
         return {name: value for name, value in values.items() if value != ""}
 
 
 class TeacherSettings(_FromEnvironment):
-    """The endpoints of the judges, from the conventional variables or `.env`."""
+    """The endpoints of the judges."""
 
-    model: str | None = Field(
-        None,
-        validation_alias=AliasChoices("TEACHER_MODEL"),
-        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL as litellm names it",
+    model: str | None = _variable(
+        "TEACHER_MODEL",
+        description="model of the judges `llm` and `ranking`; without TEACHER_BASE_URL, a model name of litellm",
     )
-    base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("TEACHER_BASE_URL"),
-        description="its OpenAI-compatible address, ending in /v1; empty takes the provider in the model's prefix",
+    base_url: str | None = _variable(
+        "TEACHER_BASE_URL",
+        description="OpenAI-compatible URL of that model, ending in /v1; empty: the provider in the model name",
     )
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("TEACHER_API_KEY"), description="its key; empty where it wants none"
-    )
-    reward_model_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("REWARD_MODEL_URL"),
-        description='address of the judge `reward-model`: POST {"prompt": …, "response": …} gives {"score": …}',
+    api_key: SecretStr | None = _variable("TEACHER_API_KEY", description="API key of that model, if it needs one")
+    reward_model_url: str | None = _variable(
+        "REWARD_MODEL_URL",
+        description='URL of the judge `reward-model`: POST {"prompt": …, "response": …} returns {"score": …}',
     )
 
 
 class DatabaseServerSettings(_FromEnvironment):
-    """A database on a server, from the conventional variable or `.env`, because its address holds a password."""
+    """A database on a server. Its URL contains a password, so it is not a setting of a run."""
 
-    url: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("DATABASE_URL"),
-        description="database to query where `database.path` names none: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
+    url: SecretStr | None = _variable(
+        "DATABASE_URL",
+        description="database to query unless `database.path` is set: mysql+pymysql://USER:PASSWORD@HOST/DATABASE "
         "(MySQL or MariaDB, docs/mysql.md) or sqlite:///FILE",
     )
 
 
 class McpSettings(_FromEnvironment):
-    """The bearer token of an MCP server, from the conventional variable or `.env`."""
+    """The bearer token of an MCP server."""
 
-    token: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("MCP_TOKEN"),
-        description="bearer token of `sql-agent mcp --http` and of `agent.mcp_url`",
+    token: SecretStr | None = _variable(
+        "MCP_TOKEN", description="bearer token of `sql-agent mcp --http` and of `agent.mcp_url`"
     )
 
 
 class ChatSettings(_FromEnvironment):
-    """The token of the page of `sql-agent chat --web`, from the conventional variable or `.env`."""
+    """The bearer token of `sql-agent chat --web`."""
 
-    token: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("CHAT_TOKEN"),
-        description="token of the page of `sql-agent chat --web`; empty makes one at each start",
+    token: SecretStr | None = _variable(
+        "CHAT_TOKEN", description="token of the page of `sql-agent chat --web`; empty: a new one at each start"
     )
 
 
 class StoreSettings(_FromEnvironment):
-    """The bearer token of a store for other terminals and hosts, from the conventional variable or `.env`."""
+    """The bearer token of a store for other terminals and hosts."""
 
-    token: SecretStr | None = Field(
-        None,
-        validation_alias=AliasChoices("STORE_TOKEN"),
-        description="bearer token of `sql-agent store`, the same for all who use that store; empty: it wants none",
+    token: SecretStr | None = _variable(
+        "STORE_TOKEN", description="bearer token of `sql-agent store`, the same for all its clients; empty: no token"
     )
 
 
 class EndpointSettings(_FromEnvironment):
     """An OpenAI-compatible model for `sql-agent ask`, `chat` and `evaluate` instead of a local one."""
 
-    base_url: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        description="address of a model for `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local one",
+    base_url: str | None = _variable(
+        "OPENAI_API_BASE",
+        "OPENAI_BASE_URL",
+        description="URL of a model for `sql-agent ask`, `chat` and `evaluate`, ending in /v1; empty: a local model",
     )
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("OPENAI_API_KEY"), description="its key; empty where it wants none"
-    )
-    model: str | None = Field(
-        None,
-        validation_alias=AliasChoices("OPENAI_MODEL"),
-        description="name of the model there; required with an address",
-    )
+    api_key: SecretStr | None = _variable("OPENAI_API_KEY", description="API key of that model, if it needs one")
+    model: str | None = _variable("OPENAI_MODEL", description="name of the model there; required with a URL")
 
 
 class AglSettings(_FromEnvironment):
-    """What agent-lightning's own programs read too; the address is refused, because ours have other names for it."""
+    """The role of a process in a run and its store, under the variable names of agent-lightning."""
 
-    role: str | None = Field(
-        None,
-        validation_alias=AliasChoices("AGL_CURRENT_ROLE"),
-        description="part of a run that `sql-agent train` is: algorithm, runner or both; empty: both",
+    role: str | None = _variable(
+        "AGL_CURRENT_ROLE", description="role of `sql-agent train` in a run: algorithm, runner or both; empty: both"
     )
-    managed_store: str | None = Field(
-        None,
-        validation_alias=AliasChoices("AGL_MANAGED_STORE"),
-        description="1: the run makes its own store; 0: it uses that of --external-store-address",
-    )
-    server_host: str | None = Field(
-        None,
-        validation_alias=AliasChoices("AGL_SERVER_HOST"),
-        description="refused: use --external-store-address, or --host of `sql-agent store`",
-    )
-    server_port: str | None = Field(
-        None,
-        validation_alias=AliasChoices("AGL_SERVER_PORT"),
-        description="refused: use --external-store-address, or --port of `sql-agent store`",
+    managed_store: str | None = _variable(
+        "AGL_MANAGED_STORE", description="1: the run makes its own store; 0: it uses that of --external-store-address"
     )
 
 
 class AgentOpsSettings(_FromEnvironment):
-    """AgentOps, which gets the spans of the agent when its key is set."""
+    """AgentOps, which receives the spans of the agent when its key is set."""
 
-    api_key: SecretStr | None = Field(
-        None, validation_alias=AliasChoices("AGENTOPS_API_KEY"), description="key of AgentOps; empty sends it nothing"
+    api_key: SecretStr | None = _variable("AGENTOPS_API_KEY", description="API key of AgentOps; empty: sends nothing")
+    api_endpoint: str = _variable(
+        "AGENTOPS_API_ENDPOINT", default="https://api.agentops.ai", description="URL for logging in"
     )
-    api_endpoint: str = Field(
-        "https://api.agentops.ai",
-        validation_alias=AliasChoices("AGENTOPS_API_ENDPOINT"),
-        description="where it logs in",
-    )
-    exporter_endpoint: str = Field(
-        "https://otlp.agentops.ai/v1/traces",
-        validation_alias=AliasChoices("AGENTOPS_EXPORTER_ENDPOINT"),
-        description="where it takes spans",
+    exporter_endpoint: str = _variable(
+        "AGENTOPS_EXPORTER_ENDPOINT", default="https://otlp.agentops.ai/v1/traces", description="URL that takes spans"
     )

@@ -18,7 +18,6 @@ _ROLES = ("algorithm", "runner", "both")
 _TIMEOUT_S = 5.0
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
 HEALTH_PATH = "/v1/agl/health"
-_NAMED_BY_FLAG = "the store is the one of --external-store-address"
 _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 
 
@@ -46,8 +45,7 @@ class RunRole:
     def from_environment(cls, external_address: str | None) -> RunRole:
         """Read AGL_CURRENT_ROLE, AGL_MANAGED_STORE and STORE_TOKEN; `external_address` is that of a store elsewhere.
 
-        Raises ConfigError when one of them is no role, when they contradict the address, or when a variable is set
-        that `refuse_server_variables` refuses.
+        Raises ConfigError when one of them is no role, or when they contradict the address.
         """
         role = (AglSettings().role or "").strip() or "both"
         if role not in _ROLES:
@@ -58,13 +56,6 @@ class RunRole:
                 f"AGL_CURRENT_ROLE={role} needs a store that both roles share",
                 hint="agl store --host 127.0.0.1 --port 4747, and --external-store-address http://127.0.0.1:4747 here",
             )
-        if managed:
-            refuse_server_variables(
-                host="a run's own store is for this host; `sql-agent store --host` serves one for others",
-                port="a run's own store takes a free port; `sql-agent store --port` names one",
-            )
-        else:
-            refuse_server_variables(host=_NAMED_BY_FLAG, port=_NAMED_BY_FLAG)
         store = StoreAddress(external_address.rstrip("/"), store_token()) if external_address else None
         return cls(role, store, managed)
 
@@ -97,20 +88,6 @@ def managed_store_from_environment(external_address: str | None) -> bool:
             "AGL_MANAGED_STORE=0 but no store is named", hint="add --external-store-address http://127.0.0.1:PORT"
         )
     return True
-
-
-def refuse_server_variables(*, host: str, port: str) -> None:
-    """Raise ConfigError when AGL_SERVER_HOST or AGL_SERVER_PORT is set; `host` and `port` say what to use instead.
-
-    By them agent-lightning's own programs choose where a store listens, and also which store a runner uses.
-    """
-    given = AglSettings()
-    for name, value, instead in (
-        ("AGL_SERVER_HOST", given.server_host, host),
-        ("AGL_SERVER_PORT", given.server_port, port),
-    ):
-        if value:
-            raise ConfigError(f"{name}={value} is not used by this program", hint=f"unset it; {instead}")
 
 
 def check_store(store: StoreAddress) -> None:

@@ -94,3 +94,14 @@ def test_a_deleted_setting_is_named_with_its_file(
         assert main(command) == 2
         said = capsys.readouterr().err
         assert f"unknown setting judge.deleted ({run / 'config.json'})" in said and "run.json" in said
+
+
+def test_a_password_in_the_model_endpoint_is_refused_and_not_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "http://user:very-secret@127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_MODEL", "m")
+    for command in (["ask", "Who?"], ["evaluate"], ["chat"]):
+        assert main(command) == 2
+        said = capsys.readouterr()
+        assert "OPENAI_API_BASE contains a user name or a password" in said.err and "very-secret" not in str(said)
