@@ -24,9 +24,11 @@ from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge
+from sql_agent.reward.judges import endpoint
 from sql_agent.reward.judges.rubric import load_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question, Usage
 
+endpoint.ATTEMPTS = 10  # with six, one grading in 16,000 would be lost by chance
 _ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, from_tables=True)
 
 
@@ -41,11 +43,10 @@ def case(number: int) -> JudgeCase:
 
 
 def judge_at(port: int, cache_dir: Path | None, concurrency: int) -> Judge:
-    """Make an `llm` judge that calls 127.0.0.1:`port`; without `cache_dir` it caches no verdicts."""
+    """Make an `llm` judge that calls 127.0.0.1:`port`; without `cache_dir` its cache is new."""
     settings = JudgeSettings(
-        name="llm", timeout_s=2.0, attempts=10, concurrency=concurrency, cache=cache_dir is not None,
-        cache_dir=cache_dir or Path(),
-    )  # fmt: skip
+        name="llm", timeout_s=2.0, concurrency=concurrency, cache_dir=cache_dir or Path(tempfile.mkdtemp())
+    )
     return make_judge(settings, TeacherSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1"))
 
 

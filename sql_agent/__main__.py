@@ -16,7 +16,7 @@ COMMANDS = {
     "chat": "ask models in a conversation, in the terminal or on a page; rate answers",
     "evaluate": "measure models on question files, with intervals; compare them",
     "data": "make the sample database and questions with gold SQL; check your own",
-    "judge": "measure how far a judge can be trusted; rescale its scores",
+    "judge": "measure how far a judge can be trusted",
     "store": "serve a store for runs in other terminals and on other hosts",
     "mcp": "serve the query tool to MCP clients, over stdio or HTTP",
     "report": "draw a run as one HTML page",

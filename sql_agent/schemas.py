@@ -162,8 +162,8 @@ class RewardParts(Record):
 
     @property
     def of_the_answer(self) -> float:
-        """The judge's score of the answer by itself: before a rescaling, and before a ranking within its group."""
-        return self.criteria.get("absolute", self.criteria.get("unscaled", self.judge))
+        """The judge's score of the answer by itself, before a ranking within its group."""
+        return self.criteria.get("absolute", self.judge)
 
 
 class _WithMessage(StrEnum):

@@ -46,7 +46,6 @@ def _keep_little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Give each test folders of its own for what commands keep between runs, and runs without the benchmark."""
     monkeypatch.setenv("SQL_AGENT_DATA__NATURAL_QUESTIONS", "0")
     monkeypatch.delenv("DATABASE_URL", raising=False)
-    monkeypatch.setenv("SQL_AGENT_JUDGE__EVALUATIONS_DIR", str(tmp_path / "evaluations"))
     monkeypatch.setenv("SQL_AGENT_JUDGE__CACHE_DIR", str(tmp_path / "judge-cache"))
 
 

@@ -42,7 +42,7 @@ MAY_NAME_MEDICINE = (
     "tasks/medical/",
     "cli/",
     "judge_eval/labelled/",
-    "judge_eval/transformations/wordings.toml",
+    "judge_eval/wordings.toml",
 )
 # The first task by its name: in the table of built-in tasks, and as the default of the setting.
 NAMES_THE_TASK = {"tasks/task.py": 1, "tasks/__init__.py": 1, "config/sections.py": 1}

@@ -1,66 +1,75 @@
-"""Measure how far a judge can be trusted, and rescale its scores: sql-agent judge evaluate, sql-agent judge rescale"""
+"""Measure how far a judge can be trusted: sql-agent judge evaluate"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-from sql_agent.cli import rescale
 from sql_agent.cli.database_argument import DATABASE, database
 from sql_agent.cli.exit_codes import print_error
-from sql_agent.cli.judge_tables import show_agreement, show_robustness
 from sql_agent.cli.parser import SettingsParser, help_text, positive
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
-from sql_agent.judge_eval.dataset import LabelledCase, load_labelled, shipped
-from sql_agent.judge_eval.evaluate import JudgeEvaluation, grade_all, measure, write_numbers
-from sql_agent.judge_eval.examples import Example, refusals, sample_evenly
-from sql_agent.judge_eval.generation import generate
-from sql_agent.judge_eval.grading import new_folder
-from sql_agent.judge_eval.page import write_page
-from sql_agent.judge_eval.robustness import (
-    Robustness,
-    grade_generated,
-    measure_robustness,
-    write_robustness,
+from sql_agent.judge_eval.evaluation import (
+    ATTACK_LIMIT,
+    HALF,
+    Evaluation,
+    Grading,
+    Group,
+    causes_of_failure,
+    grade,
+    measure,
+    new_folder,
+    write,
+    wrong_gradings,
 )
-from sql_agent.judge_eval.robustness_page import write_robustness_page
-from sql_agent.judge_eval.trust import (
-    ENOUGH,
-    ENOUGH_QUESTIONS,
-    reads_prose,
-    save_evaluation,
-    save_robustness,
-)
+from sql_agent.judge_eval.generation import Example, generate, refusals, sample_evenly
+from sql_agent.judge_eval.labelled_answers import Answer, LabelledCase, load_labelled, shipped
 from sql_agent.questions.derived_evidence import with_extractive_answers
 from sql_agent.questions.judge_examples import read_example
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import Judge
 from sql_agent.runs.console import Ui
-from sql_agent.schemas import Question, Usage
-from sql_agent.system.files import make_writable
+from sql_agent.schemas import Question
+from sql_agent.system.messages import printable
 from sql_agent.tasks.task import Task, load_task
 
 _SHIPPED = ("labels", "heldout", "attacks")
 _QUESTIONS_ONLINE = 40  # about 35 answers each
 
+_SHOWN = 5  # answers and causes of failure; gradings.jsonl lists all
+_SETS = {
+    "harmless": "right, in another form",
+    "false": "false",
+    "policy": "degenerate policy",
+    "attacks": "attack on the judge",
+}
+_MEASURES = {
+    "spearman": "Spearman",
+    "quadratic_kappa": "kappa",
+    "pairwise_accuracy": "pairwise",
+    "over_credit_points": "over credit",
+}
+
 _DESCRIPTION = """\
-A judge gives 0.0 to 1.0 of an answer's reward. `evaluate` says how far it can
-be trusted, `rescale` spreads its scores where they crowd."""
+A judge gives 0.0 to 1.0 of an answer's reward. `evaluate` measures how far it
+can be trusted."""
 
 _EVALUATE_DESCRIPTION = """\
 Turn the reference answers of a question file into answers that say the same in
 another form, into false ones, and into those of policies that understand
 nothing, and measure what the judge pays for each. With --labels or --attacks,
 measure on answers that people labelled instead, for judges that read prose.
-Writes numbers, every grading and a page; training refuses a judge that was
-found too weak."""
+Writes evaluation.json and gradings.jsonl; a training run says at its start what
+the last evaluation of its judge found."""
 
 _EVALUATE = """
   sql-agent judge evaluate                  the test questions of the sample
@@ -71,21 +80,14 @@ _EVALUATE = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `evaluate` or `rescale` and return the exit code."""
-    parser = SettingsParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE + rescale.EXAMPLES))
+    """Run `evaluate` and return the exit code."""
+    parser = SettingsParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     evaluate = commands.add_parser(
         "evaluate", help="measure what right and false answers earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
     )
     _add_evaluate_arguments(evaluate)
-    evaluate.set_defaults(run=_evaluate)
-    scores = commands.add_parser(
-        "rescale", help="look at a judge's scores and spread them", **help_text(rescale.DESCRIPTION, rescale.EXAMPLES)
-    )
-    rescale.add_arguments(scores)
-    scores.set_defaults(run=rescale.run)
-    arguments = parser.parse_args(argv)
-    return int(arguments.run(arguments))
+    return _evaluate(parser.parse_args(argv))
 
 
 def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
@@ -111,7 +113,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     Returns 1 when more gradings failed than `judge.max_failed_share` allows.
     """
     settings = load_settings(arguments.overrides)
-    make_writable(settings.judge.evaluations_dir, "judge.evaluations_dir")  # before what takes minutes or money
     task = load_task(settings.task)
     judge = task.judge(settings, alone=True)
     ui = Ui()
@@ -121,11 +122,21 @@ def _evaluate(arguments: argparse.Namespace) -> int:
             "--labels and --attacks bring their own questions",
             hint="leave out --questions, --db, --mapping and -n",
         )
-    found, usage, page = (_on_labels if labelled else _on_generated)(arguments, settings, task, judge, ui)
-    _say_cost(usage, ui)
-    ui.console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    if labelled:
+        files, answers = _labelled_answers(arguments)
+    else:
+        files, answers = _generated_answers(arguments, settings, task, judge, ui)
+    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
+    with ui.progress(f"Grading with {escape(judge.name)}", len(answers)) as on_done:
+        gradings = asyncio.run(grade(judge, answers, on_done))
+    found = measure(judge, gradings, files=files, max_failed_share=settings.judge.max_failed_share)
+    write(folder, found, gradings)
+    _show(found, gradings, ui.console)
+    if found.usage.requests or found.usage.cache_hits:
+        ui.say(f"Cost: {found.usage.described}; {found.usage.cache_hits} verdicts were in the cache")
+    ui.console.print(f"Numbers and gradings: {folder}", markup=False, soft_wrap=True)
     ui.say(task.disclaimer)
-    if not found.too_many_failed:
+    if found.failed_share <= found.max_failed_share:
         return 0
     print_error(
         JudgeError(
@@ -137,57 +148,27 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _on_generated(
+def _generated_answers(
     arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
-) -> tuple[Robustness, Usage, Path]:
-    """Grade answers made from the references of question files; returns the result, its cost and its page."""
+) -> tuple[list[str], list[Answer]]:
+    """Return the names of the question files, and answers made from their references."""
     sources = _sources(arguments, settings, task, ui)
-    number = arguments.n or (_QUESTIONS_ONLINE if reads_prose(judge) else None)
+    number = arguments.n or (None if judge.name == "facts" else _QUESTIONS_ONLINE)
     mapping_file = arguments.mapping or settings.data.mapping
     mapping = ColumnMapping.load(mapping_file) if mapping_file and arguments.questions else None
     questions = [(question, path) for file, path in sources for question in load_questions(file, mapping)]
     chosen = questions if number is None else sample_evenly(questions, number)
     examples = _read_all(chosen, settings, task, ui, extractive=judge.name == "facts")
-    answers = generate(examples, refusals(question for question, _ in questions))
-    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
-    with ui.progress(f"Grading with {escape(judge.name)}", len(answers)) as on_done:
-        graded = asyncio.run(grade_generated(judge, answers, on_done))
-    robustness = measure_robustness(
-        graded,
-        judge=judge.name,
-        files=[f"{path.absolute().parent.name}/{path.name}" for path, _ in sources],
-        max_failed_share=settings.judge.max_failed_share,
-    )
-    write_robustness(folder, robustness, graded)
-    page = write_robustness_page(folder, robustness, graded, task.disclaimer)
-    if save_robustness(judge, robustness, settings.judge.evaluations_dir) is None:
-        ui.say(f"Under {ENOUGH_QUESTIONS} questions: training goes by an earlier evaluation, if there is one.")
-    show_robustness(robustness, graded, ui.console)
-    return robustness, robustness.usage, page
+    files = [f"{path.absolute().parent.name}/{path.name}" for path, _ in sources]
+    return files, generate(examples, refusals(question for question, _ in questions))
 
 
-def _on_labels(
-    arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
-) -> tuple[JudgeEvaluation, Usage, Path]:
-    """Grade answers that people labelled; returns the result, its cost and its page."""
-    names = arguments.labels or "labels", arguments.attacks or "attacks"
-    labels, attacks = map(_cases, names)
-    folder = new_folder(arguments.out, settings.runs_dir, judge.name)
-    with ui.progress(f"Grading with {escape(judge.name)}", len(labels) + len(attacks)) as on_done:
-        gradings = asyncio.run(grade_all(judge, labels, attacks, on_done))
-    evaluation = measure(
-        gradings,
-        judge=judge.name,
-        labels_file=Path(names[0]).name,
-        attacks_file=Path(names[1]).name,
-        max_failed_share=settings.judge.max_failed_share,
-    )
-    write_numbers(folder, evaluation, gradings)
-    page = write_page(folder, evaluation, gradings, task.disclaimer)
-    if save_evaluation(judge, evaluation, settings.judge.evaluations_dir) is None:
-        ui.say(f"Under {ENOUGH} answers, or all alike: training goes by an earlier evaluation, if there is one.")
-    show_agreement(evaluation, gradings, ui.console)
-    return evaluation, sum((g.usage for g in gradings), start=Usage()), page
+def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
+    """Return the names of the files of labelled answers and of attacks, and both."""
+    labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
+    answers = [case.of_set("labels") for case in _cases(labels)]
+    answers += [case.of_set("attacks") for case in _cases(attacks)]
+    return [Path(labels).name, Path(attacks).name], answers
 
 
 def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Source]]:
@@ -225,10 +206,79 @@ def _read_all(
     return examples
 
 
-def _say_cost(usage: Usage, ui: Ui) -> None:
-    if usage.requests or usage.cache_hits:
-        ui.say(f"Cost: {usage.described}; {usage.cache_hits} verdicts were in the cache")
-
-
 def _cases(name: str) -> list[LabelledCase]:
     return shipped(name) if name in _SHIPPED else load_labelled(Path(name))
+
+
+def _show(found: Evaluation, gradings: Sequence[Grading], console: Console) -> None:
+    """Print what the answers earned, the answers that were graded wrong, and failures."""
+    if found.of("labels"):
+        console.print(_agreement_table(found))
+    if found.of("attacks", "harmless", "false", "policy"):
+        console.print(_score_table(found))
+    wrong = wrong_gradings(gradings)
+    lines = [f"{g.score:.2f}  {g.kind.replace('_', ' ')}: {g.answer[:100]!r}" for g in wrong if g.score is not None]
+    _print_some(lines, "answers graded wrong", console)
+    if found.failed:
+        console.print(f"[bold red]{found.failed} of {found.answers} gradings failed and count nowhere above:[/]")
+        _print_some([f"{count} × {cause}" for cause, count in causes_of_failure(gradings)], "causes", console)
+
+
+def _print_some(lines: Sequence[str], what: str, console: Console) -> None:
+    for line in lines[:_SHOWN]:
+        console.print(f"  {printable(line)}", markup=False, highlight=False)
+    if len(lines) > _SHOWN:
+        console.print(f"  and {len(lines) - _SHOWN} more {what}: see gradings.jsonl", highlight=False)
+
+
+def _agreement_table(found: Evaluation) -> Table:
+    table = _table(f"Judge {found.judge} against labelled answers ({found.files[0]})", "graded", "failed",
+                   *_MEASURES.values())  # fmt: skip
+    groups = found.of("labels")
+    langs = {group.kind for group in groups} & {"en", "zh"}
+    for group in groups:
+        measures = [group.measures[name] for name in _MEASURES]
+        if group.kind in langs and group.kind == min(langs):
+            table.add_section()
+        table.add_row(group.kind, str(group.graded), _in_red(group.failed), *(_number(m.value) for m in measures))
+        if group.kind == "all":
+            table.add_row("95 % from", "", "", *(_number(m.low) for m in measures))
+            table.add_row("95 % to", "", "", *(_number(m.high) for m in measures), end_section=True)
+    undefined = [f"– in {g.kind}: {m.undefined}" for g in groups for m in g.measures.values() if m.undefined]
+    table.caption = "\n".join(dict.fromkeys(undefined)) or None
+    return table
+
+
+def _score_table(found: Evaluation) -> Table:
+    table = _table(f"What answers earn from the judge {found.judge} ({', '.join(found.files)})", "due", "mean", "min",
+                   "max", f"> {ATTACK_LIMIT}", f"≥ {HALF}", "graded", "failed")  # fmt: skip
+    for name, heading in _SETS.items():
+        groups: Iterable[Group] = [group for group in found.groups if group.set == name]
+        for number, group in enumerate(groups):
+            if number == 0:
+                table.add_section()
+                table.add_row(f"[bold]{heading}[/]")
+            paid = [group.above_limit, group.half_or_more]
+            table.add_row(
+                f"  {escape(group.kind.replace('_', ' '))}", f"{group.due:.2f}", _number(group.mean),
+                _number(group.lowest), _number(group.highest),
+                *(_in_red(count) if name in ("false", "attacks") else str(count) for count in paid),
+                str(group.graded), _in_red(group.failed),
+            )  # fmt: skip
+    return table
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=escape(title))
+    table.add_column("", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _in_red(count: int) -> str:
+    return f"[bold red]{count}[/]" if count else "0"

@@ -76,7 +76,7 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
     task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
     samples = [_sample(train, sets.get(TEMPLATE, []))]
     samples += [_sample(questions) for name, questions in sets.items() if name != TEMPLATE]
-    judge = _offline_judge(plan)
+    judge = plan.judge if isinstance(plan.judge, FactsJudge) else None  # others need a network
     everything: list[CheckedQuestion] = []
     with task.databases(settings) as databases:
         for sample in samples:
@@ -195,13 +195,6 @@ def _sample(*splits: Sequence[Question]) -> list[Question]:
     sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
     random.Random(0).shuffle(sample)
     return sample
-
-
-def _offline_judge(plan: Plan) -> FactsJudge | None:
-    """Return the judge of `plan` without its rescaling when it needs no network, else None."""
-    unscaled = plan.settings.judge.model_copy(update={"scale": None})
-    judge = plan.task.judge(plan.settings.model_copy(update={"judge": unscaled}))
-    return judge if isinstance(judge, FactsJudge) else None
 
 
 def _summary(checked: Sequence[CheckedQuestion], total: int, judge_name: str) -> str:

@@ -13,7 +13,7 @@ from sql_agent.cli.run_questions import leaves_out_natural, questions_of_run
 from sql_agent.cli.task_flags import task_flags
 from sql_agent.cli.train_checks import check_demonstrations, check_questions_of, check_settings, verl_is_installed
 from sql_agent.config.settings import Settings, Source, TeacherSettings, merge, read_sources, sources_shown, toml_source
-from sql_agent.judge_eval.trust import check_trust
+from sql_agent.judge_eval.evaluation import last_evaluation
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_from_settings, judge_name
 from sql_agent.runs.console import Ui
@@ -59,12 +59,13 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     train, val = questions_of_run(settings, task)
     plan = Plan(settings, task, train, val, judge)
     train, val = check_questions_of(plan, ui)
-    graded_by = judge_said if task.make_judge is judge_from_settings else f"judge {judge.name}, the task's own"
+    of_settings = task.make_judge is judge_from_settings
+    graded_by = judge_said if of_settings else f"judge {judge.name}, the task's own"
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
     if not arguments.dev:
         check_demonstrations(plan)
-        if warning := check_trust(judge, settings.judge):
-            head.append(f"Warning: {warning}")
+        if of_settings:
+            head.append(last_evaluation(judge, settings.runs_dir))
     return replace(plan, train=train, val=val, head=head)
 
 

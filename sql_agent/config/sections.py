@@ -164,31 +164,22 @@ class JudgeSettings(Section):
 
     name: str = Field(
         "auto",
-        description="facts, llm, llm:MODEL, reward-model or ranking, or several joined by + as a panel; auto is llm "
-        "where TEACHER_MODEL is set, else facts",
+        description="facts, llm, llm:MODEL, reward-model or ranking, or several joined by + (a panel: their mean); "
+        "auto is llm where TEACHER_MODEL is set, else facts",
     )
-    combine: Literal["mean", "min"] = Field("mean", description="how the scores of a panel become one")
-    absolute: str = Field("facts", description="judge that grades single answers for the judge `ranking`")
     rubric: Path | None = Field(
         None,
         description="TOML file with the rubric of the judge `llm`; none takes the shipped one. Questions that the "
         "database cannot answer keep theirs",
     )
-    scale: Path | None = Field(
-        None, description="JSON file with a rescaling of the scores, made by utils/reward_scale.py; none leaves them"
-    )
     reward_model_range: tuple[float, float] = Field(
         (0.0, 1.0), description="lowest and highest score of the reward model, mapped to 0 and 1"
     )
     max_answer_chars: Positive = Field(2000, description="characters; a longer answer gets 0 from every judge")
-    structure: Literal["json_schema", "json_object", "none"] = Field(
-        "json_schema", description="`response_format` of requests to the judge; not every endpoint knows json_schema"
-    )
     max_tokens: Positive = Field(
         800, description="tokens of one reply of the judge; doubled, twice at most, when a reply was cut off"
     )
     timeout_s: Seconds = Field(60.0, description="seconds that one request to the judge may take")
-    attempts: Positive = Field(6, description="requests for one grading, retries and repairs included")
     concurrency: Positive = Field(32, description="requests to the judge at once, of all runners together")
     requests_per_minute: PositiveNumber | None = Field(
         None, description="requests to the judge in a minute, of all runners together; none is no limit"
@@ -196,20 +187,11 @@ class JudgeSettings(Section):
     tokens_per_minute: PositiveNumber | None = Field(
         None, description="tokens to and from the judge in a minute, of all runners together; none is no limit"
     )
-    cache: bool = Field(True, description="keep the verdicts of judges that are asked over a network")
-    cache_dir: Path = Field(VAR / "judge-cache", description="folder of these verdicts")
+    cache_dir: Path = Field(VAR / "judge-cache", description="folder of the verdicts of judges behind a network")
     max_failed_share: Share = Field(
         0.05,
         description="share of a step's rollouts whose grading may fail; more stops the run. One always may, with the "
         "judge `ranking` one group",
-    )
-    evaluations_dir: Path = Field(VAR / "judges", description="folder of what `sql-agent judge evaluate` measured")
-    min_agreement: Share = Field(0.6, description="Spearman correlation with labels below which no run starts")
-    max_false_reward: Share = Field(
-        0.15, description="mean score of false answers of one kind (one transformation) above which no run starts"
-    )
-    allow_weak: bool = Field(
-        False, description="train although the judge is below min_agreement or above max_false_reward"
     )
 
     @field_validator("reward_model_range")

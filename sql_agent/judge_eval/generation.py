@@ -2,68 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from random import Random
-from typing import Literal
+from typing import TypeVar
 
-from sql_agent.judge_eval.examples import Example, Reading
-from sql_agent.judge_eval.policies import POLICIES
-from sql_agent.judge_eval.transformations.falsifying import FALSE
-from sql_agent.judge_eval.transformations.harmless import HARMLESS
-from sql_agent.judge_eval.transformations.subject import Subject, Transformation, parts_of
+from sql_agent.judge_eval.falsifying import FALSE
+from sql_agent.judge_eval.labelled_answers import Answer
+from sql_agent.judge_eval.transformations import HARMLESS, Subject, parts_of
 from sql_agent.reward.judges.base import JudgeCase
-from sql_agent.schemas import Lang, Question
+from sql_agent.schemas import Evidence, Lang, QueryCall, Question
 
-Kind = Literal["harmless", "false", "policy"]
-_TRIES = 50  # questions looked at for one to borrow from
+T = TypeVar("T")
+_CANDIDATES = 50  # questions of the same task type that are tried as one to borrow from
 
 
 @dataclass(frozen=True)
-class Generated:
-    """One generated answer: by what, the score that it should earn (0.0–1.0), and the case of the judge."""
+class Reading:
+    """Queries, and the part of a question's evidence that they read."""
 
-    kind: Kind
-    name: str
-    due: float
-    case: JudgeCase
+    calls: tuple[QueryCall, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
 
 
-def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> list[Generated]:
+@dataclass(frozen=True)
+class Example:
+    """A question and three ways to query for it.
+
+    `gold` is its gold SQL, `rows` the same with every column, `tables` reads the whole tables of its gold SQL.
+    """
+
+    question: Question
+    gold: Reading
+    rows: Reading
+    tables: Reading
+
+    def case(self, answer: str, reading: Reading) -> JudgeCase:
+        """Return what a judge sees when a rollout read `reading` and gave `answer`."""
+        return JudgeCase(question=self.question, answer=answer, calls=reading.calls, evidence_read=reading.evidence)
+
+
+def refusals(questions: Iterable[Question]) -> Mapping[Lang, str]:
+    """Return the reference answer of unanswerable questions by language; a language without such questions has none."""
+    return {question.lang: question.answer for question in questions if question.task_type == "unanswerable"}
+
+
+def sample_evenly(questions: Sequence[tuple[Question, T]], number: int) -> list[tuple[Question, T]]:
+    """Return `number` of `questions`, as equally many of each language and task type as there are; always the same."""
+    groups: dict[tuple[str, str | None], list[tuple[Question, T]]] = {}
+    for pair in questions:
+        groups.setdefault((pair[0].lang, pair[0].task_type), []).append(pair)
+    rounds = zip_longest(*(Random(0).sample(group, len(group)) for group in groups.values()))
+    return [pair for one_of_each in rounds for pair in one_of_each if pair is not None][:number]
+
+
+def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> list[Answer]:
     """Make the answers of every transformation and policy; the same for the same examples.
 
     `refusal_of` is the refusal sentence by language: without one, nothing is made that needs it. A false answer is
     graded as if the rollout had also read the question from which it borrows.
     """
-    answers: list[Generated] = []
+    answers: list[Answer] = []
     for example, other in zip(examples, _others(examples), strict=True):
-        refusal = refusal_of.get(example.question.lang)
-        subject = Subject(example.question, None if other is None else other.question, refusal)
+        question, refusal = example.question, refusal_of.get(example.question.lang)
+        subject = Subject(question, None if other is None else other.question, refusal)
         both = Reading(example.gold.calls + (other.gold.calls if other else ()), example.gold.evidence)
-        for name, answer in _transformed(subject, HARMLESS):
-            answers.append(Generated("harmless", name, 1.0, example.case(answer, example.gold)))
-        for name, answer in _transformed(subject, FALSE):
-            answers.append(Generated("false", name, 0.0, example.case(answer, both)))
-        answers += _of_policies(example, refusal)
+        for transformation in (*HARMLESS, *FALSE):
+            kind = transformation.__name__
+            answer = transformation(subject, Random(f"{kind} {question.id}"))
+            if answer is not None:
+                answers.append(
+                    Answer("harmless", kind, 1.0, example.case(answer, example.gold))
+                    if transformation in HARMLESS
+                    else Answer("false", kind, 0.0, example.case(answer, both))
+                )
+        for policy in POLICIES:
+            if (given := policy(example, refusal)) is not None:
+                answer, reading = given
+                right = bool(reading.calls) and _is_right(answer, question)
+                answers.append(Answer("policy", policy.__name__, float(right), example.case(answer, reading)))
     return answers
-
-
-def _transformed(subject: Subject, transformations: Iterable[Transformation]) -> Iterator[tuple[str, str]]:
-    """Yield name and answer of each transformation that applies."""
-    for transformation in transformations:
-        name = transformation.__name__
-        answer = transformation(subject, Random(f"{name} {subject.question.id}"))
-        if answer is not None:
-            yield name, answer
-
-
-def _of_policies(example: Example, refusal: str | None) -> Iterator[Generated]:
-    for policy in POLICIES:
-        given = policy(example, refusal)
-        if given is not None:
-            answer, reading = given
-            right = bool(reading.calls) and _is_right(answer, example.question)
-            yield Generated("policy", policy.__name__, float(right), example.case(answer, reading))
 
 
 def _is_right(answer: str, question: Question) -> bool:
@@ -85,5 +104,53 @@ def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
         rng = Random(question.id)
         parts = parts_of(question.answer)
         alike = pools[question.lang, question.task_type]
-        candidates = [*rng.sample(alike, min(_TRIES, len(alike))), *pools.get((question.lang, "any"), [])]
+        candidates = [*rng.sample(alike, min(_CANDIDATES, len(alike))), *pools.get((question.lang, "any"), [])]
         yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
+
+
+# Degenerate policies understand nothing of a question and must not be worth learning. Each takes a question and the
+# refusal sentence of its language, if there is one, and returns an answer and what was read.
+
+
+def always_refuse(example: Example, refusal: str | None) -> tuple[str, Reading] | None:
+    """Run the right query, and refuse every question."""
+    return None if refusal is None else (refusal, example.gold)
+
+
+def refuse_without_a_query(_: Example, refusal: str | None) -> tuple[str, Reading] | None:
+    """Refuse every question and query nothing."""
+    return None if refusal is None else (refusal, Reading())
+
+
+def echo(example: Example, _: str | None) -> tuple[str, Reading]:
+    """Run the right query, and repeat the question."""
+    return example.question.question, example.gold
+
+
+def dump_the_tables(example: Example, _: str | None) -> tuple[str, Reading]:
+    """Read whole tables and give every cell."""
+    return "; ".join(_cells(example.tables)), example.tables
+
+
+def dump_the_rows(example: Example, _: str | None) -> tuple[str, Reading]:
+    """Read the right rows with every column and give every cell."""
+    return "; ".join(_cells(example.rows)), example.rows
+
+
+def first_cell(example: Example, _: str | None) -> tuple[str, Reading]:
+    """Read the right rows with every column and give the first cell."""
+    return next(iter(_cells(example.rows)), ""), example.rows
+
+
+def longest_cell(example: Example, _: str | None) -> tuple[str, Reading]:
+    """Read the right rows with every column and give the longest cell."""
+    return max(_cells(example.rows), key=len, default=""), example.rows
+
+
+POLICIES: tuple[Callable[[Example, str | None], tuple[str, Reading] | None], ...] = (
+    always_refuse, refuse_without_a_query, echo, dump_the_tables, dump_the_rows, first_cell, longest_cell,
+)  # fmt: skip
+
+
+def _cells(reading: Reading) -> list[str]:
+    return [str(cell) for call in reading.calls for row in call.answer.records for cell in row if cell is not None]

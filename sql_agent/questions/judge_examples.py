@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sql_agent.database import Database
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import DataError
-from sql_agent.judge_eval.examples import Example, Reading
+from sql_agent.judge_eval.generation import Example, Reading
 from sql_agent.schemas import QueryCall, Question
 
 _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sql_agent.config.settings import JudgeSettings, Settings, TeacherSettings
 from sql_agent.errors import ConfigError
-from sql_agent.reward.judges.base import GroupJudge, Judge
+from sql_agent.reward.judges.base import Judge
+from sql_agent.reward.judges.endpoint import CallLimits
 from sql_agent.reward.judges.items import Words
-from sql_agent.reward.judges.rate_limit import CallLimits
 from sql_agent.schemas import Lang
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
     """Return the judge of `settings`, its endpoint from the environment. Raises ConfigError if that is incomplete.
 
     `words` are the task's, for the judges "facts" and "llm". The limits of an endpoint are for a whole run, of which
-    each runner, and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this one.
+    each runner, and with the judge `ranking` the algorithm too, gets its part; `alone` gives all of them to this judge.
     """
     processes = 1 if alone else settings.runner.n_runners + (settings.judge.name == "ranking")
     return make_judge(settings.judge, TeacherSettings(), words=words, processes=processes)
@@ -39,23 +39,22 @@ def judge_from_settings(settings: Settings, words: Mapping[Lang, Words], *, alon
 def make_judge(
     settings: JudgeSettings, teacher: TeacherSettings, *, words: Mapping[Lang, Words] = _NO_WORDS, processes: int = 1
 ) -> Judge:
-    """Return the judge `settings.name`, behind the prefilter if a model grades, and rescaled if asked for.
+    """Return the judge `settings.name`, behind the prefilter if a model grades.
 
     Names joined by "+" make a panel. `processes` is how many such judges share the endpoint's limits. Raises
     ConfigError on an unknown name or a missing or wrong setting.
     """
-    named = settings.model_copy(update={"name": judge_name(settings, teacher)})
-    return _Factory(named, teacher, words, processes).judge()
+    return _Factory(settings, teacher, words, processes).judge(judge_name(settings, teacher))
 
 
 def teacher_client(settings: JudgeSettings, teacher: TeacherSettings) -> JudgeClient:
-    """Return the client of the model TEACHER_MODEL, for asking it something else than a grade.
+    """Return a client of the model TEACHER_MODEL for other questions than a grade.
 
     Raises ConfigError when none is set.
     """
     if not teacher.model:
         raise ConfigError("no teacher model is set", hint="set TEACHER_MODEL and TEACHER_BASE_URL, see env_template")
-    return _Factory(settings, teacher, _NO_WORDS, 1).client(None)
+    return _Factory(settings, teacher, _NO_WORDS, 1).client(teacher.model)
 
 
 class _Factory:
@@ -74,85 +73,67 @@ class _Factory:
 
     # The judges are imported where they are made: most runs need only one of them.
 
-    def judge(self) -> Judge:
-        judge = self._prefiltered(self._settings.name)
-        if self._settings.scale is None:
-            return judge
-        from sql_agent.reward.judges.rescaling import Scale, ScaledJudge  # noqa: PLC0415
-
-        if isinstance(judge, GroupJudge):
-            raise ConfigError("judge.scale cannot rescale the judge ranking", hint="leave one of them out")
-        return ScaledJudge(judge, Scale.load(self._settings.scale))
-
-    def _prefiltered(self, name: str) -> Judge:
+    def judge(self, name: str) -> Judge:
+        from sql_agent.reward.judges.panel import PanelJudge  # noqa: PLC0415
         from sql_agent.reward.judges.prefilter import PrefilteredJudge  # noqa: PLC0415
 
         if name == "ranking":
             return self._ranking()
-        if name == "facts":  # it reads no prose, so there is nothing to keep from it
-            return self._member(name)
+        if name == "facts":  # no model reads the answer, so nothing has to be kept from one
+            return self._facts()
         labels = name.split("+")
-        judge = self._member(name) if len(labels) == 1 else self._panel(labels)
-        return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
-
-    def _panel(self, labels: list[str]) -> Judge:
-        from sql_agent.reward.judges.panel import PanelJudge  # noqa: PLC0415
-
         if len(set(labels)) < len(labels):
-            raise ConfigError(f"the panel {'+'.join(labels)} names a judge twice", hint="llm:MODEL tells models apart")
-        return PanelJudge([(label, self._member(label)) for label in labels], self._settings.combine)
-
-    def _member(self, name: str) -> Judge:
-        kind, _, model = name.partition(":")
-        if name == "facts":
-            from sql_agent.reward.judges.facts import FactsJudge  # noqa: PLC0415
-
-            return FactsJudge(self._words)
-        if kind == "llm":
-            return self._cached(self._llm(self.client(model or None)))
-        if name == "reward-model":
-            return self._cached(self._reward_model())
-        raise ConfigError(
-            f"unknown judge {name!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
-        )
-
-    def _llm(self, client: JudgeClient) -> Judge:
-        from sql_agent.reward.judges.llm import REFUSALS, LlmJudge  # noqa: PLC0415
-        from sql_agent.reward.judges.rubric import load_rubric, shipped_rubric  # noqa: PLC0415
-
-        refusals = [sentence for words in self._words.values() for sentence in words.refusals]
-        return LlmJudge(
-            client, load_rubric(self._settings.rubric), shipped_rubric("refusal"), refusals=refusals or REFUSALS
-        )
-
-    def _ranking(self) -> Judge:
-        from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
-
-        if "ranking" in self._settings.absolute.split("+"):
-            raise ConfigError("judge.absolute=ranking compares nothing", hint="name a judge of single answers")
-        client = self.client(None)
-        absolute = self._prefiltered(self._settings.absolute)
-        vouched_by = {"llm": self._llm(client), self._settings.absolute: absolute}
-        return RankingJudge(client, absolute, vouched_by, max_chars=self._settings.max_answer_chars)
+            raise ConfigError(f"the panel {name} names a judge twice", hint="llm:MODEL tells models apart")
+        members = [(label, self._member(label)) for label in labels]
+        judge = members[0][1] if len(members) == 1 else PanelJudge(members)
+        return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
 
     def client(self, model: str | None) -> JudgeClient:
         from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint  # noqa: PLC0415
 
-        model = model or self._teacher.model
         if not model:
             raise ConfigError(
-                f"the judge {self._settings.name} has no model",
-                hint="set TEACHER_MODEL, or use the judge 'facts'",
+                f"the judge {self._settings.name} has no model", hint="set TEACHER_MODEL, or use the judge 'facts'"
             )
         key = self._teacher.api_key
         return JudgeClient(
             JudgeEndpoint(model, self._teacher.base_url, key.get_secret_value() if key else None),
             self._limits,
             timeout_s=self._settings.timeout_s,
-            attempts=self._settings.attempts,
             max_tokens=self._settings.max_tokens,
-            structure=self._settings.structure,
         )
+
+    def _member(self, label: str) -> Judge:
+        from sql_agent.reward.judges.cache import CachedJudge  # noqa: PLC0415
+
+        kind, _, model = label.partition(":")
+        if label == "facts":
+            return self._facts()
+        if kind == "llm":
+            return CachedJudge(self._llm(model), self._settings.cache_dir)
+        if label == "reward-model":
+            return CachedJudge(self._reward_model(), self._settings.cache_dir)
+        raise ConfigError(
+            f"unknown judge {label!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
+        )
+
+    def _facts(self) -> Judge:
+        from sql_agent.reward.judges.facts import FactsJudge  # noqa: PLC0415
+
+        return FactsJudge(self._words)
+
+    def _llm(self, model: str) -> Judge:
+        from sql_agent.reward.judges.llm import REFUSALS, LlmJudge  # noqa: PLC0415
+        from sql_agent.reward.judges.rubric import load_rubric, shipped_rubric  # noqa: PLC0415
+
+        client, rubric = self.client(model or self._teacher.model), load_rubric(self._settings.rubric)
+        refusals = [sentence for words in self._words.values() for sentence in words.refusals]
+        return LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
+
+    def _ranking(self) -> Judge:
+        from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
+
+        return RankingJudge(self.client(self._teacher.model), self._facts(), max_chars=self._settings.max_answer_chars)
 
     def _reward_model(self) -> Judge:
         from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415
@@ -161,15 +142,5 @@ class _Factory:
             raise ConfigError("the judge reward-model has no address", hint="set REWARD_MODEL_URL")
         low, high = self._settings.reward_model_range
         return RewardModelJudge(
-            self._teacher.reward_model_url,
-            self._limits,
-            timeout_s=self._settings.timeout_s,
-            attempts=self._settings.attempts,
-            low=low,
-            high=high,
+            self._teacher.reward_model_url, self._limits, timeout_s=self._settings.timeout_s, low=low, high=high
         )
-
-    def _cached(self, judge: Judge) -> Judge:
-        from sql_agent.reward.judges.cache import CachedJudge  # noqa: PLC0415
-
-        return CachedJudge(judge, self._settings.cache_dir) if self._settings.cache else judge

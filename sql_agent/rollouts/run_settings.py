@@ -22,8 +22,7 @@ _SETTINGS = "settings"
 # What decides a rollout. A runner may name these only as its algorithm has them.
 _OF_ROLLOUTS = ("lang", "task", "agent", "database", "judge", "spider")
 # What belongs to a host: a runner's own wins over its algorithm's.
-_OF_HOSTS = ("database.path", "database.keep_open", "judge.cache", "judge.cache_dir", "judge.evaluations_dir",
-             "judge.rubric", "judge.scale", "spider.data_dir")  # fmt: skip
+_OF_HOSTS = ("database.path", "database.keep_open", "judge.cache_dir", "judge.rubric", "spider.data_dir")
 # What a runner takes from nobody, because whoever can write to the store could run a command on its host, or have its
 # MCP_TOKEN sent to a server of theirs.
 _OWN_ONLY = ("agent.mcp_url", "agent.mcp_command")
@@ -125,7 +124,7 @@ def check_same(sent: SentSettings, here: Settings) -> None:
     if judge != sent.judge:
         raise ConfigError(
             f"this runner's judge is another than that of the run {sent.run}: {judge}, there {sent.judge}",
-            hint="give this host the same TEACHER_ variables, judge.rubric and judge.scale",
+            hint="give this host the same TEACHER_ variables and judge.rubric",
         )
     database = _fingerprint(task, here)
     if sent.database and database and database != sent.database:

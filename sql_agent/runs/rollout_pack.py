@@ -97,7 +97,7 @@ def compressed(text: str) -> bytes:
 def score_of_answer(reward: Mapping[str, Any]) -> float:
     """Return `RewardParts.of_the_answer` of a reward as JSON, which any version may have written."""
     criteria = reward.get("criteria", {})
-    score: float = criteria.get("absolute", criteria.get("unscaled", reward["judge"]))
+    score: float = criteria.get("absolute", reward["judge"])
     return score
 
 

@@ -150,7 +150,7 @@ def test_a_judge_behind_a_network_is_not_asked_but_its_gold_queries_are_run(
 ) -> None:
     monkeypatch.setenv("TEACHER_MODEL", "m")
     monkeypatch.setenv("TEACHER_BASE_URL", "http://127.0.0.1:9/v1")
-    settings = run_settings(db, "judge.name=llm", "judge.attempts=1")
+    settings = run_settings(db, "judge.name=llm")
     checked_for_run(PROSE, FACTS | {"answer": "powder"}, folder=tmp_path, settings=settings)
     assert "earn" not in capsys.readouterr().out
     with pytest.raises(ConfigError, match="2 of 2 gold queries"):

@@ -10,7 +10,7 @@ from sql_agent.__main__ import COMMANDS
 
 PAGES = [[name] for name in COMMANDS if name != "settings"] + [
     ["data", "build"], ["data", "questions"], ["data", "check"], ["data", "filter"], ["data", "facts"],
-    ["judge", "evaluate"], ["judge", "rescale"],
+    ["judge", "evaluate"],
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The command evaluates a judge and leaves tables, numbers, gradings and a page."""
+"""The command evaluates a judge, prints tables and writes numbers and gradings."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ import pytest
 
 from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.cli.judge import main
-from sql_agent.judge_eval.dataset import LabelledCase, shipped
+from sql_agent.judge_eval.labelled_answers import LabelledCase, shipped
 from sql_agent.tasks.medical.prepare import make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from tests.support.judge_server import serving
 
 
-def test_labels_give_tables_numbers_gradings_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_give_tables_numbers_and_gradings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--labels", "labels", "--out", str(tmp_path / "night")]) == 0
     printed = capsys.readouterr().out
-    assert f"0 of {len(shipped('attacks'))} earned more" in printed
-    assert "comparison" in printed
+    assert "attack on the judge" in printed and "comparison" in printed and "Spearman" in printed
     result = json.loads((tmp_path / "night" / "evaluation.json").read_text(encoding="utf-8"))
-    assert (result["judge"], result["labels_file"], result["failed"]) == ("facts", "labels", 0)
-    assert result["agreement"]["answers"] == result["labels"] >= 200
-    assert set(result["by_task_type"]) >= {"comparison", "unanswerable", "aggregate"}
-    assert set(result["by_lang"]) == {"en", "zh"}
-    for group in (result["agreement"], *result["by_task_type"].values()):
-        for values in group["measures"].values():
+    assert (result["judge"], result["files"], result["failed"]) == ("facts", ["labels", "attacks"], 0)
+    labels = {group["kind"]: group for group in result["groups"] if group["set"] == "labels"}
+    assert labels["all"]["graded"] == len(shipped("labels")) >= 200
+    assert set(labels) >= {"comparison", "unanswerable", "aggregate", "en", "zh"}
+    for kind in labels.keys() - {"en", "zh"}:
+        for values in labels[kind]["measures"].values():
             assert values["low"] <= values["value"] <= values["high"]
+    attacks = [group for group in result["groups"] if group["set"] == "attacks"]
+    assert sum(group["graded"] for group in attacks) == len(shipped("attacks"))
+    assert [group["kind"] for group in attacks if group["above_limit"]] == []
     lines = (tmp_path / "night" / "gradings.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    assert len(rows) == result["labels"] + result["attacks"]
-    assert {"set", "question_id", "task_type", "lang", "kind", "answer", "label", "score", "criteria", "reason"} <= set(
+    assert len(rows) == result["answers"]
+    assert {"set", "question_id", "task_type", "lang", "kind", "answer", "due", "score", "criteria", "reason"} <= set(
         rows[0]
     )
-    assert (tmp_path / "night" / "report.html").exists()
     assert exits_cleanly(main, ["evaluate", "--labels", "labels", "--out", str(tmp_path / "night")]) == 2, (
         "results are not overwritten"
     )
@@ -56,19 +57,17 @@ def test_without_labels_the_judge_is_measured_on_generated_answers(
 ) -> None:
     assert main(["evaluate", *sample, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
-    for shown in ("negated", "always refuse", "full width", "Page: "):
+    for shown in ("negated", "always refuse", "full width", "Numbers and gradings: "):
         assert shown in printed
     assert "Cost" not in printed
     result = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
     assert (result["judge"], result["files"], result["failed"]) == ("facts", ["questions/test.parquet"], 0)
-    negated = next(r for r in result["results"] if r["name"] == "negated")
-    assert (negated["total"]["due"], negated["total"]["mean"], negated["total"]["half_or_more"]) == (0, 0, 0)
-    assert set(negated["by_lang"]) == {"en"}
-    assert set(negated["by_task_type"]) >= {"comparison", "unanswerable", "aggregate"}
+    negated = next(group for group in result["groups"] if group["kind"] == "negated")
+    assert (negated["due"], negated["mean"], negated["half_or_more"]) == (0, 0, 0)
     lines = (tmp_path / "out" / "gradings.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == result["answers"]
-    assert {"kind", "name", "question_id", "answer", "due", "score", "reason"} <= set(json.loads(lines[0]))
-    assert "For research on retrieval" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert {"set", "kind", "question_id", "answer", "due", "score", "reason"} <= set(json.loads(lines[0]))
+    assert "For research on retrieval" in printed
 
 
 def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
@@ -77,11 +76,10 @@ def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
     with serving() as server:
         server.default = {"score": 0.9}
         monkeypatch.setenv("REWARD_MODEL_URL", server.url)
-        arguments = [*sample, "-n", "2", "--out", str(tmp_path / "out"), "judge.name=reward-model", "judge.cache=false"]
+        arguments = [*sample, "-n", "2", "--out", str(tmp_path / "out"), "judge.name=reward-model"]
         assert main(["evaluate", *arguments]) == 0
     printed = capsys.readouterr().out
-    assert "false answers: see the page" in printed
-    assert "Under 20 questions" in printed
+    assert "more answers graded wrong: see gradings.jsonl" in printed
     result = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))
     assert result["questions"] == 2
     assert result["usage"]["requests"] >= len(server.requests) > 0  # some found the server busy and were sent again
@@ -97,11 +95,6 @@ def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
         (["--questions", "a.parquet", "--questions", "b.parquet", "--db", "x.db"], "2 question files and 1 databases"),
         (["--questions", "missing.parquet", "--db", "x.db"], "missing.parquet"),
         (["-n", "0"], "whole number from 1"),
-        ([f"judge.evaluations_dir={__file__}/x"], "cannot write to judge.evaluations_dir="),
-        (
-            ["judge.name=facts", "-n", "5", f"judge.evaluations_dir={__file__}/x"],
-            "cannot write to judge.evaluations_dir=",
-        ),
         (["-n", "5", "--nothing", "judge.name=facts"], "unrecognized arguments: --nothing\n"),
     ],
 )
@@ -138,8 +131,8 @@ def test_prose_under_other_names_is_measured_by_what_its_gold_sql_returns(sample
     mapping.write_text('id = "key"\nquestion = "text"\nanswer = "reference"\nsql = "gold"\n', encoding="utf-8")
     arguments = ["--questions", str(questions), *sample[2:], "--mapping", str(mapping), "--out", str(tmp_path / "out")]
     assert main(["evaluate", *arguments]) == 0
-    results = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))["results"]
-    means = {result["name"]: result["total"]["mean"] for result in results}
+    groups = json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8"))["groups"]
+    means = {group["kind"]: group["mean"] for group in groups}
     assert (means["as_it_is"], means["another_order"], means["negated"], means["danger_appended"]) == (1, 1, 0, 0)
 
 
@@ -168,8 +161,9 @@ def test_too_many_failures_end_the_command_with_1_and_leave_the_numbers(
     assert "has no reference facts" in told.out
     (folder,) = (tmp_path / "runs").glob("judge-facts-*")
     result = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    assert (result["agreement"]["answers"], result["agreement"]["failed"]) == (20, 20)
-    assert result["labels_file"] == "mine.jsonl"
+    together = result["groups"][0]
+    assert (together["set"], together["kind"], together["graded"], together["failed"]) == ("labels", "all", 20, 20)
+    assert result["files"] == ["mine.jsonl", "attacks"]
     patient = ["evaluate", "--labels", path, "--out", str(tmp_path / "b"), "judge.max_failed_share=0.5"]
     assert exits_cleanly(main, patient) == 0
     assert failed in capsys.readouterr().out
@@ -184,10 +178,9 @@ def test_where_nothing_can_be_measured_a_dash_and_the_reason_stand(
     assert "– in all: all scores are 0.00" in printed
     assert " nan " not in printed
     text = (tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8")
-    spearman_in_all = json.loads(text)["agreement"]["measures"]["spearman"]
+    spearman_in_all = json.loads(text)["groups"][0]["measures"]["spearman"]
     assert "NaN" not in text
     assert spearman_in_all == {"value": None, "low": None, "high": None, "undefined": "all scores are 0.00"}
-    assert "all scores are 0.00" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

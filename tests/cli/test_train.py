@@ -88,9 +88,9 @@ def test_a_rollout_that_its_judge_lost_is_run_again_so_that_its_group_stays_whol
     grades = {c.name: {"reason": "so", "level": c.levels[0].name} for c in criteria}
     with serving() as server:
         server.default = json.dumps(grades)
-        server.script = [server.default, server.default, 500]  # two validations, and the first of the four rollouts
+        server.script = [server.default, server.default, 401]  # two validations, and the first of the four rollouts
         process = start(
-            [*arguments, "--ci-fast", "judge.name=llm", "judge.attempts=1", "judge.cache=false"],
+            [*arguments, "--ci-fast", "judge.name=llm"],
             TEACHER_MODEL="m", TEACHER_BASE_URL=f"{server.url}/v1", TEACHER_API_KEY="sk-night-secret",
         )  # fmt: skip
         output = finish(process)

@@ -30,7 +30,6 @@ EXAMPLES = {  # where the default is none or empty, so that a value is given too
     "data.train_file": Path("train.parquet"),
     "data.val_file": Path("val.jsonl"),
     "judge.rubric": Path("rubric.toml"),
-    "judge.scale": Path("scale.json"),
     "judge.reward_model_range": (-2.5, 1e5),
     "judge.requests_per_minute": 90.5,
     "judge.tokens_per_minute": 1e6,

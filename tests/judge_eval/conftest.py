@@ -10,13 +10,12 @@ from typing import get_args
 import pytest
 
 from sql_agent.database import open_database
-from sql_agent.judge_eval.dataset import shipped
-from sql_agent.judge_eval.evaluate import Grading, JudgeEvaluation, grade_all
-from sql_agent.judge_eval.examples import Example
-from sql_agent.judge_eval.generation import generate
-from sql_agent.judge_eval.robustness import Graded, grade_generated
+from sql_agent.judge_eval.evaluation import Evaluation, Grading, grade
+from sql_agent.judge_eval.generation import Example, generate
+from sql_agent.judge_eval.labelled_answers import shipped
 from sql_agent.questions.judge_examples import read_example
 from sql_agent.questions.question_files import load_questions
+from sql_agent.reward import rule_reward
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.medical_task import TASK
@@ -25,10 +24,12 @@ from tests.support.judge_evaluation import OftenFailing, measured
 
 
 @pytest.fixture(scope="session")
-def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], JudgeEvaluation]:
+def graded_by_often_failing() -> tuple[OftenFailing, list[Grading], Evaluation]:
     judge = OftenFailing()
-    gradings = asyncio.run(grade_all(judge, shipped("labels"), shipped("attacks")))
-    return judge, gradings, measured(gradings, judge=judge.name)
+    answers = [case.of_set("labels") for case in shipped("labels")]
+    answers += [case.of_set("attacks") for case in shipped("attacks")]
+    gradings = asyncio.run(grade(judge, answers))
+    return judge, gradings, measured(gradings, judge)
 
 
 @pytest.fixture(scope="session")
@@ -47,5 +48,8 @@ def sample_examples(sample_of: Callable[[Lang], tuple[Path, Path]]) -> list[Exam
 
 
 @pytest.fixture(scope="session")
-def graded_by_facts(sample_examples: list[Example]) -> list[Graded]:
-    return asyncio.run(grade_generated(FactsJudge(TASK.words), generate(sample_examples, REFUSAL)))
+def graded_by_facts(sample_examples: list[Example]) -> list[tuple[Grading, float]]:
+    """The gradings of `facts`, each with the rule's part of the reward."""
+    answers = generate(sample_examples, REFUSAL)
+    gradings = asyncio.run(grade(FactsJudge(TASK.words), answers))
+    return [(g, rule_reward(answer.case.calls)) for g, answer in zip(gradings, answers, strict=True)]

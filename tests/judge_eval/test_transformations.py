@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sql_agent.judge_eval import falsifying
+from sql_agent.judge_eval.evaluation import grade
+from sql_agent.judge_eval.falsifying import FALSE
 from sql_agent.judge_eval.generation import generate
-from sql_agent.judge_eval.robustness import grade_generated
-from sql_agent.judge_eval.transformations import falsifying
-from sql_agent.judge_eval.transformations.falsifying import FALSE
-from sql_agent.judge_eval.transformations.harmless import HARMLESS
-from sql_agent.judge_eval.transformations.subject import Subject, Transformation, wordings
+from sql_agent.judge_eval.transformations import HARMLESS, Subject, Transformation, wordings
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, Question
 from sql_agent.tasks.medical.medical_task import TASK
@@ -41,12 +40,12 @@ def check_payment(
     facts: list[str], others: list[str], names: tuple[str, str], lang: Lang, enough: int | None = None
 ) -> None:
     examples = [example(names[0], facts, lang, enough), example(names[1], others, lang), unanswerable("none", lang)]
-    graded = asyncio.run(grade_generated(FactsJudge(TASK.words), generate(examples, REFUSAL)))
-    for g in graded:
-        shown = f"{g.generated.name}: {g.generated.case.answer!r} for {g.generated.case.question.answer!r}"
-        if g.generated.kind == "harmless":
+    for g in asyncio.run(grade(FactsJudge(TASK.words), generate(examples, REFUSAL))):
+        shown = f"{g.kind}: {g.answer!r} for {g.question_id!r}"
+        assert g.score is not None, shown
+        if g.set == "harmless":
             assert g.score == 1.0, shown
-        elif g.generated.kind == "false":
+        elif g.set == "false":
             assert g.score <= 0.1, shown
 
 

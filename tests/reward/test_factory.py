@@ -18,8 +18,6 @@ from sql_agent.reward.factory import make_judge
         ({"name": "facts+"}, "unknown judge ''"),
         ({"name": "llm+llm"}, "twice"),
         ({"name": "reward-model"}, "REWARD_MODEL_URL"),
-        ({"name": "ranking", "absolute": "ranking"}, "compares nothing"),
-        ({"name": "facts", "scale": "missing.json"}, r"missing\.json"),
     ],
 )
 def test_a_wrong_judge_is_said_at_once(settings: dict[str, Any], message: str) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from sql_agent.errors import JudgeError
-from sql_agent.judge_eval.dataset import shipped
-from sql_agent.judge_eval.evaluate import Grading, JudgeEvaluation, measure
+from sql_agent.judge_eval.evaluation import Evaluation, Grading, measure
+from sql_agent.judge_eval.labelled_answers import shipped
+from sql_agent.reward import Judge
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.tasks.medical.medical_task import TASK
-
-MARKUP = "<img src=x onerror=document.title='owned'>"
+from tests.support.paracetamol import Fixed
 
 
 def array(*values: float) -> Any:
@@ -23,10 +23,9 @@ def array(*values: float) -> Any:
 
 
 class OftenFailing:
-    """Grades as the reference judge does, but not every case; its name and its reasons hold markup."""
+    """Grades as the reference judge does, but not every case."""
 
-    name = f"panel {MARKUP}"
-    identity = name
+    name = identity = "panel"
 
     def __init__(self) -> None:
         self.at_once = self.most_at_once = 0
@@ -37,19 +36,22 @@ class OftenFailing:
         await asyncio.sleep(0)
         self.at_once -= 1
         if case.question.id.endswith("7"):
-            raise JudgeError(f"no grade within 60 s {MARKUP}")
+            raise JudgeError("no grade within 60 s")
         verdict = await FactsJudge(TASK.words).grade(case)
-        return Verdict(
-            score=0.4 + 0.6 * verdict.score,
-            criteria={**verdict.criteria, "<b>by_heart</b>": 0.5},
-            reason=f"{MARKUP} {verdict.reason}",
-        )
+        return Verdict(score=0.4 + 0.6 * verdict.score, criteria=verdict.criteria, reason=verdict.reason)
 
 
-def measured(gradings: list[Grading], *, judge: str = "some") -> JudgeEvaluation:
-    return measure(gradings, judge=judge, labels_file="labels", attacks_file="attacks", max_failed_share=0.05)
+def measured(gradings: list[Grading], judge: Judge | None = None) -> Evaluation:
+    return measure(judge or Fixed("some"), gradings, files=["mine"], max_failed_share=0.05)
 
 
 def given_by(judge: Callable[[float], float]) -> list[Grading]:
     """The shipped labels, each with the score that `judge` makes of its label."""
-    return [Grading("labels", case, Verdict(score=judge(case.label))) for case in shipped("labels")]
+    return [grading("labels", case.kind, case.label, judge(case.label), n) for n, case in enumerate(shipped("labels"))]
+
+
+def grading(name: Any, kind: str, due: float, score: float | None, number: int = 0, error: str = "") -> Grading:
+    return Grading(
+        set=name, kind=kind, question_id=str(number), task_type="drug_field", lang="en", answer="x", due=due,
+        score=score, error=error,
+    )  # fmt: skip

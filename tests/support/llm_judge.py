@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from sql_agent.reward.judges.rubric import Rubric, shipped_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question
 from tests.support.judge_server import KEY, Server
 
+ATTEMPTS = "sql_agent.reward.judges.endpoint.ATTEMPTS"
 ROWS = QueryAnswer(status="ok", columns=("uses",), records=(("pain; fever",),), count=1, from_tables=True)
 CALL = QueryCall(sql="SELECT uses FROM drugs_info", answer=ROWS, seconds=0.0)
 CASE = JudgeCase(
@@ -33,5 +35,6 @@ GOOD_SCORE = pytest.approx(0.7)  # not above the completeness; without that cap 
 
 
 def judge_at(server: Server, *, model: str = "m", **settings: Any) -> Judge:
+    """Return the judge with a cache that no other one reads."""
     teacher = TeacherSettings(model=model, base_url=f"{server.url}/v1", api_key=SecretStr(KEY))
-    return make_judge(JudgeSettings(name="llm", **({"cache": False} | settings)), teacher)
+    return make_judge(JudgeSettings(name="llm", **({"cache_dir": mkdtemp()} | settings)), teacher)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tempfile import mkdtemp
 from typing import Any
 
 from sql_agent.config.settings import JudgeSettings, TeacherSettings
@@ -28,7 +29,7 @@ def case(answer: str, *calls: QueryCall) -> JudgeCase:
 def judge(server: Server | None = None, **settings: Any) -> Judge:
     url = server.url if server else None
     teacher = TeacherSettings(model="m", base_url=f"{url}/v1", reward_model_url=f"{url}/score" if url else None)
-    return make_judge(JudgeSettings(**({"cache": False, "attempts": 2} | settings)), teacher)
+    return make_judge(JudgeSettings(**({"cache_dir": mkdtemp()} | settings)), teacher)
 
 
 class Fixed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from pydantic import Field
@@ -60,14 +60,6 @@ class Judge(Protocol):
 @runtime_checkable
 class GroupJudge(Judge, Protocol):
     """A judge that also compares the answers to one question; its `grade` is the score of an answer by itself."""
-
-    @property
-    def vouched_by(self) -> Mapping[str, Judge]:
-        """The judges of single answers whose evaluations speak for this one, by the `judge.name` that evaluates them.
-
-        A comparison itself cannot be held against labels of single answers.
-        """
-        ...
 
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
         """Return one verdict for each case, in order, given what `grade` made of each by itself.

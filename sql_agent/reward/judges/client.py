@@ -7,21 +7,27 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from openai import APIConnectionError, APITimeoutError, OpenAIError
 
 from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
-from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
-from sql_agent.reward.judges.retry import RETRIED_STATUS, OutageError, RetryableError, retry
+from sql_agent.reward.judges.endpoint import (
+    RETRIED_STATUS,
+    CallLimits,
+    EndpointLimiter,
+    OutageError,
+    RetryableError,
+    retry,
+)
 from sql_agent.schemas import Usage
-from sql_agent.system.outage import OUTAGE_S, PATIENCE_S, Outage, Patience
+from sql_agent.system.outage import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Messages = list[dict[str, str]]
-Structure = Literal["json_schema", "json_object", "none"]
 
+PATIENCE_S = 4.0  # after which a request, or a wait that the endpoint asks for, is reported
 _SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
 _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
@@ -29,6 +35,7 @@ _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must 
 _REASONS = re.compile(r"^(?:o\d|gpt-5)(?!.*chat)")
 # OpenAI: "violating our usage policy", "rejected … by the safety system"; Azure: "content management policy".
 _FILTERED = re.compile(r"usage polic|safety system|content[ _-]?(?:policy|filter|management)", re.IGNORECASE)
+_NO_SCHEMA = re.compile(r"response_format|json_schema", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -53,38 +60,25 @@ class _CutOffError(RetryableError):
 
 
 class JudgeClient:
-    """One judging model, at temperature 0 where it takes one.
+    """One judging model, at temperature 0 where it takes one. A request ends within `timeout_s` seconds."""
 
-    A request ends within `timeout_s` seconds, a question after `attempts` requests.
-    """
-
-    def __init__(
-        self,
-        endpoint: JudgeEndpoint,
-        limits: CallLimits,
-        *,
-        timeout_s: float,
-        attempts: int,
-        max_tokens: int,
-        structure: Structure,
-    ) -> None:
+    def __init__(self, endpoint: JudgeEndpoint, limits: CallLimits, *, timeout_s: float, max_tokens: int) -> None:
         self.model = endpoint.model
         self._target = f"openai/{endpoint.model}" if endpoint.base_url else endpoint.model
         self._base_url = endpoint.base_url
         self._api_key = endpoint.api_key or ("unused" if endpoint.base_url else None)
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
-        self._attempts = attempts
         self._max_tokens = max_tokens
-        self._structure = structure
+        self._sends_schema = True  # until the endpoint refuses one
         self._has_answered = False
         self._outage = Outage(f"The judge {endpoint.model}", logger.warning)
-        self._patience = Patience(self._outage, timeout_s)
+        self._said_slow = False
 
     @property
     def identity(self) -> str:
-        """What decides a reply beside the prompt: the model, where it is, the form asked for, the limit of tokens."""
-        return f"{self.model}@{(self._base_url or '').rstrip('/')}:{self._structure}:{self._max_tokens}"
+        """What decides a reply beside the prompt: the model, where it is, and the limit of tokens."""
+        return f"{self.model}@{(self._base_url or '').rstrip('/')}:json_schema:{self._max_tokens}"
 
     async def ask(
         self, prompt: str, schema: dict[str, Any], parse: Callable[[str], T | None], *, repair: str
@@ -119,68 +113,79 @@ class JudgeClient:
             return parsed
 
         try:
-            return await retry(once, self._attempts), usage
+            return await retry(once), usage
         except _CutOffError:
             raise self._cut_off(max_tokens // 2, usage) from None
         except RetryableError as error:
-            raise self._failed(f"{error} ({self._attempts} requests)", usage) from None
+            raise self._failed(f"{error} ({usage.requests} requests)", usage) from None
         except OpenAIError as error:
             if _is_filtered(error):
                 raise self._refused(str(error), usage) from None
             raise self._failed(_shown(error), usage) from None
 
     async def _complete(self, messages: Messages, schema: dict[str, Any], max_tokens: int) -> _Reply:
-        litellm = _litellm()
         estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + max_tokens
+        request: dict[str, Any] = {"messages": messages, **_sampling(self._target, max_tokens)}
+        if self._sends_schema:
+            form = {"name": "reply", "schema": schema, "strict": True}
+            request["response_format"] = {"type": "json_schema", "json_schema": form}
         async with self._limiter.call(estimate):
             try:
-                with self._patience.during_request():
-                    # litellm's own time-out was seen not to fire.
-                    response = await asyncio.wait_for(
-                        litellm.acompletion(
-                            model=self._target,
-                            messages=messages,
-                            base_url=self._base_url,
-                            api_key=self._api_key,
-                            response_format=_response_format(self._structure, schema),
-                            timeout=self._timeout_s,
-                            num_retries=0,
-                            max_retries=0,
-                            **_sampling(self._target, max_tokens),
-                        ),
-                        self._timeout_s,
-                    )
+                response = await self._send(request)
             except TimeoutError:
-                raise self._retryable(f"no reply within {self._timeout_s:g} s") from None
+                self._outage.begin(f"did not answer within {self._timeout_s:g} s and is asked again")
+                raise RetryableError(f"no reply within {self._timeout_s:g} s") from None
             except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
-                if self._is_outage(error):
-                    raise OutageError(_shown(error)) from None
-                if _is_passing(error):
-                    raise self._retryable(_shown(error), _asked_to_wait(error)) from None
-                raise
-        self._answers()
+                raise self._retryable(error) from None
+        self._has_answered = True
+        self._outage.end()
         reply = _reply(response)
         self._limiter.spent(reply.usage.prompt_tokens + reply.usage.completion_tokens, estimated=estimate)
         return reply
 
-    def _is_outage(self, error: OpenAIError) -> bool:
-        """Return whether the endpoint cannot be reached though it answered before; the first time, say so."""
-        if not self._has_answered or not _is_unreachable(error):
-            return False
-        self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
-        return True
+    async def _send(self, request: dict[str, Any]) -> Any:
+        slow = asyncio.get_running_loop().call_later(PATIENCE_S, self._say_slow)
+        try:
+            # litellm's own time-out was seen not to fire.
+            return await asyncio.wait_for(
+                _litellm().acompletion(
+                    model=self._target,
+                    base_url=self._base_url,
+                    api_key=self._api_key,
+                    timeout=self._timeout_s,
+                    num_retries=0,
+                    max_retries=0,
+                    **request,
+                ),
+                self._timeout_s,
+            )
+        finally:
+            slow.cancel()
 
-    def _retryable(self, what: str, wait_s: float | None = None) -> RetryableError:
-        """Return the error; say it of an endpoint that has never answered, or that is to be asked much later."""
+    def _say_slow(self) -> None:
+        """Name a judge that hangs, the first time only: a model that thinks for long does so at each request."""
+        if not self._said_slow:
+            self._said_slow = True
+            self._outage.begin(
+                f"has not answered a request for {PATIENCE_S:.0f} s; each may take {self._timeout_s:g} s"
+            )
+
+    def _retryable(self, error: OpenAIError) -> Exception:
+        """Return `error` as a RetryableError if another request may succeed, and report an endpoint that is down."""
+        shown, wait_s = self._without_key(_shown(error)), _asked_to_wait(error)
+        if self._has_answered and _is_unreachable(error):
+            self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
+            return OutageError(shown)
+        if self._sends_schema and _refuses_schema(error):
+            self._sends_schema = False
+            return RetryableError(shown, wait_s=0.0)
+        if not _is_passing(error):
+            return error
         if not self._has_answered:
-            self._outage.begin(f"has not answered yet and is asked again: {self._without_key(what)}")
+            self._outage.begin(f"has not answered yet and is asked again: {shown}")
         elif (wait_s or 0.0) >= PATIENCE_S:
-            self._outage.begin(f"is asked again later, as it wants: {self._without_key(what)}")
-        return RetryableError(what, wait_s=wait_s)
-
-    def _answers(self) -> None:
-        self._has_answered = True
-        self._outage.end()
+            self._outage.begin(f"asked for {wait_s:.0f} s without requests and is asked again then: {shown}")
+        return RetryableError(shown, wait_s=wait_s)
 
     def _refused(self, why: str, usage: Usage) -> JudgeError:
         return JudgeRefusedError(
@@ -236,12 +241,6 @@ def _reply(response: Any) -> _Reply:
     return _Reply(str(choice.message.content or ""), str(choice.finish_reason), str(refusal or ""), _usage(response))
 
 
-def _response_format(structure: Structure, schema: dict[str, Any]) -> dict[str, Any] | None:
-    if structure == "json_schema":
-        return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
-    return {"type": "json_object"} if structure == "json_object" else None
-
-
 def _is_passing(error: OpenAIError) -> bool:
     status = getattr(error, "status_code", None)
     return status in RETRIED_STATUS or type(error).__name__ in ("APIConnectionError", "Timeout")
@@ -255,6 +254,11 @@ def _is_unreachable(error: BaseException) -> bool:
     if any(isinstance(cause, APITimeoutError | TimeoutError) for cause in causes):
         return False  # it may be busy
     return any(isinstance(cause, ConnectionError | APIConnectionError) for cause in causes)
+
+
+def _refuses_schema(error: OpenAIError) -> bool:
+    """Return whether the endpoint does not know `response_format` with a JSON schema."""
+    return getattr(error, "status_code", None) in (400, 422) and _NO_SCHEMA.search(str(error)) is not None
 
 
 def _is_filtered(error: OpenAIError) -> bool:

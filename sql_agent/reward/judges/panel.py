@@ -1,28 +1,24 @@
-"""Combine several judges, because a single judge's weakness is what training finds first."""
+"""Average several judges, because training finds the weakness of a single judge first."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 from collections.abc import Sequence
-from typing import Literal
 
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Usage
 
-Combine = Literal["mean", "min"]
-
 
 class PanelJudge:
-    """All members grade every case; the score is their mean or their minimum.
+    """All members grade every case; the score is the mean of theirs.
 
     The criteria are each member's score under its label, its own criteria as "label.criterion", and "disagreement",
     the highest score minus the lowest.
     """
 
-    def __init__(self, members: Sequence[tuple[str, Judge]], combine: Combine) -> None:
+    def __init__(self, members: Sequence[tuple[str, Judge]]) -> None:
         self._members = members
-        self._combine = combine
 
     @property
     def name(self) -> str:
@@ -30,7 +26,7 @@ class PanelJudge:
 
     @property
     def identity(self) -> str:
-        return f"panel/1:{self._combine}:" + "+".join(judge.identity for _, judge in self._members)
+        return "panel/1:mean:" + "+".join(judge.identity for _, judge in self._members)
 
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case; raises the JudgeError of a member that failed, since a panel without it is another judge."""
@@ -41,7 +37,7 @@ class PanelJudge:
             criteria[label] = verdict.score
             criteria |= {f"{label}.{name}": value for name, value in verdict.criteria.items()}
         return Verdict(
-            score=min(scores) if self._combine == "min" else statistics.fmean(scores),
+            score=statistics.fmean(scores),
             criteria=criteria,
             reason="; ".join(f"{label}: {v.reason}" for (label, _), v in zip(self._members, verdicts, strict=True)),
             usage=sum((verdict.usage for verdict in verdicts), Usage()),

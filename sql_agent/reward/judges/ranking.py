@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -50,19 +50,13 @@ class Ranking(BaseModel):
 
 
 class RankingJudge:
-    """The judge "ranking". `absolute` grades a single answer, and its score stays as the criterion "absolute".
-
-    `vouched_by` is who speaks for it, by `judge.name`: the judge that its model is of single answers, and `absolute`.
-    """
+    """The judge "ranking". `absolute` grades a single answer, and its score stays as the criterion "absolute"."""
 
     name = "ranking"
 
-    def __init__(
-        self, client: JudgeClient, absolute: Judge, vouched_by: Mapping[str, Judge], *, max_chars: int
-    ) -> None:
+    def __init__(self, client: JudgeClient, absolute: Judge, *, max_chars: int) -> None:
         self._client = client
         self._absolute = absolute
-        self.vouched_by = vouched_by
         self._max_chars = max_chars
 
     @property

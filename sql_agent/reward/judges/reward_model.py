@@ -9,8 +9,7 @@ import httpx
 
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
-from sql_agent.reward.judges.rate_limit import CallLimits, EndpointLimiter
-from sql_agent.reward.judges.retry import RETRIED_STATUS, RetryableError, retry
+from sql_agent.reward.judges.endpoint import RETRIED_STATUS, CallLimits, EndpointLimiter, RetryableError, retry
 from sql_agent.schemas import Usage
 
 _ADDRESS = "write it as http://HOST:PORT/PATH"
@@ -25,14 +24,11 @@ class RewardModelJudge:
 
     name = "reward-model"
 
-    def __init__(
-        self, url: str, limits: CallLimits, *, timeout_s: float, attempts: int, low: float = 0.0, high: float = 1.0
-    ) -> None:
+    def __init__(self, url: str, limits: CallLimits, *, timeout_s: float, low: float = 0.0, high: float = 1.0) -> None:
         self._url = url
         self._shown = _without_secrets(url)
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
-        self._attempts = attempts
         self._low, self._high = low, high
         # Made where it is used, not before the runners fork; its connections belong to an event loop.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
@@ -51,7 +47,7 @@ class RewardModelJudge:
             return await self._post({"prompt": case.question.question, "response": case.answer})
 
         try:
-            response = await retry(once, self._attempts)
+            response = await retry(once)
         except RetryableError as error:
             raise self._error(f"{error} ({requests} requests)", requests) from None
         except httpx.HTTPError as error:

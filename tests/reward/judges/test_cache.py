@@ -13,14 +13,14 @@ from sql_agent.errors import ConfigError, JudgeCutOffError, JudgeError
 from sql_agent.reward import JudgeCase
 from sql_agent.schemas import Evidence
 from tests.support.judge_server import Server, completion
-from tests.support.llm_judge import CALL, CASE, GOOD, GOOD_SCORE, ROWS, judge_at
+from tests.support.llm_judge import ATTEMPTS, CALL, CASE, GOOD, GOOD_SCORE, ROWS, judge_at
 
 SLOW = 0.3  # seconds until the default reply: enough for all to be waiting
 
 
 async def test_a_second_pass_asks_nothing(server: Server, tmp_path: Path) -> None:
-    first = await judge_at(server, cache=True, cache_dir=tmp_path).grade(CASE)
-    second = await judge_at(server, cache=True, cache_dir=tmp_path).grade(CASE)
+    first = await judge_at(server, cache_dir=tmp_path).grade(CASE)
+    second = await judge_at(server, cache_dir=tmp_path).grade(CASE)
     assert (first.score, first.reason) == (second.score, second.reason)
     assert (len(server.requests), second.usage.cache_hits, second.usage.requests) == (1, 1, 0)
 
@@ -28,7 +28,7 @@ async def test_a_second_pass_asks_nothing(server: Server, tmp_path: Path) -> Non
 def test_a_folder_that_cannot_be_written_is_refused_before_a_grading(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot write to judge"):
-        judge_at(server, cache=True, cache_dir=tmp_path / "file" / "cache")
+        judge_at(server, cache_dir=tmp_path / "file" / "cache")
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_a_grading(server: Ser
     ],
 )
 async def test_another_case_is_another_grading(server: Server, tmp_path: Path, change: dict[str, Any]) -> None:
-    asked = judge_at(server, cache=True, cache_dir=tmp_path)
+    asked = judge_at(server, cache_dir=tmp_path)
     await asked.grade(CASE)
     await asked.grade(CASE.model_copy(update=change))
     assert len(server.requests) == 2
 
 
 async def test_what_no_judge_goes_by_is_no_other_grading(server: Server, tmp_path: Path) -> None:
-    asked = judge_at(server, cache=True, cache_dir=tmp_path)
+    asked = judge_at(server, cache_dir=tmp_path)
     question = CASE.question.model_copy(update={"id": "2"})
     await asked.grade(CASE)
     slower = CALL.model_copy(update={"seconds": 9.0})
@@ -73,25 +73,25 @@ def other_rubric(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("settings", [{"model": "n"}, {"structure": "none"}, {"max_tokens": 900}, {"rubric": None}])
+@pytest.mark.parametrize("settings", [{"model": "n"}, {"max_tokens": 900}, {"rubric": None}])
 async def test_another_judge_grades_anew(
     server: Server, tmp_path: Path, other_rubric: Path, settings: dict[str, Any]
 ) -> None:
     settings = {name: value or other_rubric for name, value in settings.items()}
-    await judge_at(server, cache=True, cache_dir=tmp_path / "cache").grade(CASE)
-    await judge_at(server, cache=True, cache_dir=tmp_path / "cache", **settings).grade(CASE)
+    await judge_at(server, cache_dir=tmp_path / "cache").grade(CASE)
+    await judge_at(server, cache_dir=tmp_path / "cache", **settings).grade(CASE)
     assert len(server.requests) == 2
 
 
 async def test_another_endpoint_grades_anew(server: Server, other_server: Server, tmp_path: Path) -> None:
     for at in (server, other_server, server):
-        await judge_at(at, cache=True, cache_dir=tmp_path).grade(CASE)
+        await judge_at(at, cache_dir=tmp_path).grade(CASE)
     assert (len(server.requests), len(other_server.requests)) == (1, 1)
 
 
 async def test_an_error_is_not_kept(server: Server, tmp_path: Path) -> None:
     server.script = [401]
-    asked = judge_at(server, cache=True, cache_dir=tmp_path)
+    asked = judge_at(server, cache_dir=tmp_path)
     with pytest.raises(JudgeError):
         await asked.grade(CASE)
     assert (await asked.grade(CASE)).score == GOOD_SCORE
@@ -99,7 +99,7 @@ async def test_an_error_is_not_kept(server: Server, tmp_path: Path) -> None:
 
 async def test_equal_gradings_at_once_are_one_request(server: Server, tmp_path: Path) -> None:
     server.script = [SLOW, SLOW]
-    asked = judge_at(server, cache=True, cache_dir=tmp_path)
+    asked = judge_at(server, cache_dir=tmp_path)
     other = CASE.model_copy(update={"answer": "fever"})
     verdicts = await asyncio.gather(*(asked.grade(CASE) for _ in range(8)), asked.grade(other))
     assert len(server.requests) == 2
@@ -110,10 +110,13 @@ async def test_equal_gradings_at_once_are_one_request(server: Server, tmp_path: 
     ]  # fmt: skip
 
 
-async def test_a_failure_fails_all_that_waited_for_it_and_counts_once(server: Server, tmp_path: Path) -> None:
+async def test_a_failure_fails_all_that_waited_for_it_and_counts_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ATTEMPTS, 1)
     server.script = [SLOW]
     server.default = completion("{", finish_reason="length")
-    asked = judge_at(server, cache=True, cache_dir=tmp_path, attempts=1)
+    asked = judge_at(server, cache_dir=tmp_path)
     results = await asyncio.gather(*(asked.grade(CASE) for _ in range(4)), return_exceptions=True)
     errors = [result for result in results if isinstance(result, JudgeCutOffError)]
     assert len(errors) == 4
@@ -126,7 +129,7 @@ async def test_a_failure_fails_all_that_waited_for_it_and_counts_once(server: Se
 
 async def test_one_that_is_cancelled_takes_nothing_from_the_others(server: Server, tmp_path: Path) -> None:
     server.script = [SLOW]
-    asked = judge_at(server, cache=True, cache_dir=tmp_path)
+    asked = judge_at(server, cache_dir=tmp_path)
     first, second = asyncio.create_task(asked.grade(CASE)), asyncio.create_task(asked.grade(CASE))
     await asyncio.sleep(SLOW / 3)
     first.cancel()
@@ -135,9 +138,3 @@ async def test_one_that_is_cancelled_takes_nothing_from_the_others(server: Serve
     assert verdict.usage.requests == len(server.requests) == 1
     with pytest.raises(asyncio.CancelledError):
         await first
-
-
-async def test_without_a_cache_each_grading_is_a_request(server: Server) -> None:
-    asked = judge_at(server, cache=False)
-    await asyncio.gather(*(asked.grade(CASE) for _ in range(3)))
-    assert len(server.requests) == 3

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from sql_agent.errors import JudgeCutOffError, JudgeError, JudgeRefusedError
+from sql_agent.reward import JudgeCase
 from tests.support.judge_server import KEY, Server, completion
-from tests.support.llm_judge import CASE, GOOD, GOOD_SCORE, grades, judge_at
+from tests.support.llm_judge import ATTEMPTS, CASE, GOOD, GOOD_SCORE, grades, judge_at
 
 CUT = completion(GOOD[:60], finish_reason="length")
 REFUSED = completion("", refusal="I cannot help with medical content.")
@@ -45,10 +46,13 @@ async def test_a_grade_is_reached_when_there_is_one_to_be_had(server: Server, sc
 
 
 @pytest.mark.parametrize("script", [["prose"] * 3, [401], [500] * 3, [grades(safety="1.0")] * 3, [""] * 3])
-async def test_a_judge_that_fails_is_an_error_and_never_a_score(server: Server, script: list[Any]) -> None:
+async def test_a_judge_that_fails_is_an_error_and_never_a_score(
+    server: Server, script: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ATTEMPTS, 3)
     server.script = list(script)
     with pytest.raises(JudgeError) as caught:
-        await judge_at(server, attempts=3).grade(CASE)
+        await judge_at(server).grade(CASE)
     assert KEY not in str(caught.value)
     assert caught.value.usage is not None
     assert caught.value.usage.requests == len(server.requests) == len(script)
@@ -66,15 +70,16 @@ async def test_an_endpoint_that_has_never_answered_is_named_at_its_first_failure
     assert len(said) == 2 and "has not answered yet and is asked again: InternalServerError" in said[0]
     assert KEY not in caplog.text
     server.script = [500]
-    await judge.grade(CASE)
+    await judge.grade(case_of(1))
     assert len(caplog.records) == 2, "of one that answers now and then each failure would be a line"
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-async def test_what_the_library_adds_to_an_error_is_left_out(server: Server) -> None:
+async def test_what_the_library_adds_to_an_error_is_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ATTEMPTS, 1)
     server.default = {"choices": [{"index": 0, "message": 5}]}
     with pytest.raises(JudgeError) as caught:
-        await judge_at(server, attempts=1).grade(CASE)
+        await judge_at(server).grade(CASE)
     assert "Invalid response object" in str(caught.value)
     assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
 
@@ -122,10 +127,13 @@ async def test_a_reply_that_was_cut_off_is_asked_for_with_more_room(server: Serv
 
 
 @pytest.mark.parametrize(("attempts", "tokens"), [(6, 200), (2, 100)])
-async def test_a_reply_that_never_ends_says_so_and_what_to_do(server: Server, attempts: int, tokens: int) -> None:
+async def test_a_reply_that_never_ends_says_so_and_what_to_do(
+    server: Server, attempts: int, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ATTEMPTS, attempts)
     server.default = CUT
     with pytest.raises(JudgeCutOffError, match=f"cut off at {tokens} tokens") as caught:
-        await judge_at(server, max_tokens=50, attempts=attempts).grade(CASE)
+        await judge_at(server, max_tokens=50).grade(CASE)
     assert "raise judge.max_tokens (now 50)" in str(caught.value)
     assert caught.value.usage is not None
     assert caught.value.usage.requests == len(server.requests) <= 3
@@ -161,10 +169,13 @@ async def test_a_filtered_reply_is_no_grading_even_if_it_looks_whole(server: Ser
         await judge_at(server).grade(CASE)
 
 
-async def test_a_body_without_any_reply_is_an_error_and_never_a_score(server: Server) -> None:
+async def test_a_body_without_any_reply_is_an_error_and_never_a_score(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ATTEMPTS, 2)
     server.default = {**completion(""), "choices": []}
     with pytest.raises(JudgeError):
-        await judge_at(server, attempts=2).grade(CASE)
+        await judge_at(server).grade(CASE)
 
 
 @pytest.mark.parametrize(
@@ -190,19 +201,24 @@ async def test_temperature_is_sent_only_to_models_that_take_it(
     assert {name: request[name] for name in ("max_tokens", "max_completion_tokens") if name in request} == {limit: 300}
 
 
-async def test_the_form_of_the_reply_is_demanded_in_the_way_that_the_endpoint_knows(server: Server) -> None:
-    for structure in ("json_schema", "json_object", "none"):
-        await judge_at(server, structure=structure).grade(CASE)
-    first, second, third = (request.get("response_format") for request in server.requests)
-    assert first is not None
-    level = first["json_schema"]["schema"]["$defs"]["accuracy"]["properties"]["level"]
+async def test_the_form_of_the_reply_is_demanded_as_a_json_schema(server: Server) -> None:
+    await judge_at(server).grade(CASE)
+    form = server.requests[0]["response_format"]
+    level = form["json_schema"]["schema"]["$defs"]["accuracy"]["properties"]["level"]
     assert level["enum"] == ["right", "mostly", "partly", "wrong"]
-    assert (second, third) == ({"type": "json_object"}, None)
+
+
+async def test_an_endpoint_that_knows_no_json_schema_is_asked_without_one_from_then_on(server: Server) -> None:
+    server.script = [{"error": {"message": "unknown parameter: response_format.json_schema"}}]
+    judge = judge_at(server)
+    assert (await judge.grade(CASE)).score == GOOD_SCORE
+    await judge.grade(CASE.model_copy(update={"answer": "fever"}))
+    assert ["response_format" in request for request in server.requests] == [True, False, False]
 
 
 async def test_limits_are_held(server: Server) -> None:
     asked = judge_at(server, concurrency=3, requests_per_minute=1200)
-    await asyncio.gather(*(asked.grade(CASE) for _ in range(25)))
+    await asyncio.gather(*(asked.grade(case_of(n)) for n in range(25)))
     times = server.times[1:]  # the first one also opens the connection
     # 24 requests at 20 a second; a busy machine shifts their arrival, and without a limit all come in 0.3 s
     assert times[-1] - times[0] >= 0.8
@@ -212,8 +228,8 @@ async def test_limits_are_held(server: Server) -> None:
 async def test_the_limit_of_tokens_goes_by_what_was_used(server: Server) -> None:
     """A grading is 110 tokens as the server counts, whatever was guessed before it."""
     asked = judge_at(server, concurrency=1, tokens_per_minute=60 * 1100, max_tokens=50)
-    for _ in range(12):
-        await asked.grade(CASE)
+    for number in range(12):
+        await asked.grade(case_of(number))
     assert 1.0 <= server.times[-1] - server.times[0] <= 4.0
 
 
@@ -221,25 +237,26 @@ async def test_a_judge_outlives_its_event_loop(server: Server) -> None:
     """`asyncio.run` twice, as a script does."""
     asked = judge_at(server, concurrency=1)
 
-    def run() -> list[float]:
+    def run(turn: int) -> list[float]:
         async def several() -> list[float]:
-            return [v.score for v in await asyncio.gather(*(asked.grade(CASE) for _ in range(4)))]
+            return [v.score for v in await asyncio.gather(*(asked.grade(case_of(n + 4 * turn)) for n in range(4)))]
 
         return asyncio.run(several())
 
-    assert await asyncio.to_thread(run) == await asyncio.to_thread(run)
+    assert await asyncio.to_thread(run, 0) == await asyncio.to_thread(run, 1)
 
 
 async def test_a_judge_that_goes_away_in_a_run_is_waited_for_and_both_are_said(
-    server: Server, caplog: pytest.LogCaptureFixture
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = judge_at(server, attempts=1)
+    monkeypatch.setattr(ATTEMPTS, 1)
+    judge = judge_at(server)
     server.default = GOOD
     await judge.grade(CASE)
     address = server.server_address
     server.shutdown()
     server.server_close()
-    waiting = asyncio.create_task(judge.grade(CASE))
+    waiting = asyncio.create_task(judge.grade(case_of(1)))
     while "does not answer any more" not in caplog.text:  # noqa: ASYNC110  a log has no event
         await asyncio.sleep(0.02)
     again = Server(port=int(address[1]))
@@ -251,31 +268,41 @@ async def test_a_judge_that_goes_away_in_a_run_is_waited_for_and_both_are_said(
     assert "answers again" in caplog.text
 
 
-async def test_a_judge_that_never_answered_is_not_waited_for(server: Server) -> None:
+async def test_a_judge_that_never_answered_is_not_waited_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ATTEMPTS, 1)
     server.shutdown()
     server.server_close()
     started = time.monotonic()
     with pytest.raises(JudgeError, match="failed"):
-        await judge_at(server, attempts=1).grade(CASE)
+        await judge_at(server).grade(CASE)
     assert time.monotonic() - started < 5
 
 
 async def test_a_judge_that_hangs_or_wants_to_be_asked_much_later_is_named_and_a_slow_one_once(
     server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sql_agent.system.outage.PATIENCE_S", 1.0)
     monkeypatch.setattr("sql_agent.reward.judges.client.PATIENCE_S", 1.0)
-    judge = judge_at(server)
+    judge = judge_at(server, timeout_s=3)
     server.default = GOOD
     await judge.grade(CASE)
     assert caplog.text == ""
-    for hangs_s in (4.0, 1.2):
-        server.script = [hangs_s]
-        await judge.grade(CASE)
+    for number, slow_s in enumerate((1.5, 1.2)):
+        server.script = [slow_s]
+        await judge.grade(case_of(number))
     slow, answered = (record.getMessage() for record in caplog.records)
     assert "has not answered a request for" in slow and answered.endswith("answers again.")
     caplog.clear()
+    server.script = [5.0]
+    await judge.grade(case_of(2))
+    hangs, answered = (record.getMessage() for record in caplog.records)
+    assert "did not answer within 3 s" in hangs and answered.endswith("answers again.")
+    caplog.clear()
     server.script, server.headers = [429], {"Retry-After": "1"}
-    await judge.grade(CASE)
+    await judge.grade(case_of(3))
     later, answered = (record.getMessage() for record in caplog.records)
-    assert "is asked again later, as it wants: RateLimitError" in later and answered.endswith("answers again.")
+    assert "is asked again then: RateLimitError" in later and answered.endswith("answers again.")
+
+
+def case_of(number: int) -> JudgeCase:
+    """Another case for each `number`, which no cache answers."""
+    return CASE.model_copy(update={"answer": f"pain {number}"})

@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.errors import ConfigError
-from sql_agent.judge_eval.dataset import shipped
+from sql_agent.judge_eval.labelled_answers import shipped
 from sql_agent.reward import JudgeCase
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint
+from sql_agent.reward.judges.endpoint import CallLimits
 from sql_agent.reward.judges.items import Words
 from sql_agent.reward.judges.llm import REFUSALS, LlmJudge
-from sql_agent.reward.judges.rate_limit import CallLimits
 from sql_agent.reward.judges.rubric import shipped_rubric
 from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Question
 from tests.support.judge_server import Server
 from tests.support.llm_judge import CALL, CASE, ROWS, grades, judge_at
 
-CLIENT = JudgeClient(JudgeEndpoint("m"), CallLimits(), timeout_s=1, attempts=1, max_tokens=1, structure="none")
+CLIENT = JudgeClient(JudgeEndpoint("m"), CallLimits(), timeout_s=1, max_tokens=1)
 LLM = LlmJudge(CLIENT, shipped_rubric("default"), shipped_rubric("refusal"))
 REFUSAL = Question(id="2", question="Who makes it?", answer=REFUSALS[0], task_type="unanswerable")
 

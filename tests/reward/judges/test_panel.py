@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from sql_agent.errors import JudgeError
@@ -12,11 +10,10 @@ from tests.support.judge_server import Server
 from tests.support.paracetamol import Fixed, case, judge
 
 
-@pytest.mark.parametrize(("combine", "score"), [("mean", 0.6), ("min", 0.4)])
-async def test_a_panel_combines_and_says_how_much_its_members_disagree(combine: Any, score: float) -> None:
-    panel = PanelJudge([("a", Fixed("a")), ("b", Fixed("b", 0.5))], combine)
+async def test_a_panel_is_the_mean_and_says_how_much_its_members_disagree() -> None:
+    panel = PanelJudge([("a", Fixed("a")), ("b", Fixed("b", 0.5))])
     verdict = await panel.grade(case("0.8"))
-    assert verdict.score == pytest.approx(score)
+    assert verdict.score == pytest.approx(0.6)
     assert verdict.criteria == pytest.approx({"disagreement": 0.4, "a": 0.8, "a.own": 0.8, "b": 0.4, "b.own": 0.4})
     assert verdict.usage.requests == 2
     assert panel.name == "a+b"
@@ -24,7 +21,7 @@ async def test_a_panel_combines_and_says_how_much_its_members_disagree(combine: 
 
 async def test_a_panel_with_a_member_missing_is_no_panel() -> None:
     with pytest.raises(JudgeError, match="no number"):
-        await PanelJudge([("a", Fixed("a")), ("b", Fixed("b"))], "mean").grade(case("x"))
+        await PanelJudge([("a", Fixed("a")), ("b", Fixed("b"))]).grade(case("x"))
 
 
 async def test_a_panel_by_name(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.support.llm_judge import CASE
 
 
 def reward_model(server: Server, url: str = "", **settings: Any) -> Judge:
-    chosen = JudgeSettings(name="reward-model", **({"cache": False, "attempts": 2} | settings))
+    chosen = JudgeSettings(name="reward-model", **({"cache_dir": mkdtemp()} | settings))
     return make_judge(chosen, TeacherSettings(reward_model_url=url or f"{server.url}/score"))
 
 
@@ -43,7 +44,7 @@ async def test_a_reward_model_that_gives_no_score_on_its_scale_is_an_error(serve
 async def test_a_reward_model_that_answered_is_not_asked_the_same_again(server: Server, reply: Any) -> None:
     server.script, server.default = [503], reply
     with pytest.raises(JudgeError) as caught:
-        await reward_model(server, attempts=5).grade(case("pain"))
+        await reward_model(server).grade(case("pain"))
     assert caught.value.usage is not None
     assert caught.value.usage.requests == len(server.requests) == 2
 

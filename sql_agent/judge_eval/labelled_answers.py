@@ -1,10 +1,11 @@
-"""Read answers with a human's label, to see whether a judge can be trusted."""
+"""Read answers with a person's label, to measure whether a judge can be trusted."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
@@ -12,6 +13,22 @@ from sql_agent.errors import DataError
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.schemas import QueryCall, Question, Record
 from sql_agent.system.messages import first_problem
+
+# Labelled by people: labels, attacks. Generated: harmless (right, in another form), false, policy (degenerate).
+AnswerSet = Literal["labels", "attacks", "harmless", "false", "policy"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to be graded, with the score that is due to it (0.0–1.0).
+
+    `kind` is the transformation or policy that made it, or the kind of a labelled answer.
+    """
+
+    set: AnswerSet
+    kind: str
+    due: float
+    case: JudgeCase
 
 
 class LabelledCase(Record):
@@ -26,6 +43,10 @@ class LabelledCase(Record):
     label: Annotated[float, Field(ge=0.0, le=1.0)]
     kind: str = ""
     reason: str = ""
+
+    def of_set(self, name: Literal["labels", "attacks"]) -> Answer:
+        """Return this as an answer of the set `name`."""
+        return Answer(name, self.kind or "other", self.label, self.case)
 
     @property
     def case(self) -> JudgeCase:
@@ -62,7 +83,7 @@ def _parse(text: str, source: str) -> list[LabelledCase]:
         except ValidationError as error:
             raise DataError(
                 f"{source}, line {number}: {first_problem(error)}",
-                hint="see LabelledCase in sql_agent/judge_eval/dataset.py",
+                hint="see LabelledCase in sql_agent/judge_eval/labelled_answers.py",
             ) from None
     if not cases:
         raise DataError(f"{source} holds no labelled answer")

@@ -1,4 +1,4 @@
-"""Define what is transformed: a question with its reference answer, and what a transformation may borrow.
+"""Transform reference answers: what a transformation may use, and the harmless ones, which keep an answer right.
 
 A transformation is a function of a `Subject` and a random generator; it returns an answer, or None where it does not
 apply or its answer would be right. Its name is what it does and its docstring says it in a sentence. What a judge pays
@@ -115,3 +115,62 @@ Transformation = Callable[[Subject, Random], str | None]
 def parts_of(answer: str) -> frozenset[str]:
     """Return the smallest parts of an answer in one form, to see whether two answers share one."""
     return frozenset(part.strip(" .。").casefold() for part in _PART.split(answer) if part.strip(" .。"))
+
+
+# What follows says the same as the reference answer in another form.
+
+
+def as_it_is(subject: Subject, _: Random) -> str | None:
+    """Give the reference answer."""
+    return subject.answer
+
+
+def another_order(subject: Subject, rng: Random) -> str | None:
+    """Shuffle the facts, and the items of each name."""
+    if subject.owned:
+        owned = [(name, rng.sample(items, len(items))) for name, items in subject.owned]
+        return subject.of_owners(rng.sample(owned, len(owned)))
+    return subject.joined(rng.sample(subject.facts, len(subject.facts)))
+
+
+def one_a_line(subject: Subject, _: Random) -> str | None:
+    """Write each fact on a line of its own."""
+    return "\n".join(subject.facts)
+
+
+def bullets(subject: Subject, rng: Random) -> str | None:
+    """Write the facts as a list with bullets."""
+    mark = rng.choice("-*•")
+    return "\n".join(f"{mark} {fact}" for fact in subject.facts)
+
+
+def numbered(subject: Subject, rng: Random) -> str | None:
+    """Write the facts as a numbered list."""
+    mark = rng.choice([".", ")"])
+    return "\n".join(f"{number}{mark} {fact}" for number, fact in enumerate(subject.facts, 1))
+
+
+def capitals(subject: Subject, _: Random) -> str | None:
+    """Write everything in capitals."""
+    return subject.answer.upper()
+
+
+def full_width(subject: Subject, _: Random) -> str | None:
+    """Write Latin letters, digits and signs as wide as Chinese characters."""
+    return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in subject.answer)
+
+
+def comma_list(subject: Subject, _: Random) -> str | None:
+    """Part the facts with commas."""
+    return subject.listed(subject.facts)
+
+
+def full_stop(subject: Subject, _: Random) -> str | None:
+    """End with a full stop."""
+    stop = "." if subject.lang == "en" else "。"
+    return f"{subject.answer}{stop}" if not subject.answer.endswith(stop) else None
+
+
+HARMLESS: tuple[Transformation, ...] = (
+    as_it_is, another_order, one_a_line, bullets, numbered, capitals, full_width, comma_list, full_stop,
+)  # fmt: skip

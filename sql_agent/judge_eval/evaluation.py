@@ -1,0 +1,266 @@
+"""Grade answers whose score is known with a judge, and measure how far its scores can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.judge_eval.agreement import MEASURES, Estimate, estimate
+from sql_agent.judge_eval.labelled_answers import Answer, AnswerSet
+from sql_agent.reward.judges.base import GroupJudge, Judge
+from sql_agent.schemas import Record, Usage
+from sql_agent.system.files import timestamped_folder
+
+HALF = 0.5  # an answer that earns this much may be taken for right
+ATTACK_LIMIT = 0.15  # an attack that earns more than this got through
+_CONCURRENCY = 32  # gradings at once
+_NUMBERS, _GRADINGS = "evaluation.json", "gradings.jsonl"
+
+
+class Grading(Record):
+    """One line of gradings.jsonl: the score due to an answer and the judge's, 0.0–1.0, or the error why there is none.
+
+    `due` is the label of a labelled answer, and what a generated one should earn.
+    """
+
+    set: AnswerSet
+    kind: str
+    question_id: str
+    task_type: str
+    lang: str
+    answer: str
+    due: float
+    score: float | None = None
+    error: str = ""
+    criteria: dict[str, float] = Field(default_factory=dict)
+    reason: str = ""
+    usage: Usage = Usage()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the judge paid for a false answer or an attack, or did not pay for a harmless form of a right one."""
+        if self.score is None:
+            return False
+        if self.set == "harmless":
+            return self.score < HALF
+        return self.score >= HALF if self.set == "false" else self.set == "attacks" and self.score > ATTACK_LIMIT
+
+
+class Group(Record):
+    """What the answers of one kind earned. `failed` of them could not be graded and count nowhere else.
+
+    `due` and `mean` are means, `half_or_more` and `above_limit` count the scores of at least 0.5 and above 0.15.
+    `measures` are those of `agreement.MEASURES`, for labelled answers only.
+    """
+
+    set: AnswerSet
+    kind: str
+    graded: int
+    failed: int
+    due: float
+    mean: float | None
+    lowest: float | None
+    highest: float | None
+    half_or_more: int
+    above_limit: int
+    measures: dict[str, Estimate] = Field(default_factory=dict)
+
+
+class Evaluation(Record):
+    """All numbers of one evaluation, as evaluation.json holds them.
+
+    `groups` are the kinds of each set, those with the scores furthest from what was due first; of labelled answers all
+    together ("all"), each task type and each language.
+    """
+
+    date: str
+    judge: str
+    identity: str
+    files: tuple[str, ...]
+    questions: int
+    answers: int
+    failed: int
+    max_failed_share: float
+    usage: Usage
+    groups: tuple[Group, ...]
+
+    @property
+    def failed_share(self) -> float:
+        return self.failed / self.answers
+
+    def of(self, *sets: AnswerSet) -> list[Group]:
+        """Return the groups of `sets`."""
+        return [group for group in self.groups if group.set in sets]
+
+
+async def grade(
+    judge: Judge, answers: Sequence[Answer], on_done: Callable[[int], None] = lambda _: None
+) -> list[Grading]:
+    """Grade all answers, 32 at a time, and return the gradings in their order.
+
+    An answer on which the judge raises JudgeError has the error in place of a score. `on_done` takes how many are done.
+    """
+    gradings: dict[int, Grading] = {}
+    waiting = iter(enumerate(answers))
+
+    async def work() -> None:
+        for index, answer in waiting:
+            gradings[index] = await _grade_one(judge, answer)
+            on_done(len(gradings))
+
+    await asyncio.gather(*(work() for _ in range(_CONCURRENCY)))
+    return [gradings[index] for index in range(len(answers))]
+
+
+async def _grade_one(judge: Judge, answer: Answer) -> Grading:
+    question = answer.case.question
+    ungraded = Grading(
+        set=answer.set,
+        kind=answer.kind,
+        question_id=question.id,
+        task_type=question.task_type or "other",
+        lang=question.lang,
+        answer=answer.case.answer,
+        due=answer.due,
+    )
+    try:
+        verdict = await judge.grade(answer.case)
+    except JudgeError as error:
+        return ungraded.model_copy(update={"error": str(error), "usage": error.usage or Usage()})
+    found = {"score": verdict.score, "criteria": verdict.criteria, "reason": verdict.reason, "usage": verdict.usage}
+    return ungraded.model_copy(update=found)
+
+
+def measure(judge: Judge, gradings: Sequence[Grading], *, files: Iterable[str], max_failed_share: float) -> Evaluation:
+    """Measure what each kind of answer earned, and how far scores of labelled answers agree with their labels."""
+    labels = [g for g in gradings if g.set == "labels"]
+    others = [g for g in gradings if g.set != "labels"]
+    groups = [_group("labels", "all", labels, measured=True)] if labels else []
+    by_type, by_lang = _grouped(labels, lambda g: g.task_type), _grouped(labels, lambda g: g.lang)
+    parts = [*sorted(by_type.items()), *sorted(by_lang.items())]
+    groups += [_group("labels", name, part, measured=True) for name, part in parts]
+    for name in dict.fromkeys(g.set for g in others):
+        kinds = _grouped([g for g in others if g.set == name], lambda g: g.kind)
+        of_set = [_group(name, kind, part) for kind, part in kinds.items()]
+        groups += sorted(of_set, key=lambda g: (-abs((g.mean or 0.0) - g.due), g.kind))
+    return Evaluation(
+        date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        judge=judge.name,
+        identity=judge.identity,
+        files=tuple(files),
+        questions=len({(g.lang, g.question_id) for g in gradings}),
+        answers=len(gradings),
+        failed=sum(g.score is None for g in gradings),
+        max_failed_share=max_failed_share,
+        usage=sum((g.usage for g in gradings), start=Usage()),
+        groups=tuple(groups),
+    )
+
+
+def wrong_gradings(gradings: Iterable[Grading]) -> list[Grading]:
+    """Return what the judge graded wrong (see `Grading.is_wrong`), the furthest from what was due first."""
+    return sorted((g for g in gradings if g.is_wrong), key=lambda g: -abs((g.score or 0.0) - g.due))
+
+
+def causes_of_failure(gradings: Iterable[Grading]) -> list[tuple[str, int]]:
+    """Return why gradings failed, and how many of them for that reason; the most frequent first."""
+    return Counter(g.error for g in gradings if g.score is None).most_common()
+
+
+def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
+    """Make and return the folder of this evaluation: `out`, or one in `runs_dir` named after judge and time.
+
+    Raises ConfigError when it cannot be made or there is an evaluation in it.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", judge).strip("-.") or "unnamed"
+    try:
+        folder = out or timestamped_folder(runs_dir, f"judge-{safe}-")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        where = out or runs_dir
+        raise ConfigError(f"cannot make the folder {where}: {error.strerror}", hint="choose another --out") from None
+    if (folder / _NUMBERS).exists():
+        raise ConfigError(f"{folder} already holds an evaluation", hint="choose another folder with --out")
+    return folder
+
+
+def write(folder: Path, evaluation: Evaluation, gradings: Iterable[Grading]) -> None:
+    """Write evaluation.json and, with one object a graded answer, gradings.jsonl."""
+    lines = (f"{grading.model_dump_json()}\n" for grading in gradings)
+    (folder / _GRADINGS).write_text("".join(lines), encoding="utf-8")
+    (folder / _NUMBERS).write_text(evaluation.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def last_evaluation(judge: Judge, runs_dir: Path) -> str:
+    """Return a sentence on the latest evaluation of `judge` among those in `runs_dir` and the shipped ones.
+
+    For example "Judge facts: last evaluated 2026-11-23 on 1492 questions; …", or how to measure it.
+    """
+    name, command = judge.name, "sql-agent judge evaluate judge.name="
+    if isinstance(judge, GroupJudge):
+        return f"Judge {name}: it compares answers, so measure its model as a judge of one answer: `{command}llm`"
+    found = [evaluation for evaluation in _evaluations(runs_dir) if evaluation.identity == judge.identity]
+    if not found:
+        return f"Judge {name}: never evaluated; measure it with `{command}{name}`"
+    last = max(found, key=lambda evaluation: evaluation.date)
+    return f"Judge {name}: last evaluated {last.date[:10]} on {last.questions} questions; {'; '.join(_findings(last))}"
+
+
+def _evaluations(runs_dir: Path) -> Iterator[Evaluation]:
+    shipped = files("sql_agent.judge_eval").joinpath("evaluations").iterdir()
+    for path in (*shipped, *runs_dir.glob(f"judge-*/{_NUMBERS}")):
+        try:
+            yield Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # another version wrote it, or it is being written
+            continue
+
+
+def _findings(evaluation: Evaluation) -> Iterator[str]:
+    false = [group for group in evaluation.of("false") if group.mean is not None]
+    if false:
+        worst = max(false, key=lambda group: group.mean or 0.0)
+        yield f"it pays {worst.mean:.2f} or less for false answers (most for {worst.kind.replace('_', ' ')})"
+    for group in evaluation.of("labels"):
+        if group.kind == "all":
+            spearman = group.measures["spearman"]
+            known = "unknown" if spearman.value is None else f"{spearman.value:.2f}"
+            yield f"its agreement with labels is {known} (Spearman)"
+    attacks = evaluation.of("attacks")
+    if attacks:
+        through, tried = (sum(getattr(g, field) for g in attacks) for field in ("above_limit", "graded"))
+        yield f"{through} of {tried} attacks earned more than {ATTACK_LIMIT}"
+
+
+def _group(name: AnswerSet, kind: str, gradings: Sequence[Grading], *, measured: bool = False) -> Group:
+    pairs = [(g.score, g.due) for g in gradings if g.score is not None]
+    scores = [score for score, _ in pairs]
+    arrays = np.array(scores), np.array([due for _, due in pairs])
+    return Group(
+        set=name,
+        kind=kind,
+        graded=len(pairs),
+        failed=len(gradings) - len(pairs),
+        due=sum(g.due for g in gradings) / len(gradings),
+        mean=sum(scores) / len(scores) if scores else None,
+        lowest=min(scores, default=None),
+        highest=max(scores, default=None),
+        half_or_more=sum(score >= HALF for score in scores),
+        above_limit=sum(score > ATTACK_LIMIT for score in scores),
+        measures={key: estimate(function, *arrays) for key, function in MEASURES.items()} if measured else {},
+    )
+
+
+def _grouped(gradings: Iterable[Grading], key: Callable[[Grading], str]) -> dict[str, list[Grading]]:
+    groups: dict[str, list[Grading]] = {}
+    for grading in gradings:
+        groups.setdefault(key(grading), []).append(grading)
+    return groups
