@@ -18,7 +18,6 @@ from sql_agent.cli.exit_codes import print_error
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
-from sql_agent.questions.question_files import load_questions
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     task = load_task(settings.task)
     mapping = mapping_of(arguments)
-    files = {_name(path, arguments.files): load_questions(path, mapping) for path in arguments.files}
+    files = {_name(path, arguments.files): task.read_questions(path, mapping) for path in arguments.files}
     judge = FactsJudge(task.words)
     checked: dict[str, list[CheckedQuestion]] = {}
     with task.databases(settings, arguments.db) as databases:

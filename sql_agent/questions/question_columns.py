@@ -88,8 +88,10 @@ def _text_of(number: float) -> str:
     return str(number) if isinstance(number, int) else f"{number:.15g}"
 
 
-def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None = None) -> Question:
-    """Return the question in `row`. Where a row has no language, that of its text is taken.
+def question_of_row(
+    row: Mapping[str, Any], where: str, mapping: ColumnMapping | None = None, *, default_id: str | None = None
+) -> Question:
+    """Return the question in `row`. A row without an id gets `default_id`, one without a language that of its text.
 
     Raises DataError that begins with `where` and names the user's column.
     """
@@ -100,9 +102,11 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
         value = values.get(name)
         if isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value):  # pandas has NaN for none
             values[name] = _text_of(value)
+    if default_id is not None:
+        values.setdefault("id", default_id)
     for name in _REQUIRED:
         if not isinstance(values.get(name), str) or not values[name].strip():
-            read = ", ".join(" or ".join(SPELLINGS[needed]) for needed in _REQUIRED)
+            read = ", ".join(" or ".join(SPELLINGS[needed]) for needed in _REQUIRED[1:])
             raise DataError(
                 f"{where}, column {columns[name]}: missing, empty or not a text",
                 hint=f"each row needs {read}; name other columns in a mapping file (data.mapping, --mapping)",

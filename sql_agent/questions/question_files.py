@@ -31,9 +31,10 @@ _SCHEMA = pa.schema(
 def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
     """Read the questions of a .parquet or .jsonl file, by the columns of `mapping` or else the known ones.
 
-    An id, a question and a reference answer are required (`question_columns.SPELLINGS` has the names that are read);
-    the other fields of `Question` may be missing, and other columns are ignored. Raises DataError
-    that names file, row (from 1) and column when something is wrong, or when there is no question.
+    A question and a reference answer are required (`question_columns.SPELLINGS` has the names that are read); a row
+    without an id gets one from its number, as in "mine-3". The other fields of `Question` may be missing, and other
+    columns are ignored. Raises DataError that names file, row (from 1) and column when something is wrong, or when
+    there is no question.
     """
     path = Path(path)
     questions: list[Question] = []
@@ -42,7 +43,7 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
     if mapping is not None:
         mapping.check(path, [row for _, row in rows])
     for number, row in rows:
-        question = question_of_row(row, f"{path}, row {number}", mapping)
+        question = question_of_row(row, f"{path}, row {number}", mapping, default_id=f"{path.stem}-{number}")
         if question.id in lines:
             raise DataError(
                 f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}",
@@ -51,7 +52,7 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
         lines[question.id] = number
         questions.append(question)
     if not questions:
-        raise DataError(f"{path} holds no question", hint="each row needs id, question and answer")
+        raise DataError(f"{path} holds no question", hint="each row needs question and answer")
     return questions
 
 

@@ -100,7 +100,7 @@ def test_a_mapping_file_is_taken(db: Path, tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "m.toml").write_text('id = "key"\nanswer = "gold.text"', encoding="utf-8")
     path = written(tmp_path / "q.jsonl", {"key": "1", "question": "Which form?", "gold": {"text": "syrup"}})
     assert checked(path, "--db", db) == 2
-    assert "column id" in capsys.readouterr().err
+    assert "column answer" in capsys.readouterr().err
     assert checked(path, "--db", db, "--mapping", tmp_path / "m.toml") == 0
 
 

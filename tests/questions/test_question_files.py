@@ -109,6 +109,12 @@ def test_pandas_reads_the_evidence(tmp_path: Path) -> None:
     assert list(frame["evidence"][0]) == [item.model_dump()]
 
 
+def test_a_question_without_an_id_gets_one_from_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "a?", "answer": "b"}\n\n{"id": null, "question": "c?", "answer": "d"}\n', "utf-8")
+    assert [question.id for question in load_questions(path)] == ["mine-1", "mine-3"]
+
+
 @pytest.mark.parametrize(
     ("second", "place"),
     [

@@ -12,12 +12,14 @@ from typing import Any
 import agentlightning as agl
 import pytest
 
+from sql_agent.__main__ import main
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.run_questions import leaves_out_natural, questions_of_run
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DatabaseFileError
 from sql_agent.questions.question_check import check_questions
+from sql_agent.questions.question_files import write_jsonl
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.runs.run_info import read_info
@@ -88,6 +90,17 @@ def test_demonstrations_and_checks_query_the_database_of_each_question(task: Tas
         checked = check_questions(questions, databases, task.words, task.judge(settings))
     assert [c.earned for c in checked] == [1.0] * 4
     assert {Path(str(c.database)).name for c in checked} == {"library.db", "branch.db"}
+
+
+def test_questions_about_it_are_checked_by_the_command_line(
+    task: Task, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    write_jsonl(file, [(question, {}) for question in library.QUESTIONS["train"]])
+    database = str(task.database_source(settings))
+    assert main(["data", "check", str(file), "--db", database, "--task", LIBRARY]) == 0
+    shown = capsys.readouterr().out
+    assert "2 of 2" in shown and task.disclaimer in shown
 
 
 @pytest.mark.parametrize(

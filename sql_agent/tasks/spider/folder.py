@@ -14,7 +14,15 @@ LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as
 # The first that is there: Spider's own names, then those of its copies in parquet.
 _FILES = {
     "train": ("train_spider.json", "train.json", "train.parquet", "train-*.parquet"),
-    "test": ("dev.json", "dev.parquet", "validation.parquet", "validation-*.parquet", "test.json", "test.parquet"),
+    "test": (
+        "dev.json",
+        "dev.parquet",
+        "validation.parquet",
+        "valid.json",
+        "validation-*.parquet",
+        "test.json",
+        "test.parquet",
+    ),
 }
 _DATABASES = ("database/{name}/{name}.sqlite", "{name}/{name}.sqlite", "{name}.sqlite")
 
@@ -34,10 +42,20 @@ def default_database(settings: Settings) -> Path:
     if (path := given_file(settings)) is not None:
         return path
     folder = data_dir(settings)
-    found = sorted(path for pattern in _DATABASES for path in folder.glob(pattern.format(name="*")))
+    found = _databases(folder)
     if not found:
         raise ConfigError(f"there is no database in {folder}", hint=f"give {LAYOUT}")
     return found[0]
+
+
+def only_database(settings: Settings) -> Path | None:
+    """Return the folder's only database where a development file goes with it, None otherwise.
+
+    No other database could be held out then, so the development questions about the same one are the validation.
+    """
+    folder = data_dir(settings)
+    found = _databases(folder)
+    return found[0] if len(found) == 1 and any(_existing(folder, "test")) else None
 
 
 def named_database(settings: Settings, name: str) -> Path:
@@ -62,13 +80,19 @@ def database_variants(path: Path) -> Sequence[Path]:
 
 
 def default_questions(settings: Settings, split: str) -> Path:
-    """Return the file with the questions of `split`, or where Spider has them; train holds the validation too.
+    """Return the file with the questions of `split`, or where Spider has them; train contains the validation too.
 
-    The test split is Spider's development split where it is there, else the validation.
+    The test split is Spider's development split where it exists, else the validation. With one database the
+    development split is the validation too.
     """
     folder = data_dir(settings)
-    kinds = ("test", "train") if split == "test" else ("train",)
+    from_dev = split == "test" or (split == "val" and only_database(settings) is not None)
+    kinds = ("test", "train") if from_dev else ("train",)
     return next((path for kind in kinds for path in _existing(folder, kind)), folder / _FILES[kinds[0]][0])
+
+
+def _databases(folder: Path) -> list[Path]:
+    return sorted({path for pattern in _DATABASES for path in folder.glob(pattern.format(name="*"))})
 
 
 def _existing(folder: Path, kind: str) -> Iterator[Path]:

@@ -18,7 +18,7 @@ from sql_agent.errors import ConfigError, DataError, QueryError
 from sql_agent.questions.question_columns import ColumnMapping, check_text
 from sql_agent.questions.question_files import load_questions, parquet_rows
 from sql_agent.schemas import Question
-from sql_agent.tasks.spider.folder import default_questions
+from sql_agent.tasks.spider.folder import default_questions, only_database
 from sql_agent.tasks.spider.gold import gold_results
 
 _COLUMNS = ("db_id", "question", "query")
@@ -43,11 +43,11 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
     """Return the questions of a file that belong to `split`: those of the databases held out are the validation.
 
-    Of Spider's development split, a file of its own, all are the test. What training learns from leaves out questions
+    All questions of Spider's development split, a separate file, belong to the test. Training leaves out questions
     whose gold statement fails or returns no row, because any statement without rows would be right.
     """
     held_out = set(held_out_databases(settings))
-    if split == "test" and default_questions(settings, "test") != default_questions(settings, "train"):
+    if split != "train" and default_questions(settings, split) != default_questions(settings, "train"):
         chosen = list(questions)
     else:
         chosen = [q for q in questions if (q.database in held_out) is (split != "train")]
@@ -61,7 +61,7 @@ def held_out_databases(settings: Settings) -> list[str]:
     Raises ConfigError when that leaves none to train on.
     """
     count = settings.spider.val_databases
-    if count == 0:
+    if count == 0 or only_database(settings) is not None:
         return []
     path = default_questions(settings, "train")
     if not path.exists():
@@ -70,7 +70,7 @@ def held_out_databases(settings: Settings) -> list[str]:
     if count >= len(names):
         raise ConfigError(
             f"spider.val_databases={count}, but {path} asks about {len(names)} databases",
-            hint="hold out fewer, or none with spider.val_databases=0 and a data.val_file",
+            hint="hold out fewer, or none (0) and give a data.val_file; one database needs a dev.json",
         )
     return sorted(random.Random(settings.spider.val_seed).sample(names, count))
 

@@ -15,7 +15,15 @@ from sql_agent.database import Database
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, QueryCall
-from sql_agent.tasks.spider.folder import LAYOUT, SCHEMA, data_dir, default_database, default_questions, named_database
+from sql_agent.tasks.spider.folder import (
+    LAYOUT,
+    SCHEMA,
+    data_dir,
+    default_database,
+    default_questions,
+    named_database,
+    only_database,
+)
 from sql_agent.tasks.spider.judge import make_judge
 from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_questions
 from sql_agent.tasks.task import Task
@@ -134,6 +142,9 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
     if settings.spider.data_dir is None and settings.database.path is not None:
         return  # questions of one's own about a single file
     folder = data_dir(settings)
+    if path := only_database(settings):
+        dev = default_questions(settings, "val").name
+        say(f"One database, {path.stem}: train and validation are both about it; the validation is {dev}")
     if names := held_out_databases(settings):
         say(f"Held out of training, of the databases in {folder}: {', '.join(names)}")
 

@@ -58,6 +58,23 @@ def test_databases_are_held_out_as_a_whole_and_named(data: Path) -> None:
         TASK.questions(settings_of(data, "spider.val_databases=2"), "train")
 
 
+def test_one_database_with_development_questions_needs_no_setting(data: Path) -> None:
+    shutil.rmtree(data / "database" / "ferries")
+    questions = json.loads((data / "train_spider.json").read_text(encoding="utf-8"))
+    about_it = [question for question in questions if question["db_id"] == "orchard"]
+    (data / "train_spider.json").write_text(json.dumps(about_it[1:]), encoding="utf-8")
+    settings = load_settings(["task=spider", f"spider.data_dir={data}", f"local.cache_dir={data}"])
+    with pytest.raises(ConfigError, match=r"needs a dev\.json"):
+        TASK.prepare(settings, print)
+    (data / "dev.json").write_text(json.dumps(about_it[:1]), encoding="utf-8")
+    said: list[str] = []
+    TASK.prepare(settings, said.append)
+    assert said == ["One database, orchard: train and validation are both about it; the validation is dev.json"]
+    train, val = questions_of_run(settings, TASK)
+    assert {q.database for q in train} == {"orchard"}
+    assert [q.id for q in val["template"]] == ["dev-0"] == [q.id for q in TASK.questions(settings, "test")]
+
+
 def test_a_file_of_the_user_is_never_trained_on_for_the_databases_held_out(data: Path) -> None:
     mine = data / "mine.json"
     shutil.copy(data / "train_spider.json", mine)
