@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.server.dependencies import get_context
 from fastmcp.tools import Tool, ToolResult
 from pydantic import PrivateAttr
@@ -16,14 +15,12 @@ from sql_agent.database.mcp_client import META, TOOL_NAME
 from sql_agent.database.provenance import CellRef
 from sql_agent.database.truncation import refusal
 from sql_agent.schemas import QueryAnswer
-from sql_agent.system.tokens import is_token
 from sql_agent.tasks.task import Task
 
 
-def make_server(task: Task, database: Database, *, token: str | None) -> FastMCP:
-    """Return the server of the tool that queries `database`; over HTTP it asks for the bearer `token`."""
-    auth = _Bearer(token) if token is not None else None
-    return FastMCP("sql-agent", instructions=task.disclaimer, tools=[_query_tool(task, database)], auth=auth)
+def make_server(task: Task, database: Database) -> FastMCP:
+    """Return the server of the tool that queries `database`. Over HTTP it needs an `AccessCheck` before it."""
+    return FastMCP("sql-agent", instructions=task.disclaimer, tools=[_query_tool(task, database)])
 
 
 def _query_tool(task: Task, database: Database) -> Tool:
@@ -82,17 +79,3 @@ def _emptied() -> list[CellRef]:
             case _:
                 raise ValueError(f"_meta.{META}.emptied holds what is no [table, id, column]: {cell!r:.80}")
     return found
-
-
-class _Bearer(TokenVerifier):
-    """Accepts one token."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the access that `token` gives, if it is the right one."""
-        if not is_token(token, self._token):
-            return None
-        return AccessToken(token=token, client_id="sql-agent", scopes=[])

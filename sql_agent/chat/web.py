@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import socket
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from importlib.resources import files
 from typing import Any
 
-import uvicorn
+from jinja2 import Environment, PackageLoader
 from pydantic import ValidationError
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from sql_agent.chat.access import Access
 from sql_agent.chat.conversation import (
     MAX_QUESTION_CHARS,
     Answered,
@@ -33,10 +30,10 @@ from sql_agent.chat.conversation import (
     one_line,
 )
 from sql_agent.chat.models import ChatModels
-from sql_agent.chat.page import render_page
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
-from sql_agent.runs.page import MESSAGES
+from sql_agent.runs.pages import MESSAGES, asset, dictionary
+from sql_agent.runs.web import page_response, web_app
 from sql_agent.schemas import Record
 from sql_agent.system.messages import first_problem
 
@@ -74,7 +71,7 @@ class ChatPage:
         self._known = list(known)
         self._kept = kept
         self._answers: OrderedDict[str, tuple[str, Answered]] = OrderedDict()
-        self._page = render_page(disclaimer)
+        self._disclaimer = disclaimer
         self._state = {
             "models": self._known,
             "chosen": list(names),
@@ -84,26 +81,18 @@ class ChatPage:
             "longest": MAX_QUESTION_CHARS,
         }
 
-    def app(self, token: str | None, hosts: Sequence[str] | None) -> ASGIApp:
-        """Return the ASGI app; `token` and `hosts` are those of `Access`."""
+    def app(self, token: str | None, host: str) -> ASGIApp:
+        """Return the app to serve at the address `host`, with the bearer `token` if there is one."""
         routes = [
             Route("/", self._get_page),
             Route("/state", self._get_state),
             Route("/ask", self._ask, methods=["POST"]),
             Route("/rate", self._rate, methods=["POST"]),
         ]
-        return Starlette(routes=routes, middleware=[Middleware(Access, token=token, hosts=hosts)])
-
-    def serve(self, sock: socket.socket, token: str | None, hosts: Sequence[str] | None) -> None:
-        """Answer requests at the bound `sock` until Ctrl-C or SIGTERM."""
-        # No log of requests: it would hold the addresses of those who ask.
-        config = uvicorn.Config(
-            self.app(token, hosts), log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="off"
-        )
-        uvicorn.Server(config).run(sockets=[sock])
+        return web_app(routes, token=token, host=host)
 
     async def _get_page(self, _request: Request) -> Response:
-        return HTMLResponse(self._page, headers={"Cache-Control": "no-store"})
+        return page_response(lambda nonce: _render_page(self._disclaimer, nonce))
 
     async def _get_state(self, _request: Request) -> Response:
         return JSONResponse(self._state)
@@ -184,3 +173,25 @@ def _refused(message: str, hint: str = "") -> Response:
 
 def _line(kind: str, **values: Any) -> str:
     return json.dumps({"kind": kind, **values}, ensure_ascii=False, default=str) + "\n"
+
+
+def _render_page(disclaimer: str, nonce: str) -> str:
+    """Return the HTML of the page, which asks its server for everything but the `disclaimer`."""
+    environment = Environment(loader=PackageLoader("sql_agent.chat"), autoescape=True)
+    return environment.get_template("chat.html.j2").render(
+        nonce=nonce,
+        disclaimer=disclaimer,
+        styles=[asset("page.css"), _own_asset("chat.css")],
+        scripts=[
+            asset("text.js"),
+            asset("access.js"),
+            asset("rollout.js"),
+            _own_asset("reply.js"),
+            _own_asset("chat.js"),
+        ],
+        chinese=dictionary(json.loads(_own_asset("zh.json"))),
+    )
+
+
+def _own_asset(name: str) -> str:
+    return (files("sql_agent.chat") / "templates" / name).read_text(encoding="utf-8")

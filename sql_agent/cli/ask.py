@@ -24,9 +24,9 @@ from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_columns import ColumnMapping, language
 from sql_agent.reward import FULL_REWARD
 from sql_agent.runs.console import Ui
-from sql_agent.runs.largest_gain import Gain, largest_gain
 from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_config import settings_of_run
+from sql_agent.runs.run_lines import LargestGain, largest_gain
 from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.system.runtime import slow_imports
@@ -158,7 +158,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     return settings
 
 
-def _why_this_question(gain: Gain) -> str:
+def _why_this_question(gain: LargestGain) -> str:
     chosen = f"The question was not drawn at random: of the {gain.questions} validation questions "
     if gain.last > gain.first:
         first, last = f"{gain.first:.3f} at step {gain.first_step}", f"{gain.last:.3f} at step {gain.last_step}"

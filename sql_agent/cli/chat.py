@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -23,6 +23,7 @@ from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import ChatSettings, Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
+from sql_agent.runs.web import page_url, serve
 from sql_agent.schemas import Lang
 from sql_agent.system.files import check_writable
 from sql_agent.system.runtime import slow_imports
@@ -129,15 +130,12 @@ def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterato
 
 
 def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
-    sock.listen()  # before the address is shown, because whoever follows it at once would be refused
-    host, port = sock.getsockname()
+    sock.listen()  # before the address is shown: a browser that opens it at once would be refused
     given = ChatSettings().token
     token = None if no_token else given.get_secret_value() if given else new_token()
-    # Behind #, so that a browser sends it to no server and no log holds it.
-    ui.say(f"http://{host}:{port}/{f'#token={token}' if token and not given else ''}")
+    ui.say(page_url(sock, None if given else token))
     ui.say("Ctrl-C ends it.")
-    with suppress(KeyboardInterrupt):
-        page.serve(sock, token, LOCAL_NAMES if host in LOCAL_NAMES else None)
+    serve(page.app(token, sock.getsockname()[0]), sock)
 
 
 def _examples(task: Task, settings: Settings) -> list[str]:

@@ -13,16 +13,23 @@ from typing import Any, get_args
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.evaluate_questions import Sets, question_sets, with_evidence, without_overlap
-from sql_agent.cli.evaluate_tables import show_report
 from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
+from sql_agent.evaluation.measures import price_of
 from sql_agent.evaluation.predictions import check_predictions, write_predictions
-from sql_agent.evaluation.prices import price_of
-from sql_agent.evaluation.results import Evaluation, Rollouts, measure, report_on, unique_names, write_results
+from sql_agent.evaluation.results import (
+    Evaluation,
+    Rollouts,
+    measure,
+    print_report,
+    report_on,
+    unique_names,
+    write_results,
+)
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import installed_versions
 from sql_agent.schemas import Lang, RolloutRecord
@@ -124,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = evaluations[0].about.settings["seed"]
     if len(folders) > 1:
         report = report_on(evaluations, rollouts, compared=arguments.compare, seed=seed)
-        show_report(unique_names([e.about.model for e in evaluations]), report, ui.console)
+        print_report(unique_names([e.about.model for e in evaluations]), report, ui.console)
         if arguments.compare:
             paths = write_results(
                 timestamped_folder(Path(evaluations[0].about.settings["runs_dir"]), "compare-"), report, rollouts
@@ -217,7 +224,7 @@ def _ask_the_rest(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> 
            f"{len(questions)} questions to ask, {at_once} at once, judge {about.judge.partition(':')[0]}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
     with slow_imports():  # only now, because the checks come first
-        from sql_agent.evaluation.evaluate import ask_all  # noqa: PLC0415
+        from sql_agent.evaluation.ask_all import ask_all  # noqa: PLC0415
 
     judge = task.judge(settings, alone=True)
     if judge.identity != about.judge:
@@ -266,7 +273,7 @@ def _write_one(folder: EvaluationFolder, evaluation: Evaluation, records: Rollou
     report = report_on([evaluation], [records], compared=False, seed=evaluation.about.settings["seed"])
     paths = write_results(folder.path, report, [records])
     if shown:
-        show_report([evaluation.about.model], report, ui.console)
+        print_report([evaluation.about.model], report, ui.console)
         ui.say("In brackets: 95 % bootstrap intervals.")
     ui.say(f"Page: {paths['html']}   Table to paste: {paths['md']}")
 

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from starlette.middleware import Middleware
+
 from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.parser import address, help_text
 from sql_agent.config.settings import McpSettings, Settings, load_settings
-from sql_agent.system.sockets import bind
-from sql_agent.system.tokens import new_token
+from sql_agent.system.sockets import LOCAL_NAMES, bind
+from sql_agent.system.tokens import AccessCheck, new_token
 from sql_agent.tasks.task import Task, load_task
 
 _DESCRIPTION = """\
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _serve_stdio(task: Task, settings: Settings) -> None:
     with task.open_database(settings) as database:
         try:
-            asyncio.run(make_server(task, database, token=None).run_stdio_async(show_banner=False))
+            asyncio.run(make_server(task, database).run_stdio_async(show_banner=False))
         except* BrokenPipeError:  # the client has left, and nobody reads what Python still wants to write
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -56,7 +58,7 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
     given = McpSettings().token
     token = given.get_secret_value() if given else new_token()
     with bind(host, port) as sock, task.open_database(settings) as database:
-        server = make_server(task, database, token=token)
+        server = make_server(task, database)
         _say(f"Serving at http://{host}:{port}/mcp{'' if given else f', MCP_TOKEN={token}'}")
         # Each request by itself: clients come and go, and an answer needs no session.
         asyncio.run(
@@ -68,6 +70,7 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
                 stateless_http=True,
                 json_response=True,
                 sockets=[sock],
+                middleware=[Middleware(AccessCheck, token=token, hosts=LOCAL_NAMES if host in LOCAL_NAMES else None)],
             )
         )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from sql_agent.cli.parser import help_text
-from sql_agent.runs.report import write_report
+from sql_agent.runs.report import LiveReport, write_report
 from sql_agent.runs.run_reader import RunReader
-from sql_agent.runs.serve import ReportServer
+from sql_agent.runs.web import page_url, serve
 from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
 
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts
@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(runs: Sequence[RunReader], port: int) -> None:
-    with bind_local(port) as sock, ReportServer(runs, sock) as server, suppress(KeyboardInterrupt):
-        print(f"{server.url}   Ctrl-C ends it", flush=True)
-        server.serve_forever()
+    with bind_local(port) as sock:
+        sock.listen()  # before the address is shown: a browser that opens it at once would be refused
+        token = new_token()
+        print(f"{page_url(sock, token)}   Ctrl-C ends it", flush=True)
+        serve(LiveReport(runs).app(token), sock)

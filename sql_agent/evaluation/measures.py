@@ -74,6 +74,19 @@ class Price:
         return usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion
 
 
+def price_of(model: str) -> Price | None:
+    """Return the price of `model`, by the name that its endpoint gives it, in litellm's list; None where that has none.
+
+    The list is the one that was installed with litellm.
+    """
+    import litellm  # noqa: PLC0415  slow to import, and only models that others serve have a price
+
+    known = litellm.model_cost.get(model)
+    if not known or "input_cost_per_token" not in known or "output_cost_per_token" not in known:
+        return None
+    return Price(float(known["input_cost_per_token"]), float(known["output_cost_per_token"]))
+
+
 def _refuses(text: str, record: RolloutRecord, readers: Readers) -> bool | None:
     """Return whether `text` is the refusal sentence; None in a language that has none."""
     reader = readers.get(record.question.lang)

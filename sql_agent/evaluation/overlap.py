@@ -11,7 +11,7 @@ from sql_agent.database import Source
 from sql_agent.schemas import Question
 
 SourceOf = Callable[[str | None], Source]  # where the database is that a question names
-Row = tuple[Source, str, int]
+RowId = tuple[Source, str, int]  # database, table, id of the row
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def find_overlap(
 
     A question without evidence shares no row.
     """
-    rows = _Rows(trained_in).of(trained)
-    test = _Rows(asked_in)
+    rows = _EvidenceRows(trained_in).of(trained)
+    test = _EvidenceRows(asked_in)
     same = asked_in_both(asked, trained)
     return Overlap(
         questions=same,
@@ -59,14 +59,14 @@ def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tup
     return tuple(question for question in asked if is_in_both(question))
 
 
-class _Rows:
+class _EvidenceRows:
     """Names the rows of evidence by their database, which is looked up once for each name."""
 
     def __init__(self, source_of: SourceOf) -> None:
         self._source_of = source_of
         self._sources: dict[str | None, Source] = {}
 
-    def of(self, questions: Iterable[Question]) -> set[Row]:
+    def of(self, questions: Iterable[Question]) -> set[RowId]:
         return {
             (self._source(question.database), item.table.casefold(), item.row_id)
             for question in questions

@@ -1,15 +1,26 @@
-"""Gather the figures of finished evaluations, and of their comparison, and write them in all their forms."""
+"""Collect the figures of evaluations and of their comparison, and write them as JSON, Markdown and an HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from sql_agent.evaluation.compare import Comparison, check_comparable, compare
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
-from sql_agent.evaluation.markdown import markdown
 from sql_agent.evaluation.measures import Price, SetResult, measure_set
-from sql_agent.evaluation.page import render_page
+from sql_agent.evaluation.tables import (
+    TextTable,
+    comparison_table,
+    figure_tables,
+    markdown,
+    print_flips,
+    print_table,
+)
+from sql_agent.runs.pages import render_report
+from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.schemas import Record, RolloutRecord
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
@@ -68,10 +79,12 @@ def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) ->
     """Write `report` into `folder` as JSON, Markdown and HTML; returns the paths by suffix, without the dot."""
     labels = unique_names([evaluation.about.model for evaluation in report.evaluations])
     name = "comparison" if report.comparisons else "evaluation"
+    tables = [*map(comparison_table, report.comparisons), *_figure_tables(labels, report)]
+    judges = [evaluation.about.judge for evaluation in report.evaluations]
     texts = {
         "json": report.model_dump_json(indent=2) + "\n",
-        "md": markdown(labels, report),
-        "html": render_page(labels, report, rollouts),
+        "md": markdown(tables, report.comparisons, judges),
+        "html": _page(labels, report, rollouts),
     }
     paths = {}
     for suffix, text in texts.items():
@@ -89,3 +102,65 @@ def unique_names(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return result
+
+
+def print_report(labels: Sequence[str], report: Report, console: Console) -> None:
+    """Print the tables of `report`, and examples of the questions that flipped; `labels` name its evaluations."""
+    for table in _figure_tables(labels, report):
+        print_table(table, console)
+    for comparison in report.comparisons:
+        print_table(comparison_table(comparison), console)
+        print_flips(comparison, console)
+
+
+def _figure_tables(labels: Sequence[str], report: Report) -> list[TextTable]:
+    return figure_tables({label: each.sets for label, each in zip(labels, report.evaluations, strict=True)})
+
+
+def _page(labels: Sequence[str], report: Report, rollouts: Sequence[Rollouts]) -> str:
+    """Return one HTML page that works offline: the tables, the tests and every rollout."""
+    tables = []
+    for comparison in report.comparisons:
+        unpaired = f"{comparison.unpaired} questions were not graded with both, and are left out."
+        tables.append(_page_table(comparison_table(comparison), unpaired if comparison.unpaired else ""))
+    note = f"In brackets: 95 % bootstrap intervals, seed {report.seed}."
+    tables += [_page_table(table, note) for table in _figure_tables(labels, report)]
+    packs = [_pack(records) for records in rollouts]
+    page = {
+        "title": "Evaluation " + " · ".join(labels),
+        "disclaimer": load_task(report.evaluations[0].about.settings["task"]).disclaimer,
+        "tables": tables,
+        "runs": [
+            {"name": label, "facts": _facts(evaluation), "charts": [], "config": evaluation.about.settings}
+            | pack.index()
+            for label, evaluation, pack in zip(labels, report.evaluations, packs, strict=True)
+        ],
+    }
+    return render_report(page, [pack.blocks() for pack in packs])
+
+
+def _page_table(table: TextTable, note: str) -> dict[str, Any]:
+    return {"title": table.title, "columns": table.columns, "sections": table.sections, "note": note}
+
+
+def _pack(records: Mapping[Key, RolloutRecord]) -> RolloutPack:
+    pack = RolloutPack()
+    for (name, number), record in records.items():
+        dumped = record.model_dump(mode="json")
+        where = {"step": 0, "mode": "eval", "val_set": name, "group": number, "rollout_id": None}
+        pack.add({**where, "dropped": dumped["dropped"], "record": dumped})
+    return pack
+
+
+def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+    about = evaluation.about
+    known = {
+        "Model": about.model,
+        "Address": about.base_url,
+        "Trained in": about.run,
+        "Questions": ", ".join(f"{count} {name}" for name, count in evaluation.asked.items()),
+        "Judge": about.judge,
+        "Started": about.started,
+        "Version": about.version,
+    }
+    return [(name, text) for name, text in known.items() if text]

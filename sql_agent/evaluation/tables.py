@@ -1,15 +1,23 @@
-"""Lay out the figures of evaluations as tables of text, for the terminal, Markdown and the page."""
+"""Lay out the figures of evaluations as tables of text, and write these for a terminal or as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sql_agent.evaluation.compare import Comparison
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sql_agent.evaluation.compare import Comparison, Flip
 from sql_agent.evaluation.measures import MEASURES, PERCENTILES, Figure, Group, SetResult
 from sql_agent.evaluation.statistics import PairedDifference
+from sql_agent.runs.console import wrap
 
 _UNKNOWN = "–"
+_FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
+_HEADING_WIDTH = 30  # columns of a terminal
 # The sections of a table below its first lines.
 _ANSWERS = (
     "accurate", "reward/judge", "reward/mean", "agent/sql_ok", "agent/grounded", "refused_answerable",
@@ -20,16 +28,16 @@ _WORK = (
     "agent/seconds_p50", "agent/seconds_p95", "agent/cost_usd",
 )  # fmt: skip
 
-Row = tuple[str, list[str]]
+TableRow = tuple[str, list[str]]  # a label, and a text for each column
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """Holds a heading for each column, and sections of rows: a label, and a text for each column."""
+    """A table of texts: a heading for each column, and sections of rows."""
 
     title: str
     columns: list[str]
-    sections: list[list[Row]]
+    sections: list[list[TableRow]]
 
 
 def figure_tables(results: Mapping[str, Mapping[str, SetResult]]) -> list[TextTable]:
@@ -43,35 +51,27 @@ def figure_tables(results: Mapping[str, Mapping[str, SetResult]]) -> list[TextTa
 
 def _table(title: str, results: Mapping[str, SetResult]) -> TextTable:
     groups = [result.all for result in results.values()]
-    types = sorted({name for result in results.values() for name in result.by_task_type})
-    langs = sorted({name for result in results.values() for name in result.by_language})
     sections = [
         [("questions graded", [str(group.questions) for group in groups])],
         _rows(_ANSWERS, groups),
         _rows(_WORK, groups),
-        [
-            (f"accurate: {name.replace('_', ' ')}", [_accurate(r.by_task_type.get(name)) for r in results.values()])
-            for name in types
-        ],
+        _accuracies([result.by_task_type for result in results.values()]),
     ]
     if any(group.dropped for group in groups):
         sections[0].append(("dropped", [str(group.dropped) for group in groups]))
-    if len(langs) > 1:
-        sections.append(
-            [(f"accurate: {name}", [_accurate(r.by_language.get(name)) for r in results.values()]) for name in langs]
-        )
-    databases = sorted({name for result in results.values() for name in result.by_database})
-    if len(databases) > 1:
-        sections.append(
-            [(f"accurate: {n}", [_accurate(r.by_database.get(n)) for r in results.values()]) for n in databases]
-        )
+    for by_name in (
+        [result.by_language for result in results.values()],
+        [result.by_database for result in results.values()],
+    ):
+        if len({name for groups_by_name in by_name for name in groups_by_name}) > 1:
+            sections.append(_accuracies(by_name))
     return TextTable(title, list(results), [section for section in sections if section])
 
 
 def comparison_table(comparison: Comparison) -> TextTable:
     """Lay out the tests of a model against the baseline, its sets side by side."""
     tests = list(comparison.sets.values())
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         ("questions of both", [str(test.questions) for test in tests]),
         (
             "accurate, baseline → model",
@@ -104,7 +104,7 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def _rows(names: Sequence[str], groups: Sequence[Group]) -> list[Row]:
+def _rows(names: Sequence[str], groups: Sequence[Group]) -> list[TableRow]:
     labels = {name: measure.label for name, measure in MEASURES.items()} | {n: of[0] for n, of in PERCENTILES.items()}
     return [
         (labels[name], [_text(name, group) for group in groups])
@@ -113,13 +113,18 @@ def _rows(names: Sequence[str], groups: Sequence[Group]) -> list[Row]:
     ]
 
 
-def _text(name: str, group: Group) -> str:
-    figure = group.figures.get(name)
+def _accuracies(results: Sequence[Mapping[str, Group]]) -> list[TableRow]:
+    """Return a row of accuracies for each name of a group, with a column for each of `results`."""
+    names = sorted({name for groups in results for name in groups})
+    return [
+        (f"accurate: {name.replace('_', ' ')}", [_text("accurate", groups.get(name)) for groups in results])
+        for name in names
+    ]
+
+
+def _text(name: str, group: Group | None) -> str:
+    figure = group.figures.get(name) if group else None
     return _UNKNOWN if figure is None else figure_text(name, figure)
-
-
-def _accurate(group: Group | None) -> str:
-    return _UNKNOWN if group is None else _text("accurate", group)
 
 
 def _difference(difference: PairedDifference, factor: int, digits: int) -> str:
@@ -129,3 +134,62 @@ def _difference(difference: PairedDifference, factor: int, digits: int) -> str:
 
 def _digits(value: float) -> int:
     return 3 if value < 2 else 2 if value < 100 else 0
+
+
+def print_table(table: TextTable, console: Console) -> None:
+    """Print `table` on a terminal."""
+    drawn = Table(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    drawn.add_column("")
+    for column in table.columns:
+        drawn.add_column(Text("\n".join(wrap(column, _HEADING_WIDTH))), justify="right")
+    for section in table.sections:
+        for label, texts in section:
+            drawn.add_row(Text(label), *map(Text, texts))
+        drawn.add_section()
+    console.print(drawn)
+
+
+def print_flips(comparison: Comparison, console: Console) -> None:
+    """Print examples of the questions that only one of the two models answered right."""
+    for name, became, flips in _flips(comparison):
+        for flip in flips[:_FLIPS_PRINTED]:
+            for line in wrap(f"became {became}, {name}: {flip.question}", console.width - 2):
+                console.print(Text(line), soft_wrap=True)
+        if len(flips) > _FLIPS_PRINTED:
+            console.print(f"  and {len(flips) - _FLIPS_PRINTED} more became {became}", highlight=False)
+
+
+def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], judges: Sequence[str]) -> str:
+    """Return `tables` and the flips of `comparisons` as Markdown, for an issue or a page."""
+    parts = [_markdown_table(table) for table in tables]
+    for comparison in comparisons:
+        for name, became, flips in _flips(comparison):
+            lines = [f"- `{_cell(flip.id)}` {_cell(flip.question)}" for flip in flips[:_FLIPS_IN_MARKDOWN]]
+            if len(flips) > _FLIPS_IN_MARKDOWN:
+                lines.append(f"- and {len(flips) - _FLIPS_IN_MARKDOWN} more, in comparison.json")
+            parts.append(f"Became {became}, {name}:\n\n" + "\n".join(lines))
+    parts.append(f"In brackets: 95 % bootstrap intervals. Judge: {', '.join(dict.fromkeys(judges))}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _flips(comparison: Comparison) -> list[tuple[str, str, list[Flip]]]:
+    """Return the name of the set, "right" or "wrong", and the questions that became so, unless there are none."""
+    return [
+        (name, became, flips)
+        for name, test in comparison.sets.items()
+        for became, gained in (("right", True), ("wrong", False))
+        if (flips := [flip for flip in test.flips if flip.gained is gained])
+    ]
+
+
+def _markdown_table(table: TextTable) -> str:
+    lines = [f"| {_cell(table.title)} | {' | '.join(map(_cell, table.columns))} |"]
+    lines.append(f"| --- |{' ---: |' * len(table.columns)}")
+    for section in table.sections:
+        lines += [f"| {_cell(label.strip())} | {' | '.join(map(_cell, texts))} |" for label, texts in section]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Return `text` on one line, with escaped column separators."""
+    return " ".join(text.split()).replace("|", "\\|")

@@ -19,7 +19,7 @@ from sql_agent.rollouts.call_recorder import RolloutPath, TokenIdRecorder
 from sql_agent.rollouts.policy_calls import PolicyCalls
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.store_client import StoreClient
-from sql_agent.system.tokens import TokenRequired
+from sql_agent.system.tokens import AccessCheck
 
 HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
 _KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
@@ -70,7 +70,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
         """Serve on the listening `sock` until SIGTERM."""
         async with self._serve_context():
             config = uvicorn.Config(
-                TokenRequired(self.server_launcher.app, self._token, open_to_all={HEALTH}),
+                AccessCheck(self.server_launcher.app, self._token, open_paths={HEALTH}),
                 interface="asgi3",
                 log_level="info",
                 access_log=False,

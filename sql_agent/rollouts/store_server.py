@@ -25,7 +25,7 @@ from sql_agent.rollouts.notifier import Notifier
 from sql_agent.rollouts.run_role import HEALTH_PATH
 from sql_agent.rollouts.store import RunStore
 from sql_agent.system.sockets import bind
-from sql_agent.system.tokens import TokenRequired
+from sql_agent.system.tokens import AccessCheck
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ async def served(server: agl.LightningStoreServer, *, token: str | None = None) 
     app.user_middleware.clear()  # they time and log each request, which took half of the time
     http = uvicorn.Server(
         uvicorn.Config(
-            TokenRequired(FrequentRequests(app, server.store), token, open_to_all={HEALTH_PATH}),
+            AccessCheck(FrequentRequests(app, server.store), token, open_paths={HEALTH_PATH}),
             interface="asgi3",
             log_level="warning",
             access_log=False,

@@ -1,31 +1,84 @@
-"""Write the report of a run, or of two runs compared: one HTML page that works offline."""
+"""The report of a run, or of two runs compared: an HTML page that works offline, or one that follows the runs."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 
-from sql_agent.runs.page import render_page
-from sql_agent.runs.run_lines import Row
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from sql_agent.errors import DataError
+from sql_agent.runs.pages import packed, render_live_report, render_report
+from sql_agent.runs.run_lines import JsonObject
 from sql_agent.runs.run_reader import RunReader
+from sql_agent.runs.web import page_response, web_app
 from sql_agent.system.files import atomic_write
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
-    """Write `report.html` into `run_dir`, or `comparison.html` of it with the run `compared`, and return its path.
+    """Write `report.html` into `run_dir`, or `comparison.html` with the run `compared`, and return its path.
 
-    An interrupted run may lack files, or have a last line that is cut off: the page says so. Raises DataError when a
-    folder holds no run at all, and ConfigError when a run's task cannot be loaded.
+    An interrupted run may lack files or the end of a line: the page says so. Raises DataError when a folder contains
+    no run, and ConfigError when a run's task cannot be loaded.
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
     with atomic_write(target) as unfinished:
-        page = render_page(page_data(runs), [run.pack.blocks() for run in runs])
+        page = render_report(_page_data(runs), [run.pack.blocks() for run in runs])
         unfinished.write_text(page, encoding="utf-8")
     return target
 
 
-def page_data(runs: Sequence[RunReader]) -> Row:
+class LiveReport:
+    """Serves a report whose data follow the files of `runs`."""
+
+    def __init__(self, runs: Sequence[RunReader]) -> None:
+        self._runs = runs
+        self._lock = threading.Lock()  # because starlette calls each endpoint in its own thread
+        self._shown: object = None  # what `_etag` stands for
+        self._version = 0
+        self._packed = b""
+
+    def app(self, token: str) -> ASGIApp:
+        """Return the app to serve on this machine: the page, its data, and the blocks of records."""
+        routes = [
+            Route("/", self._get_page),
+            Route("/data", self._get_data),
+            Route("/block/{run:int}-{number:int}", self._get_block),
+        ]
+        return web_app(routes, token=token, host="127.0.0.1")
+
+    def _get_page(self, _request: Request) -> Response:
+        return page_response(lambda nonce: render_live_report(self._runs[0].disclaimer, nonce))
+
+    def _get_data(self, request: Request) -> Response:
+        """Return all data but the records, and what is wrong with a file that cannot be read as `problems`."""
+        with self._lock:
+            problems = [problem for run in self._runs if (problem := _refreshed(run))]
+            shown = (*problems, *(run.version for run in self._runs))
+            if self._shown != shown:
+                self._shown, self._version = shown, self._version + 1
+                self._packed = packed({**_page_data(self._runs), "problems": problems})
+            etag, data = f'"{self._version}"', self._packed
+        if request.headers.get("If-None-Match") == etag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag})
+        return _gzipped(data, "application/json", etag)
+
+    def _get_block(self, request: Request) -> Response:
+        run, number = request.path_params["run"], request.path_params["number"]
+        with self._lock:
+            blocks = self._runs[run].pack.blocks() if run < len(self._runs) else []
+        if number >= len(blocks):
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        return _gzipped(blocks[number], "text/plain")
+
+
+def _page_data(runs: Sequence[RunReader]) -> JsonObject:
     """Return the data of a page that shows `runs`, without their records."""
     tables = []
     for run in runs:
@@ -37,3 +90,19 @@ def page_data(runs: Sequence[RunReader]) -> Row:
         "tables": tables,
         "runs": [run.data() for run in runs],
     }
+
+
+def _refreshed(run: RunReader) -> str | None:
+    """Read what was appended to a run. Return the problem and the next step when a file cannot be read."""
+    try:
+        run.refresh()
+    except DataError as error:
+        return f"{error.message}; next: {error.hint}"
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    return None
+
+
+def _gzipped(body: bytes, media_type: str, etag: str | None = None) -> Response:
+    headers = {"Content-Encoding": "gzip"} | ({"ETag": etag} if etag else {})
+    return Response(body, media_type=media_type, headers=headers)

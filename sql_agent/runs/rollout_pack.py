@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from sql_agent.runs.run_lines import Row
+from sql_agent.runs.run_lines import JsonObject
 from sql_agent.schemas import Drop
 
 # Rollouts of a block: a page decompresses one to show a rollout, so a block should take a few milliseconds.
@@ -26,7 +26,7 @@ class RolloutPack:
 
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-        self.questions: list[Row] = []
+        self.questions: list[JsonObject] = []
         self._numbers: dict[str, int] = {}  # of a question, by its JSON
         self._drops: Counter[str] = Counter()
         self._full: list[bytes] = []
@@ -72,7 +72,7 @@ class RolloutPack:
         """Return the records as blocks of JSON lines, compressed with gzip; all but the last hold `block_size`."""
         return [*self._full, compressed("\n".join(self._open))] if self._open else list(self._full)
 
-    def index(self) -> Row:
+    def index(self) -> JsonObject:
         """Return what a page needs before any record: columns, questions, causes of drops, rollouts of a block."""
         return {
             "columns": self.columns,
@@ -81,7 +81,7 @@ class RolloutPack:
             "block_size": _BLOCK,
         }
 
-    def _number(self, question: Row) -> int:
+    def _number(self, question: JsonObject) -> int:
         key = json.dumps(question, ensure_ascii=False, sort_keys=True)
         number = self._numbers.setdefault(key, len(self.questions))
         if number == len(self.questions):

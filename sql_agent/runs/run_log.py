@@ -15,7 +15,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.checkpoint_damage import refuse_damaged, refuse_damaged_model
 from sql_agent.runs.checkpoints import local_checkpoints, verl_checkpoint, verl_checkpoints
 from sql_agent.runs.resume import last_saved_step
-from sql_agent.runs.run_lines import Kept, cut_after, run_lines
+from sql_agent.runs.run_lines import CutFile, cut_after, run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def last_checkpoint(run: Path) -> Path:
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
 
 
-def _resumed(saved: int, steps: int, kept: Mapping[str, Kept]) -> str:
+def _resumed(saved: int, steps: int, kept: Mapping[str, CutFile]) -> str:
     """Say after which step a run goes on, what was removed of later ones, and what its files lack of that step."""
     said = [f"Resuming after step {saved} of {steps}"]
     if cut := [name for name, of_file in kept.items() if of_file.was_cut]:

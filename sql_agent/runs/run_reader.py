@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.errors import DataError
-from sql_agent.runs.curves import charts
+from sql_agent.runs.charts import charts, validation_table
 from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.runs.run_config import read_config
 from sql_agent.runs.run_info import RunInfo, read_info
-from sql_agent.runs.run_lines import GrowingLines, Row
-from sql_agent.runs.validation_table import validation_table
+from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.tasks.task import load_task
 
 _FILES = ("metrics", "validation", "rollouts")
@@ -36,7 +35,7 @@ class RunReader:
         path = folder / "config.json"
         if not path.exists():
             raise DataError(f"{folder} holds no run", hint="name a folder under runs/, such as runs/quickstart")
-        self.config: Row = read_config(folder)
+        self.config: JsonObject = read_config(folder)
         if "task" not in self.config:
             raise DataError(f"{path} names no task", hint="draw the page with the version that wrote this run")
         self.folder = folder
@@ -75,7 +74,7 @@ class RunReader:
         """What was read so far: it differs whenever `data` does."""
         return self._starts, len(self.steps), len(self.validations), len(self.pack), self.info
 
-    def data(self) -> Row:
+    def data(self) -> JsonObject:
         """Return what the page shows of the run besides the records."""
         return {
             "name": self.name,
@@ -85,7 +84,7 @@ class RunReader:
             **self.pack.index(),
         }
 
-    def validation_table(self) -> Row:
+    def validation_table(self) -> JsonObject:
         """Return the first and the last validation as a table of the page."""
         table = validation_table(self.validations)
         return {
@@ -99,8 +98,8 @@ class RunReader:
         self._starts += 1
         self._sources = {name: GrowingLines(self.folder / f"{name}.jsonl") for name in _FILES}
         self.info = RunInfo()
-        self.steps: list[Row] = []
-        self.validations: list[Row] = []
+        self.steps: list[JsonObject] = []
+        self.validations: list[JsonObject] = []
         self.pack = RolloutPack()
 
     def _facts(self) -> list[Fact]:

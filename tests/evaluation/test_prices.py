@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sql_agent.evaluation.prices import price_of
+from sql_agent.evaluation.measures import price_of
 from sql_agent.schemas import Usage
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-
-import uvicorn
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.chat.conversation import Answered, ChatModel, Event, ask
@@ -16,8 +12,8 @@ from sql_agent.chat.models import ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.web import ChatPage
 from sql_agent.config.settings import load_settings
-from sql_agent.system.sockets import LOCAL_NAMES, bind_local
 from sql_agent.tasks.medical.medical_task import TASK
+from tests.support.served_app import served_app
 
 QUESTION = "Which form has Drug 4?"
 FORM_SQL = "SELECT med_name, form, indication FROM drugs_info WHERE med_name = 'Drug 4'"
@@ -51,13 +47,5 @@ def chat_page(
     """Serve the page inside the context; yields its address."""
     with closing(ChatModels(lambda name: opened(name, base_url, database))) as models:
         page = ChatPage(models, names, known, RatingsFolder(kept), TASK.disclaimer, [QUESTION])
-        config = uvicorn.Config(page.app(token, LOCAL_NAMES), log_level="warning", access_log=False, lifespan="off")
-        server = uvicorn.Server(config)
-        with bind_local() as sock:
-            thread = threading.Thread(target=lambda: server.run(sockets=[sock]))
-            thread.start()
-            while not server.started:
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{sock.getsockname()[1]}/"
-            server.should_exit = True
-            thread.join()
+        with served_app(page.app(token, "127.0.0.1")) as url:
+            yield url

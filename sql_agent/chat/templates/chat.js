@@ -5,22 +5,12 @@ const KEYS = [["Enter", "ask"], ["Shift+Enter", "a new line"], ["Esc", "stop the
   ["l", "language"], ["d", "dark and light"], ["?", "this help"]];
 const turns = []; // of { question, replies, element }
 let known = null; // what the server says of itself
-let token = takeToken();
 let running = null; // the AbortController of the question that is being answered
 let draft = "";
 
-/** Return the token behind # of the address, which is taken away from there, or the one of this tab. */
-function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!given) return sessionStorage.getItem("token") || "";
-  sessionStorage.setItem("token", given);
-  history.replaceState(null, "", location.pathname);
-  return given;
-}
-
 /** Ask the server; throws an Error that says in a line what was wrong. */
 async function request(path, body, signal) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const headers = authorization();
   let answer;
   try {
     answer = await fetch(path, body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body), signal } : { headers });
@@ -189,14 +179,6 @@ addEventListener("keydown", event => {
   event.preventDefault();
 });
 
-/** Ask for the token where the server wants one that this tab does not know. */
-function askForToken(message) {
-  const field = el("input", { type: "password", id: "token", autocomplete: "off", ariaLabel: t("token") });
-  const send = event => { event.preventDefault(); token = field.value; sessionStorage.setItem("token", token); start(); };
-  document.getElementById("conversation").replaceChildren(el("form.intro", { onsubmit: send }, el("h2", {}, message), el("p.note", {}, t("The terminal that serves this page shows its address with the token, or CHAT_TOKEN holds it.")), field, " ", el("button", {}, t("Enter"))));
-  field.focus();
-}
-
 async function start() {
   draw();
   try {
@@ -204,8 +186,9 @@ async function start() {
     draw();
     document.getElementById("question").focus();
   } catch (error) {
-    if (error.token) askForToken(error.message);
-    else document.getElementById("conversation").replaceChildren(el("p.bad", { role: "alert" }, error.message));
+    const conversation = document.getElementById("conversation");
+    if (error.token) askForToken(conversation, error.message, t("The terminal that serves this page shows its address with the token, or CHAT_TOKEN holds it."), start);
+    else conversation.replaceChildren(el("p.bad", { role: "alert" }, error.message));
   }
   document.body.dataset.loaded = "yes";
 }

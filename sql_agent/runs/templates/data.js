@@ -58,7 +58,7 @@ class Report {
 
 async function readBlock(key) {
   const text = LIVE
-    ? await (await fetch(`block/${key}`)).text()
+    ? await (await fetch(`block/${key}`, { headers: authorization() })).text()
     : await unpack(document.getElementById(`block-${key}`).textContent);
   return text.split("\n").map(line => JSON.parse(line));
 }

@@ -129,7 +129,8 @@ addEventListener("hashchange", () => {
 async function follow(version) {
   let latest = version;
   try {
-    const answer = await fetch("data", { headers: version ? { "If-None-Match": version } : {} });
+    const answer = await fetch("data", { headers: { ...authorization(), ...(version && { "If-None-Match": version }) } });
+    if (answer.status === 401) return refused();
     if (answer.status === 200) {
       latest = answer.headers.get("ETag");
       refresh(new Report(await answer.json()));
@@ -142,10 +143,17 @@ async function follow(version) {
   setTimeout(follow, POLL_MS, latest);
 }
 
+/** Ask for the token, and start again with it. */
+function refused() {
+  askForToken(document.getElementById("main"), t("the token is missing or wrong"), t("The terminal that serves this page shows its address with the token."), start);
+  loaded();
+}
+
 /** Show fresh data: the list of rollouts keeps its place, its filters and the rollout that is open. */
 function refresh(fresh) {
   const first = !report || !report.rows.length;
   report = fresh;
+  document.title = report.page.title;
   if (first || !list) draw();
   else {
     drawBar();

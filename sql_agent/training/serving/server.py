@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from sql_agent.errors import TrainingError
 from sql_agent.system.memory import is_memory_error
-from sql_agent.system.tokens import TokenRequired
+from sql_agent.system.tokens import AccessCheck
 from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn, Message, opening
 from sql_agent.training.serving.engine import Engine, Generation, Sampling
 
@@ -172,7 +172,7 @@ class ServerThread:
         self._socket = sock
         # uvicorn's keep-alive of 5 s is about as long as a training step, so connections would be closed between two.
         config = uvicorn.Config(
-            TokenRequired(app, api_key),
+            AccessCheck(app, api_key),
             interface="asgi3",
             log_level="warning",
             lifespan="off",

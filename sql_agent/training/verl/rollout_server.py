@@ -19,7 +19,7 @@ from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
 from sql_agent.rollouts.trajectory import TokenSequence, one_turn, untrained
 from sql_agent.schemas import Question
-from sql_agent.system.tokens import TokenRequired
+from sql_agent.system.tokens import AccessCheck
 from sql_agent.training.serving.server import KEEP_ALIVE_S
 
 _JSON = "application/json"
@@ -43,7 +43,7 @@ class RolloutServer:
         self._split_turns = split_turns
         self._scheduler: RetryingScheduler | None = None
         config = uvicorn.Config(
-            TokenRequired(self._app, token),
+            AccessCheck(self._app, token),
             interface="asgi3",
             log_level="warning",
             access_log=False,

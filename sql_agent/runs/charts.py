@@ -1,13 +1,12 @@
-"""Choose the curves of a report from the metrics of each step and each validation."""
+"""Choose the charts of a report, and lay out the validation table, from the metrics of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sql_agent.runs.validation_table import kinds_of, validation_sets
-
-Row = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
+MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
 # Counts and costs of the judge, which are not criteria.
 _NOT_CRITERIA = {
@@ -57,9 +56,18 @@ _UPDATE: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 _REWARD = {"reward/mean": "reward", "reward/judge": "judge's part", "reward/rule": "rule's part"}
 _STAGES = {"timing/rollout_s": "rollouts", "timing/update_s": "update"}
+_FIGURES = {
+    "questions": "questions",
+    "reward/mean": "reward (0–1.1)",
+    "accurate": "accurate answers (judge >= 0.8)",
+    "agent/sql_ok": "with a successful query",
+    "refused_answerable": "answerable, but refused",
+    "right_refusals": "unanswerable, and refused",
+}
+_KINDS = "accurate/"
 
 
-def charts(steps: Sequence[Row], validations: Sequence[Row]) -> list[dict[str, Any]]:
+def charts(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> list[dict[str, Any]]:
     """Return the charts of a run: of each the title, the unit and the curves, each with a label and its points.
 
     A point is a step and a value. Charts that have no point are left out.
@@ -81,7 +89,7 @@ def charts(steps: Sequence[Row], validations: Sequence[Row]) -> list[dict[str, A
     return [{"title": title, "unit": unit, "curves": curves} for title, unit, curves in drawn if curves]
 
 
-def _curves(rows: Iterable[Row], names: Mapping[str, str]) -> list[dict[str, Any]]:
+def _curves(rows: Iterable[MetricsLine], names: Mapping[str, str]) -> list[dict[str, Any]]:
     rows = list(rows)
     found = {
         label: [[row["step"], row[key]] for row in rows if row.get(key) is not None] for key, label in names.items()
@@ -89,22 +97,70 @@ def _curves(rows: Iterable[Row], names: Mapping[str, str]) -> list[dict[str, Any
     return [{"label": label, "points": points} for label, points in found.items() if points]
 
 
-def _validated(validations: Sequence[Row], sets: Sequence[str], metric: str) -> list[dict[str, Any]]:
+def _validated(validations: Sequence[MetricsLine], sets: Sequence[str], metric: str) -> list[dict[str, Any]]:
     return _curves(validations, {f"val/{name}/{metric}": f"validation, {name}" for name in sets})
 
 
-def _kinds(validations: Sequence[Row], name: str) -> list[dict[str, Any]]:
+def _kinds(validations: Sequence[MetricsLine], name: str) -> list[dict[str, Any]]:
     kinds = kinds_of(validations, name)
     return _curves(validations, {f"val/{name}/accurate/{kind}": kind.replace("_", " ") for kind in kinds})
 
 
-def _criteria(steps: Sequence[Row]) -> dict[str, str]:
+def _criteria(steps: Sequence[MetricsLine]) -> dict[str, str]:
     """Return the judge's criteria; of a panel only its own, its members' are in metrics.jsonl."""
     found = {key for step in steps for key in step if key.startswith("judge/") and "." not in key}
     return {name: name.removeprefix("judge/") for name in sorted(found - _NOT_CRITERIA)}
 
 
-def _stages(steps: Sequence[Row]) -> dict[str, str]:
+def _stages(steps: Sequence[MetricsLine]) -> dict[str, str]:
     """Return the stages of a step: verl's own where it reports them, otherwise rollouts and update."""
     found = sorted({key for step in steps for key in step if key.startswith("timing_s/")} - {"timing_s/step"})
     return {key: key.removeprefix("timing_s/") for key in found} or _STAGES
+
+
+@dataclass(frozen=True)
+class ValidationTable:
+    """Holds the texts of a table: a heading for each column, and rows of a label and a figure for each column.
+
+    `kinds` are the shares of accurate answers for each kind of question. A figure that was not measured is "–".
+    """
+
+    columns: list[str]
+    figures: list[tuple[str, list[str]]]
+    kinds: list[tuple[str, list[str]]]
+
+
+def validation_sets(validations: Sequence[MetricsLine]) -> list[str]:
+    """Return the names of the sets that were validated on, in the order of the first line."""
+    keys = dict.fromkeys(key for row in validations for key in row)
+    return [key.split("/")[1] for key in keys if key.startswith("val/") and key.endswith("/questions")]
+
+
+def kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
+    """Return the kinds of question in the set `name`, in alphabetical order."""
+    prefix = f"val/{name}/{_KINDS}"
+    return sorted({key.removeprefix(prefix) for row in validations for key in row if key.startswith(prefix)})
+
+
+def validation_table(validations: Sequence[MetricsLine]) -> ValidationTable:
+    """Lay out the first and the last of `validations` for each set; a single validation gives one column a set."""
+    sets = validation_sets(validations)
+    ends = [validations[0], validations[-1]][: len(validations)] if validations else []
+    shown = [(name, row) for name in sets for row in ends]
+
+    def texts(key: str) -> list[str]:
+        return [_text(row.get(f"val/{name}/{key}")) for name, row in shown]
+
+    measured = {key for name in sets for row in ends for key in _FIGURES if f"val/{name}/{key}" in row}
+    kinds = sorted({kind for name in sets for kind in kinds_of(validations, name)})
+    return ValidationTable(
+        columns=[f"{name}, step {row['step']}" for name, row in shown],
+        figures=[(label, texts(key)) for key, label in _FIGURES.items() if key in measured],
+        kinds=[(f"accurate: {kind.replace('_', ' ')}", texts(_KINDS + kind)) for kind in kinds],
+    )
+
+
+def _text(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
