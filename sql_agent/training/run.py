@@ -29,8 +29,8 @@ from sql_agent.system.runtime import install_event_loop
 from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.local.algorithm import LocalGrpo
-from sql_agent.training.verl.algorithm import VerlGrpo
+from sql_agent.training.local.grpo import LocalGrpo
+from sql_agent.training.verl.grpo import VerlGrpo
 
 _CANCEL_S = 3.0
 

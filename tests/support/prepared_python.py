@@ -28,7 +28,7 @@ _IMPORTED = (
     "sql_agent.training.local.policy_service",
     "sql_agent.training.local.policy_trainer",
     "sql_agent.training.run",
-    "sql_agent.training.verl.algorithm",
+    "sql_agent.training.verl.grpo",
     "sql_agent.tasks.medical.prepare",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",

@@ -11,10 +11,10 @@ sys.path[0] = str(ROOT)
 
 from sql_agent.cli import train  # noqa: E402
 from sql_agent.cli.exit_codes import exits_cleanly  # noqa: E402
-from sql_agent.training.verl import algorithm  # noqa: E402
+from sql_agent.training.verl import grpo  # noqa: E402
 
 mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()
-algorithm.TRAINER_MODULE = "tests.support.fake_verl"
+grpo.TRAINER_MODULE = "tests.support.fake_verl"
 
 if __name__ == "__main__":
     sys.exit(exits_cleanly(train.main))
