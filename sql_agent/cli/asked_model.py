@@ -45,7 +45,7 @@ def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Itera
     """Serve the model of `settings` inside the context: a folder as it is, the embedded one after `sft.steps` steps."""
     # Only here, because asking another endpoint needs no torch.
     with slow_imports():
-        from sql_agent.training.local.policy_trainer import serve_for_questions  # noqa: PLC0415
+        from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
         from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
 
     service = serve_for_questions(settings, databases, ui)

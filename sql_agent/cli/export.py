@@ -11,8 +11,7 @@ from pathlib import Path
 
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError, TrainingError
-from sql_agent.runs.checkpoint_damage import refuse_damaged_model
-from sql_agent.runs.checkpoints import checkpoints_by_step
+from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
 from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.training.verl.config import verl_environment
 
@@ -48,9 +47,11 @@ def export_checkpoint(checkpoint: Path, out: Path) -> None:
 
     Raises DataError when the model is damaged, TrainingError when verl cannot merge its shards.
     """
-    refuse_damaged_model(checkpoint)
+    is_local = (checkpoint / "model").is_dir()
+    if is_local:
+        verify_checkpoint(checkpoint, model_only=True)
     with atomic_folder(out) as unfinished:
-        if (checkpoint / "model").is_dir():
+        if is_local:
             copy_folder(checkpoint / "model", unfinished)
         else:
             _merge_shards(checkpoint / "actor", unfinished)

@@ -255,37 +255,14 @@ class LocalSettings(Section):
     """The backend `local`, which samples and trains on a CPU."""
 
     cache_dir: Path = Field(VAR / "cache", description="folder of converted and of fine-tuned models, also of verl's")
-    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="torch threads; 0 takes all cores")
-    bf16: bool | None = Field(
-        None, description="bf16 in training and sampling; none uses it where the CPU multiplies it faster than fp32"
-    )
-    max_batch: Count = Field(16, description="requests that are generated together")
-    batch_window_s: Seconds = Field(
-        0.15, description="seconds without a new request after which an idle sampler starts a batch"
-    )
-    trained_per_group: NotNegative = Field(
-        0,
-        description="rollouts of each group that are trained, those with the highest and with the lowest rewards; "
-        "0 trains all",
-    )
-    warmup_steps: NotNegative = Field(
-        0, description="GRPO steps with a lower learning rate, which rises to train.lr in equal parts"
-    )
-    frozen_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        0.0,
-        description="share of the layers, the lowest, that GRPO leaves as they are, and the embedding with them; "
-        "saves their backward pass",
+    cheap_update: bool = Field(
+        False,
+        description="GRPO trains the upper half of the layers on the best and the worst rollout of each group, and the "
+        "learning rate rises over the first three steps; less than half of the time of a whole update",
     )
     max_context: Positive = Field(
         2048, description="tokens of prompt and reply together; a request for more ends its rollout"
     )
-
-    @field_validator("trained_per_group")
-    @classmethod
-    def _can_be_compared(cls, count: int) -> int:
-        if count == 1:
-            raise ValueError("one rollout alone has no advantage, so nothing would be learned; give 2 or more, or 0")
-        return count
 
 
 class VerlSettings(Section):

@@ -1,9 +1,13 @@
-"""Name and find the checkpoints of a run, of either backend, by their step."""
+"""The checkpoints of a run, of either backend: where they are, and whether their files are as they were saved."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
+
+from sql_agent.errors import DataError
 
 # As a whole, because beside them may lie an unfinished step-000005.partial or somebody's step-000005-backup.
 _LOCAL = re.compile(r"step-(\d{6,})")
@@ -26,16 +30,6 @@ def verl_checkpoints(run: Path) -> dict[int, Path]:
     return _by_step(run, _VERL)
 
 
-def verl_checkpoint(run: Path, step: int) -> Path:
-    """Return where the backend verl writes the checkpoint of `step`."""
-    return run / "checkpoints" / f"global_step_{step}"
-
-
-def is_of_verl(checkpoint: Path) -> bool:
-    """Return whether the name of `checkpoint` is that of one of the backend verl."""
-    return _VERL.fullmatch(checkpoint.name) is not None
-
-
 def verl_latest(run: Path) -> Path:
     """Return the file in which verl keeps the step that it goes on after."""
     return run / "checkpoints" / "latest_checkpointed_iteration.txt"
@@ -50,6 +44,46 @@ def step_of_verl(folder: Path) -> int | None:
     """Return the step of a checkpoint of the backend verl by its name; None for another folder."""
     named = _VERL.fullmatch(folder.name)
     return int(named[1]) if named and (folder / "actor").is_dir() else None
+
+
+def digests(checkpoint: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file in the folder `checkpoint`, by its path there, such as model/config.json."""
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file())
+    return {path.relative_to(checkpoint).as_posix(): _sha256(path) for path in files}
+
+
+def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
+    """Raise DataError that names the first file of a local `checkpoint` that is not as it was saved.
+
+    The SHA-256 of each file is in state.json. With `model_only` only the files of the model are read.
+    """
+    state = checkpoint / "state.json"
+    try:
+        saved = json.loads(state.read_text(encoding="utf-8")).get("sha256", {})
+    except (ValueError, AttributeError):
+        raise _damaged(checkpoint, f"{state} is not a JSON object") from None
+    for name, digest in saved.items():
+        path = checkpoint / name
+        if model_only and not name.startswith("model/"):
+            continue
+        if not path.exists():
+            raise _damaged(checkpoint, f"{path} is missing")
+        if _sha256(path) != digest:
+            raise _damaged(checkpoint, f"{path} has another SHA-256 than when it was saved")
+
+
+def _damaged(checkpoint: Path, problem: str) -> DataError:
+    step = int(checkpoint.name.partition("-")[2])
+    older = max((other for other in local_checkpoints(checkpoint.parent.parent) if other < step), default=None)
+    then = "start the run again without --resume" if older is None else f"--resume then goes on after step {older}"
+    return DataError(
+        f"the checkpoint of step {step} is damaged: {problem}", hint=f"remove the folder {checkpoint}; {then}"
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _by_step(run: Path, name: re.Pattern[str]) -> dict[int, Path]:

@@ -12,8 +12,7 @@ from sql_agent.runs.run_config import run_source
 from sql_agent.runs.run_info import read_info
 
 # Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
-_MAY_CHANGE = ("runner", "local.threads", "local.cache_dir", "local.max_batch", "local.batch_window_s", "runs_dir",
-               "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
+_MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
                "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 

@@ -12,8 +12,7 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.runs.checkpoint_damage import refuse_damaged, refuse_damaged_model
-from sql_agent.runs.checkpoints import local_checkpoints, verl_checkpoint, verl_checkpoints
+from sql_agent.runs.checkpoints import local_checkpoints, verify_checkpoint, verl_checkpoints
 from sql_agent.runs.resume import last_saved_step
 from sql_agent.runs.run_lines import CutFile, cut_after, run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
@@ -75,8 +74,8 @@ class RunLog:
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
         saved = last_saved_step(log.folder) or 0
-        if saved:
-            refuse_damaged(local_checkpoints(log.folder).get(saved) or verl_checkpoint(log.folder, saved))
+        if (checkpoint := local_checkpoints(log.folder).get(saved)) is not None:
+            verify_checkpoint(checkpoint)
         kept = {name: cut_after(log.folder / name, saved) for name in _LINES}
         log.resumed = _resumed(saved, settings.train.steps, kept)
         _write_json(log.folder / "config.json", public_dump(settings))
@@ -157,7 +156,7 @@ def last_checkpoint(run: Path) -> Path:
     """
     found = local_checkpoints(run)
     if found:
-        refuse_damaged_model(found[max(found)])
+        verify_checkpoint(found[max(found)], model_only=True)
         return found[max(found)] / "model"
     if verl_checkpoints(run):
         raise DataError(

@@ -15,7 +15,7 @@ from typing import Any
 from sql_agent.errors import SqlAgentError, TrainingError
 
 OUT_OF_MEMORY = errno.ENOMEM  # the exit code of a process that gets no more memory
-MORE_MEMORY = "end other programs, or lower train.micro_batch or local.max_batch; then start it again"
+MORE_MEMORY = "end other programs, or lower train.micro_batch or runner.concurrency; then start it again"
 # As torch, CUDA, oneDNN and Python's threads say it in a RuntimeError; a thread needs memory for its stack.
 _WORDS = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "can't start new thread")
 
@@ -55,20 +55,19 @@ def ends_without_memory() -> Iterator[None]:
         raise
 
 
-def end_when_ignored(code: int = OUT_OF_MEMORY, last_words: str = "") -> None:
-    """End this process with `code`, after `last_words` on stderr, where Python could only ignore that memory ran out.
+def end_when_ignored() -> None:
+    """End this process with the exit code OUT_OF_MEMORY where Python could only ignore that memory ran out.
 
     A thread that could not start for want of memory is waited for for ever, and one that ended is missed by nobody.
     """
     ignore, end_of_thread = sys.unraisablehook, threading.excepthook
-    said = last_words.encode()  # now, because later there is no memory for it
 
     def unraisable(given: Any) -> None:
-        _end_if_memory(given.exc_type, code, said)
+        _end_if_memory(given.exc_type)
         ignore(given)
 
     def in_thread(given: Any) -> None:
-        _end_if_memory(given.exc_type, code, said)
+        _end_if_memory(given.exc_type)
         end_of_thread(given)
 
     sys.unraisablehook, threading.excepthook = unraisable, in_thread
@@ -93,7 +92,6 @@ def how_killed(code: int, kills_before: int) -> str:
     return f"was killed by {signal.Signals(-code).name}"
 
 
-def _end_if_memory(kind: type[BaseException] | None, code: int, said: bytes) -> None:
+def _end_if_memory(kind: type[BaseException] | None) -> None:
     if kind is not None and issubclass(kind, MemoryError):
-        os.write(2, said)
-        os._exit(code)
+        os._exit(OUT_OF_MEMORY)

@@ -119,7 +119,7 @@ async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) ->
 
 def _serve(settings: Settings, ui: Ui) -> PolicyService:
     with slow_imports():
-        from sql_agent.training.local.policy_trainer import serve_for_questions  # noqa: PLC0415  imports torch
+        from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415  imports torch
 
     with load_task(settings.task).databases(settings) as databases:
         return serve_for_questions(settings, databases, ui)

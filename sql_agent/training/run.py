@@ -24,7 +24,6 @@ from sql_agent.rollouts.store_watch import watched_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
-from sql_agent.system.memory import MORE_MEMORY, end_when_ignored
 from sql_agent.system.runtime import install_event_loop
 from sql_agent.system.sockets import address_towards, free_port
 from sql_agent.system.tokens import new_token
@@ -52,7 +51,6 @@ def run_algorithm(
     `interrupted` of the returned algorithm say how the run ended. When this process is killed, another one calls
     `if_killed` with how it ended.
     """
-    end_when_ignored(2, f"error: the process that trains got no more memory\n  next: {MORE_MEMORY}\n")
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
     # Runners of other hosts must reach the proxies, wherever the store is that they share.

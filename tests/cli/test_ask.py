@@ -210,7 +210,7 @@ def test_a_model_named_on_the_command_line_is_asked_at_the_endpoint(
 def test_a_folder_named_on_the_command_line_wins_over_the_endpoint(
     server: Server, database: str, tiny_model_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny = ["local.max_context=8192", "local.threads=1", "agent.max_tokens=8"]
+    tiny = ["local.max_context=8192", "agent.max_tokens=8"]
     assert main(["Which forms are there?", database, f"--model={tiny_model_folder}", *tiny]) == 0
     assert unwrapped(capsys.readouterr().out).startswith(f"Asking {tiny_model_folder}, served on this machine")
     assert server.requests == []
@@ -270,7 +270,7 @@ def run(tmp_path: Path, tiny_model_folder: Path, database: str) -> Path:
     """What a run with one checkpoint leaves; its second question gained most."""
     settings = load_settings(
         [f"model={tiny_model_folder}", f"runs_dir={tmp_path / 'runs'}", "run_name=r", database, "lang=en",
-         "local.max_context=8192", "local.threads=1", "agent.max_tokens=8", "sft.steps=0"]
+         "local.max_context=8192", "agent.max_tokens=8", "sft.steps=0"]
     )  # fmt: skip
     folder = RunLog.create(settings).folder
     checkpoint = folder / "checkpoints" / "step-000003"

@@ -268,7 +268,7 @@ def test_a_checkpoint_is_served_here_and_belongs_to_its_run(
     (checkpoint / "state.json").write_text("{}")
     (checkpoint / "model").symlink_to(tiny_model_folder)
     small = [f"--questions={write(tmp_path / 'two.jsonl', QUESTIONS[2:4])}", "agent.max_tokens=8",
-             "local.threads=1", "local.max_context=8192", *overrides(tmp_path)]  # fmt: skip
+             "local.max_context=8192", *overrides(tmp_path)]  # fmt: skip
     for arguments in (["--run=night"], [str(checkpoint)], ["night"]):
         assert main([*arguments, *small]) == 0
         about = result(evaluations(tmp_path)[-1])["evaluations"][0]["about"]
@@ -291,7 +291,7 @@ def test_a_checkpoint_of_verl_is_exported_once(
     for step in (10, 20):
         (run / "checkpoints" / f"global_step_{step}" / "actor").mkdir(parents=True)
     small = [f"--questions={write(tmp_path / 'two.jsonl', QUESTIONS[2:4])}", "agent.max_tokens=8",
-             "local.threads=1", "local.max_context=8192", *overrides(tmp_path)]  # fmt: skip
+             "local.max_context=8192", *overrides(tmp_path)]  # fmt: skip
     for model in (["--run=night"], ["night"], [str(run / "checkpoints" / "global_step_10")]):
         assert main([*model, *small]) == 0
     assert exported == ["global_step_20", "global_step_10"]

@@ -33,7 +33,6 @@ EXAMPLES = {  # where the default is none or empty, so that a value is given too
     "judge.reward_model_range": (-2.5, 1e5),
     "judge.requests_per_minute": 90.5,
     "judge.tokens_per_minute": 1e6,
-    "local.bf16": False,
 }
 NUMBERS = [
     name
@@ -111,9 +110,11 @@ def test_a_range_that_does_not_rise_between_two_numbers_is_refused(text: str) ->
 
 @pytest.mark.parametrize("text", ["none", "None", ""])
 def test_none_undoes_what_a_weaker_source_gave(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = written(folder / "run.toml", "[judge]\nrequests_per_minute = 60\n[local]\nbf16 = true\n")
-    settings = load_settings([f"judge.requests_per_minute={text}", f"local.bf16={text}"], config_file=config)
-    assert (settings.judge.requests_per_minute, settings.local.bf16) == (None, None)
+    config = written(folder / "run.toml", "[judge]\nrequests_per_minute = 60\ntokens_per_minute = 900\n")
+    settings = load_settings(
+        [f"judge.requests_per_minute={text}", f"judge.tokens_per_minute={text}"], config_file=config
+    )
+    assert (settings.judge.requests_per_minute, settings.judge.tokens_per_minute) == (None, None)
     monkeypatch.setenv("SQL_AGENT_JUDGE__REQUESTS_PER_MINUTE", text)
     assert load_settings(config_file=config).judge.requests_per_minute is None
 
@@ -278,7 +279,7 @@ def test_other_names_of_runs_are_taken_as_they_are(name: str) -> None:
 @pytest.mark.parametrize(
     "override",
     ["train.group_size=99999999999", "train.questions_per_step=100000000000", "sft.batch=99999999999999999999",
-     "local.threads=100000", "local.batch_window_s=1e300", "database.deadline_s=1e300",
+     "agent.request_timeout_s=1e300", "database.deadline_s=1e300",
      "agent.request_timeout_s=1e300"],
 )  # fmt: skip
 def test_a_number_that_no_machine_could_hold_or_wait_for_is_refused(override: str) -> None:

@@ -68,7 +68,7 @@ def test_the_file_trains_a_step(real: Path, tmp_path: Path, tiny_model_folder: P
             f"--val-file={tmp_path / 'val.jsonl'}", f"database.path={real}", "judge.name=facts", "run_name=r",
             f"runs_dir={tmp_path / 'runs'}", f"local.cache_dir={tmp_path / 'cache'}", "--n-runners=1",
             "sft.steps=1", "sft.batch=2", "agent.max_tokens=8", "train.questions_per_step=2", "train.group_size=2",
-            "local.max_context=8192", "local.threads=1",
+            "local.max_context=8192",
         ]
     )  # fmt: skip
     output = finish(process)

@@ -29,7 +29,7 @@ def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
 def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_folder: Path) -> None:
     for step in (5, 10):
         shutil.copytree(tiny_model_folder, tmp_path / f"checkpoints/step-{step:06}/model")
-        (tmp_path / f"checkpoints/step-{step:06}/state.json").touch()
+        (tmp_path / f"checkpoints/step-{step:06}/state.json").write_text("{}")
     (tmp_path / "checkpoints/step-000010/model/newest").touch()
     result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out")
     assert result.returncode == 0, result.stderr
@@ -39,7 +39,7 @@ def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_model(tmp_path: Path, tiny_model_folder: Path) -> None:
     shutil.copytree(tiny_model_folder, tmp_path / "run/checkpoints/step-000005/model")
-    (tmp_path / "run/checkpoints/step-000005/state.json").touch()
+    (tmp_path / "run/checkpoints/step-000005/state.json").write_text("{}")
     (tmp_path / "disk").mkdir()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # less than the weights take

@@ -26,7 +26,7 @@ _IMPORTED = (
     "sql_agent.cli.train",
     "sql_agent.training.dev",
     "sql_agent.training.local.policy_service",
-    "sql_agent.training.local.policy_trainer",
+    "sql_agent.training.local.trainer",
     "sql_agent.training.run",
     "sql_agent.training.verl.grpo",
     "sql_agent.tasks.medical.prepare",

@@ -31,7 +31,6 @@ def tiny_training(folder: Path, model: Path) -> list[str]:
         f"local.cache_dir={folder / 'cache'}",
         "run_name=r",
         "local.max_context=8192",
-        "local.threads=1",  # a tiny model gains nothing from a second one
         "sft.steps=0",
         "agent.max_tokens=8",
         "train.questions_per_step=2",

@@ -1,4 +1,4 @@
-"""Save and restore the state of a local run: a Hugging Face folder, the optimizer, and the step."""
+"""Checkpoints of a local run: a Hugging Face folder, the optimizer, the step, and the SHA-256 of each file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from sql_agent.errors import ResumeError, TrainingError
-from sql_agent.runs.checkpoints import local_checkpoint, local_checkpoints
+from sql_agent.runs.checkpoints import digests, local_checkpoint, local_checkpoints
 from sql_agent.runs.resume import how_to_go_on
 from sql_agent.system.files import sync, sync_tree
 from sql_agent.system.resources import free_disk, shown_size
@@ -19,10 +19,10 @@ from sql_agent.training.policy.model import Policy
 
 
 def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
-    """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`; keep the newest `keep` of them.
+    """Write `checkpoints/step-N` with `model/`, `optimizer.pt` and `state.json`, and return it; keep the newest `keep`.
 
-    The folder is written under another name and renamed when the disk holds it, so it is complete whenever it exists,
-    also after a power cut. Returns it. Raises TrainingError when it cannot be written; the checkpoints before it stay.
+    The folder is written under another name and renamed when all of it is on the disk, so it is complete whenever it
+    exists, also after a power cut. Raises TrainingError when it cannot be written; the checkpoints before it stay.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")
@@ -31,7 +31,9 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
         partial.mkdir(parents=True)
         policy.save(partial / "model")
         torch.save(optimizer.state_dict(), partial / "optimizer.pt")
-        (partial / "state.json").write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+        (partial / "state.json").write_text(
+            json.dumps({"step": step, "sha256": digests(partial)}, indent=2) + "\n", encoding="utf-8"
+        )
         sync_tree(partial)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors do not pass the system's error on
         shutil.rmtree(partial, ignore_errors=True)

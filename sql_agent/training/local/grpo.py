@@ -1,11 +1,11 @@
-"""Train with GRPO on one machine without a GPU: serve the policy, run rollouts, update, save."""
+"""Train with GRPO on one machine without a GPU. `LocalGrpo._step` is one step from top to bottom."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.llm_proxy import model_entry
@@ -15,17 +15,17 @@ from sql_agent.rollouts.scheduler import RolloutRequest
 from sql_agent.schemas import Question
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
-from sql_agent.system.sockets import bind_local
-from sql_agent.system.tokens import new_token
 from sql_agent.training.advantages import extreme_advantages, group_advantages
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.batching import batch_for_step
+from sql_agent.training.serving.engine import Listener
 
 if TYPE_CHECKING:
-    from sql_agent.training.local.policy_trainer import PolicyTrainer
+    from sql_agent.training.local.trainer import PolicyTrainer
 
 _SERVED_AS = "policy"
 _POLL_S = 0.1
+_CHEAP_PER_GROUP = 2  # rollouts of a group that local.cheap_update trains
 
 
 class LocalGrpo(TrainingAlgorithm):
@@ -38,49 +38,41 @@ class LocalGrpo(TrainingAlgorithm):
     stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        sock = bind_local()
-        api_base, api_key = f"http://127.0.0.1:{sock.getsockname()[1]}/v1", new_token()
+        listener = Listener.open()
         try:
             with self._ui.status("Starting the LLM proxy"):
-                models = [model_entry(_SERVED_AS, api_base, api_key=api_key)]
+                models = [model_entry(_SERVED_AS, listener.base_url, api_key=listener.api_key)]
                 addresses = await self._unless_stopped(self._start_proxies(models, [self._log.folder / "proxy.log"]))
             if addresses is None:
                 return
-            trainer = await self._open_trainer(train, sock, api_key)
-            if trainer is None:
-                return
+            trainer = await self._open_trainer(train, listener)
             try:
+                if self._monitor.failure is not None:
+                    raise self._monitor.failure
                 routes = [self._route(addresses[0], _SERVED_AS)]
-                scheduler = await self._unless_stopped(self._start_rollouts(routes))
+                scheduler = None
+                if not self._stop.is_set():
+                    scheduler = await self._unless_stopped(self._start_rollouts(routes))
                 if scheduler is not None:
                     await self._train(trainer, scheduler, train, val)
             finally:
                 trainer.close()
         finally:
-            sock.close()
+            listener.socket.close()
 
-    async def _open_trainer(self, train: Sequence[Question], sock: Any, api_key: str) -> PolicyTrainer | None:
+    async def _open_trainer(self, train: Sequence[Question], listener: Listener) -> PolicyTrainer:
+        """Load the policy and serve it; supervised fine-tuning ends early at a signal and when the run has failed."""
         with slow_imports():
-            from sql_agent.training.local.policy_trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
+            from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
+
+        def stopped() -> bool:
+            return self._stop.is_set() or self._monitor.failure is not None
 
         # In a thread, so that the event loop can handle a signal meanwhile.
-        trainer = await asyncio.to_thread(
-            PolicyTrainer.open,
-            self._settings,
-            self._log,
-            train,
-            self._ui,
-            sock=sock,
-            api_key=api_key,
-            resume=self._resume,
-            stopped=lambda: self._stop.is_set() or self._monitor.failure is not None,
-        )
-        if self._stop.is_set() or self._monitor.failure is not None:
-            trainer.close()
-            if self._monitor.failure is not None:
-                raise self._monitor.failure
-            return None
-        return trainer
+        run = self._settings, self._log, self._ui, listener
+        if self._resume:
+            return await asyncio.to_thread(PolicyTrainer.resume, *run)
+        return await asyncio.to_thread(PolicyTrainer.start, *run, train, stopped)
 
     async def _train(
         self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
@@ -103,12 +95,15 @@ class LocalGrpo(TrainingAlgorithm):
         if not self._stop.is_set():
             await self._validate(scheduler, trainer.step, val)
 
-    async def _save(self, trainer: PolicyTrainer) -> None:
-        with self._ui.status("Saving"):
-            await asyncio.to_thread(trainer.save)
-
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
-        """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed."""
+        """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed.
+
+        1. Pick the step's questions, and request a group of rollouts of each.
+        2. Run the rollouts: runners sample turns from the policy, query the database, and score the answers.
+        3. Compute each rollout's advantage over the others of its group.
+        4. Update the policy with the gradient of the clipped loss (`update.py`).
+        5. Write the step's metrics and rollouts.
+        """
         settings, step = self._settings.train, trainer.step + 1
         title = f"Step {step}/{settings.steps}"
         questions = batch_for_step(train, settings.questions_per_step, step=step, seed=self._settings.seed)
@@ -124,11 +119,11 @@ class LocalGrpo(TrainingAlgorithm):
             return False
         started = time.monotonic()
         with self._ui.status(f"{title}: update"):
-            count = self._settings.local.trained_per_group
-            advantages = extreme_advantages(kept, count) if count else group_advantages(kept)
-            update = await asyncio.to_thread(trainer.update, kept, advantages)
+            cheap = self._settings.local.cheap_update
+            advantages = extreme_advantages(kept, _CHEAP_PER_GROUP) if cheap else group_advantages(kept)
+            metrics = await asyncio.to_thread(trainer.update, kept, advantages)
         timing = {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
-        self._monitor.close_step(step, update | timing)
+        self._monitor.close_step(step, metrics | timing)
         return True
 
     async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:
@@ -136,6 +131,10 @@ class LocalGrpo(TrainingAlgorithm):
         await self._roll_out(scheduler, requests, f"Validation at step {step}")
         if not self._stop.is_set():
             self._monitor.close_validation(step)
+
+    async def _save(self, trainer: PolicyTrainer) -> None:
+        with self._ui.status("Saving"):
+            await asyncio.to_thread(trainer.save)
 
     async def _roll_out(
         self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str

@@ -1,7 +1,8 @@
-"""Hold the keys and values of the rows that are being sampled, in place, so that no token copies those before it."""
+"""Caches of keys and values: of the rows that are being sampled, and of turns that ended."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,22 +10,53 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from sql_agent.training.local.kept_turns import Layers
-from sql_agent.training.local.shared_prefix import Prefix
+from sql_agent.training.local.shared_prefix import Layers
 
 _BLOCK = 128  # columns by which the buffers grow
+_MAX_TURN_TOKENS = 1 << 14  # 0.4 GB of SmolLM2's in bf16
+
+
+class TurnCache:
+    """Keys and values of turns that ended, because the next turn of the conversation begins with them.
+
+    The oldest of more than 16,384 tokens are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._turns: OrderedDict[tuple[int, ...], Layers] = OrderedDict()
+        self._tokens = 0
+
+    def add(self, ids: tuple[int, ...], layers: Layers) -> None:
+        """Add `layers`, those of the last tokens of `ids`; the tokens before are in the shared prefix."""
+        if ids in self._turns:
+            return
+        self._turns[ids] = layers
+        self._tokens += token_count(layers)
+        while self._tokens > _MAX_TURN_TOKENS:
+            _, dropped = self._turns.popitem(last=False)
+            self._tokens -= token_count(dropped)
+
+    def longest_start(self, prompt: tuple[int, ...]) -> Layers | None:
+        """Return the layers of the longest cached turn that `prompt` continues, by at least one token."""
+        lengths = sorted({len(ids) for ids in self._turns if len(ids) < len(prompt)}, reverse=True)
+        return next((self._turns[prompt[:n]] for n in lengths if prompt[:n] in self._turns), None)
+
+    def clear(self) -> None:
+        """Drop everything, because the weights or the shared prefix changed."""
+        self._turns.clear()
+        self._tokens = 0
 
 
 class RowCache:
-    """Keeps the rows 0..n-1 of a batch, each from column 0 on and of its own length (in tokens).
+    """Keys and values of the rows 0..n-1 of a batch, each from column 0 on, with a length (in tokens) for each row.
 
     `transformers`' DynamicCache concatenates all keys and values for each new token, and rows of different length
     have to be padded and copied whenever one joins or leaves. With 64 rows that copying took most of the time. Here a
-    token is written to its column, and a row that leaves is replaced by the last one. `prefix` holds the tokens before
-    column 0, which rows have in common; a row may do without them.
+    token is written to its column, and the last row replaces one that leaves. `prefix` has the tokens before column 0,
+    which rows share; a row may be without the prefix.
     """
 
-    def __init__(self, prefix: Prefix | None = None) -> None:
+    def __init__(self, prefix: Layers | None = None) -> None:
         self.prefix = prefix
         self.lengths: list[int] = []
         self._has_prefix: list[bool] = []
@@ -46,7 +78,7 @@ class RowCache:
                     column = place.stop
 
     def copy_of(self, row: int) -> Layers | None:
-        """Return the keys and values of `row` after the prefix; None for one that does without the prefix."""
+        """Return a copy of the keys and values of `row` after the prefix; None for a row without the prefix."""
         if self._has_prefix[row] != (self.prefix is not None):
             return None
         length = self.lengths[row]
@@ -87,14 +119,14 @@ class RowCache:
             layer.reserve(rows, columns, source.keys)
 
 
-def tokens_of(start: Layers | None) -> int:
-    """Return how many tokens are kept in `start`."""
-    return 0 if start is None else start[0][0].shape[1]
+def token_count(layers: Layers | None) -> int:
+    """Return how many tokens `layers` have keys and values of."""
+    return 0 if layers is None else layers[0][0].shape[1]
 
 
-def started(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
+def padded_cache(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
     """Return a DynamicCache with a row for each of `starts`, padded on the right, and how many tokens each has."""
-    lengths = torch.tensor(list(map(tokens_of, starts)))
+    lengths = torch.tensor(list(map(token_count, starts)))
     cache = DynamicCache()
     known = next((start for start in starts if start is not None), None)
     for number, (like, _) in enumerate(known or ()):
@@ -108,12 +140,12 @@ def started(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
 
 
 def pass_arguments(
-    cache: Any, prefix: Prefix | None, has_prefix: torch.Tensor, columns: torch.Tensor, visible: torch.Tensor
+    cache: Any, prefix: Layers | None, has_prefix: torch.Tensor, columns: torch.Tensor, visible: torch.Tensor
 ) -> dict[str, Any]:
     """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of their rows.
 
-    `has_prefix` (rows) says which rows begin with `prefix`; `cache` holds what follows it, of which each token looks at
-    what is `visible` (rows, tokens, columns of the cache with these tokens).
+    `has_prefix` (rows) says which rows begin with `prefix`; `cache` has what follows. `visible` (rows, tokens,
+    columns of the cache with these tokens) is true where a token may attend.
     """
     common = prefix[0][0].shape[1] if prefix else 0
     of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
@@ -126,7 +158,7 @@ def pass_arguments(
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
-    """Holds one layer's buffers (rows, heads, columns, dimension); `update` writes each row's token at its column."""
+    """One layer's buffers (rows, heads, columns, dimension); `update` writes each row's token at its column."""
 
     keys: torch.Tensor | None
     values: torch.Tensor | None
@@ -144,7 +176,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write one token of each row and return the keys and values of all rows so far."""
         if self.keys is None or self.values is None:
-            raise RuntimeError("reserve comes first")
+            raise RuntimeError("call reserve before update")
         rows = torch.arange(len(key_states))
         self.keys[rows, :, self.columns] = key_states[:, :, 0]
         self.values[rows, :, self.columns] = value_states[:, :, 0]

@@ -1,60 +1,52 @@
-"""Serve a policy on an OpenAI-compatible endpoint of this machine: encoder, sampler, batcher and server together."""
+"""Serve a policy on an OpenAI-compatible endpoint of this machine, with continuous batching."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import socket
+import os
+import queue
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 
-from sql_agent.config.settings import LocalSettings
-from sql_agent.system.sockets import bind_local
-from sql_agent.system.tokens import new_token
-from sql_agent.training.local.batcher import Batcher
+from sql_agent.config.settings import Settings
+from sql_agent.system.memory import MORE_MEMORY
 from sql_agent.training.local.sampler import Request, Sampler
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.engine import Generation, Sampling
+from sql_agent.training.serving.engine import Generation, Listener, Sampling
 from sql_agent.training.serving.server import ServerThread, build_app
+
+_MAX_BATCH = 96  # rows that are sampled together
+_WINDOW_S = 0.15  # without a new request, after which an idle sampler starts a batch
+_JOIN_S = 60.0
+# Made here, because a thread without memory cannot make it.
+_LAST_WORDS = f"error: the process that samples the policy got no more memory\n  next: {MORE_MEMORY}\n".encode()
+
+_Job = tuple[Request, "Future[Generation]"]
 
 
 class PolicyService:
-    """Serves `policy` on 127.0.0.1 from construction until `close`, on the bound `sock` or else on any free port.
-
-    It wants the key `api_key`, which is a random one unless it is given.
+    """Serves `policy` at the address of `listener` from construction until `close`.
 
     With `bf16` a bf16 copy of the policy is sampled, nearly twice as fast. Its log-probabilities differ by up to 0.3
     nats from those of the fp32 weights, so the update recomputes them and never uses those of the service.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        settings: LocalSettings,
-        *,
-        seed: int,
-        bf16: bool,
-        sock: socket.socket | None = None,
-        api_key: str | None = None,
-    ) -> None:
-        self.api_key = api_key or new_token()
+    def __init__(self, policy: Policy, settings: Settings, listener: Listener, *, bf16: bool) -> None:
+        self.base_url, self.api_key = listener.base_url, listener.api_key
         self._policy = policy
         self._serving = _bf16_copy(policy) if bf16 else policy
-        self._sampler = Sampler(self._serving, seed=seed)
-        self._batcher = Batcher(self._sampler, max_batch=settings.max_batch, window_s=settings.batch_window_s)
-        encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-        app = build_app(encoder, _BatchedEngine(self._batcher, settings.max_context))
-        self._server = ServerThread(app, sock or bind_local(), self.api_key)
+        self._sampler = Sampler(self._serving, seed=settings.seed)
+        self._batcher = Batcher(self._sampler, settings.local.max_context)
+        app = build_app(ChatEncoder(policy.tokenizer, policy.end_id), self._batcher)
+        self._server = ServerThread(app, listener.socket, listener.api_key)
         self._server.start()
-
-    @property
-    def base_url(self) -> str:
-        """Return the address of the OpenAI-compatible API, ending in /v1."""
-        return self._server.base_url
 
     @contextmanager
     def weights_locked(self) -> Iterator[None]:
@@ -71,21 +63,94 @@ class PolicyService:
         self._batcher.close()
 
 
-class _BatchedEngine:
-    """Passes the server's requests to the batcher."""
+class Batcher:
+    """The engine of the server: passes requests to the sampler, in the one thread that uses the model.
 
-    def __init__(self, batcher: Batcher, max_context: int) -> None:
-        self._batcher = batcher
+    Up to 96 rows are sampled together, and new requests join between two tokens (continuous batching). A batch starts
+    when it is full or no further request has arrived for 0.15 s. Hold `lock` while the weights change: the batcher
+    holds it while a row is sampled.
+    """
+
+    def __init__(self, sampler: Sampler, max_context: int) -> None:
+        self.lock = threading.Lock()
         self.max_context = max_context
+        self._sampler = sampler
+        self._jobs: queue.Queue[_Job | None] = queue.Queue()
+        self._futures: dict[int, Future[Generation]] = {}
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, daemon=True, name="policy-batcher")
+        self._thread.start()
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn after `prompt_ids`, see `Engine.generate`; the batcher needs no `conversation`."""
+        """Sample one turn after `prompt_ids`, see `Engine.generate`; `conversation` is not needed."""
         request = Request(prompt_ids, sampling.max_tokens, sampling.temperature, sampling.top_p)
+        future: Future[Generation] = Future()
+        self._jobs.put((request, future))
         try:
-            return await asyncio.wrap_future(self._batcher.submit(request))
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             request.cancelled.set()
             raise
+
+    def close(self) -> None:
+        """End the thread after the rows that are being sampled; wait up to 60 s for that."""
+        self._jobs.put(None)
+        self._thread.join(timeout=_JOIN_S)
+
+    def _work(self) -> None:
+        try:
+            while not self._closing:
+                first = self._jobs.get()
+                if first is None:
+                    return
+                if _is_wanted(first):
+                    with self.lock:
+                        self._sample_until_idle(first)
+        except MemoryError:
+            # Every rollout would wait for this thread for ever, and to report the error takes memory.
+            os.write(2, _LAST_WORDS)
+            os._exit(2)
+
+    def _sample_until_idle(self, first: _Job) -> None:
+        fresh = [first, *self._take_jobs(_MAX_BATCH - 1, _WINDOW_S)]
+        while fresh or self._sampler.active:
+            try:
+                if fresh:
+                    self._futures |= {id(request): future for request, future in fresh}
+                    self._sampler.admit([request for request, _ in fresh])
+                for request, sampled in self._sampler.step():
+                    self._futures.pop(id(request)).set_result(sampled)
+            except Exception as error:  # any error is raised in the clients that wait
+                self._fail(error)
+            fresh = self._take_jobs(_MAX_BATCH - self._sampler.active, 0.0)
+
+    def _take_jobs(self, limit: int, window_s: float) -> list[_Job]:
+        """Take at most `limit` jobs that are queued already or arrive within `window_s` seconds of each other."""
+        jobs: list[_Job] = []
+        while len(jobs) < limit and not self._closing:
+            try:
+                job = self._jobs.get(timeout=window_s) if window_s else self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                self._closing = True
+            elif _is_wanted(job):
+                jobs.append(job)
+        return jobs
+
+    def _fail(self, error: Exception) -> None:
+        self._sampler.abandon()
+        for future in self._futures.values():
+            future.set_exception(error)
+        self._futures.clear()
+
+
+def _is_wanted(job: _Job) -> bool:
+    """Return whether the client of `job` still waits, and keep its future from being cancelled from now on.
+
+    Setting the result of a cancelled future raises an error, which would fail the other rows of the batch.
+    """
+    return job[1].set_running_or_notify_cancel()
 
 
 def _bf16_copy(policy: Policy) -> Policy:

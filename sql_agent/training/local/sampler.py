@@ -1,4 +1,4 @@
-"""Sample turns from the policy in a batch that rows can join and leave between any two tokens."""
+"""Sample turns from the policy in a batch that rows join and leave between any two tokens."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Literal
 
 import torch
 
-from sql_agent.training.local.kept_turns import KeptTurns, Layers
-from sql_agent.training.local.kv_cache import RowCache, pass_arguments, started, tokens_of
-from sql_agent.training.local.shared_prefix import ATTENTION, SHARING, Prefix
+from sql_agent.training.local.kv_cache import RowCache, TurnCache, padded_cache, pass_arguments, token_count
+from sql_agent.training.local.shared_prefix import ATTENTION, SHARING, Layers
 from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.engine import Generation
@@ -22,7 +21,7 @@ _MIN_SHARED = 64  # tokens; a shorter common prefix is a coincidence and no syst
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Asks for one turn after `prompt_ids`; a client that disconnects sets `cancelled`, which ends the turn early."""
+    """A request for one turn after `prompt_ids`; a client that disconnects sets `cancelled`, which ends the turn."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -33,14 +32,14 @@ class Request:
 
 @dataclass
 class _Row:
-    """Holds one row being sampled: its request, and the tokens so far."""
+    """A row of the batch: its request, and the tokens sampled so far."""
 
     request: Request
     sampled: list[int] = field(default_factory=list)
 
 
 class Sampler:
-    """Samples from one policy, and caches the keys and values of the prompts' common prefix for its weights."""
+    """Samples from one policy; keys and values of the common prefix and of ended turns are cached for its weights."""
 
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._policy = policy
@@ -50,7 +49,7 @@ class Sampler:
         self._prefix: tuple[int, ...] = ()
         self._rows: list[_Row] = []  # in the order of the rows of `_cache`
         self._cache = RowCache()
-        self._kept = KeptTurns()
+        self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
 
     @property
@@ -59,9 +58,9 @@ class Sampler:
         return len(self._rows)
 
     def weights_changed(self) -> None:
-        """Drop the cached prefix of the old weights; no row may be active."""
+        """Drop what was computed with the old weights; no row may be active."""
         self._cache = RowCache()
-        self._kept.clear()
+        self._turns.clear()
 
     def abandon(self) -> None:
         """Drop all rows, after an error."""
@@ -72,8 +71,8 @@ class Sampler:
         """Run the prompts of `requests` and add them as rows."""
         shared = self._shared([request.prompt_ids for request in requests])
         has_prefix = self._cache.prefix is not None
-        starts = [self._kept.start_of(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
-        tails = [r.prompt_ids[shared + tokens_of(start) :] for r, start in zip(requests, starts, strict=True)]
+        starts = [self._turns.longest_start(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
+        tails = [r.prompt_ids[shared + token_count(start) :] for r, start in zip(requests, starts, strict=True)]
         for part in _of_similar_length(tails):
             self._add([requests[i] for i in part], [tails[i] for i in part], [starts[i] for i in part], shared)
 
@@ -84,8 +83,8 @@ class Sampler:
         starts: Sequence[Layers | None],
         shared: int,
     ) -> None:
-        """Run `tails`, what of the prompts follows the common prefix of `shared` tokens and the kept `starts`."""
-        cache, known = started(starts)
+        """Run `tails`, the ends of the prompts after the common prefix of `shared` tokens and the cached `starts`."""
+        cache, known = padded_cache(starts)
         lengths = torch.tensor([len(t) for t in tails])
         width, before = int(lengths.max()), int(known.max())
         # Padded on the right, where by causal attention no real token attends to it.
@@ -115,14 +114,13 @@ class Sampler:
         for row, token in zip(self._rows, chosen.tolist(), strict=True):
             row.sampled.append(token)
         ended = []
-        for index in reversed(
-            range(len(self._rows))
-        ):  # backwards, because the last row takes the place of a removed one
+        # Backwards, because the last row takes the place of a removed one.
+        for index in reversed(range(len(self._rows))):
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row.request, Generation(tuple(row.sampled), reason)))
                 if (layers := self._cache.copy_of(index)) is not None:  # of all but the last token, which was not run
-                    self._kept.keep((*row.request.prompt_ids, *row.sampled[:-1]), layers)
+                    self._turns.add((*row.request.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]
                 self._rows.pop()
@@ -133,7 +131,7 @@ class Sampler:
         return ended
 
     def sample(self, batch: Sequence[Request]) -> list[Generation]:
-        """Sample one turn for each request and return them in order."""
+        """Sample one turn for each request, and return the turns in order."""
         self.admit(batch)
         done: dict[int, Generation] = {}
         while self.active:
@@ -167,12 +165,12 @@ class Sampler:
             if self._rows or len(prompts) < 2 or length < _MIN_SHARED:
                 return 0
             self._prefix, self._cache = prompts[0][:length], RowCache()
-            self._kept.clear()
+            self._turns.clear()
         if self._cache.prefix is None and not self._rows:
             self._cache = RowCache(self._prefix_cache())
         return len(self._prefix) if self._cache.prefix is not None else 0
 
-    def _prefix_cache(self) -> Prefix | None:
+    def _prefix_cache(self) -> Layers | None:
         """Compute the keys and values of the prefix; None for a model whose rows cannot share them."""
         if self._policy.model.config.model_type not in SHARING:
             return None

@@ -1,7 +1,8 @@
-"""Let all rows of a batch attend to one copy of the tokens that they have in common."""
+"""Attention in which all rows of a batch read one copy of the keys and values of their common prefix."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,12 +10,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from sql_agent.training.local.kept_turns import Layers
-
 ATTENTION = "shared_prefix"
-SHARING = {"llama", "qwen2", "qwen3"}  # models whose attention has no more to it than `attend` computes
+SHARING = {"llama", "qwen2", "qwen3"}  # model types whose whole attention is what `attend` computes
 
-Prefix = Layers
+Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer, (key heads, tokens, dimension)
 
 
 def attend(
@@ -24,15 +23,15 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    prefix: Prefix | None = None,
+    prefix: Layers | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as "sdpa" does, and to `prefix` before the `key` of each row where the model is called with one.
+    """Compute attention as "sdpa" does; a `prefix`, where there is one, comes before each row's `key`.
 
     `query` is (rows, heads, tokens, dimension), `key` and `value` have fewer heads in a model with grouped queries.
-    With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may look. The queries of all
-    rows are multiplied by the one prefix as a matrix, because a copy of it for each row is most of what a token reads
-    from memory.
+    With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. The queries of
+    all rows are multiplied by the one prefix as a matrix, because a copy of it for each row is most of what a token
+    reads from memory.
     """
     if prefix is None or attention_mask is None:
         result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)

@@ -1,10 +1,9 @@
-"""Run forward passes that compute the common prefix of a batch only once, for training and for sampling."""
+"""Forward passes that compute the common prefix of a batch only once, for training and sampling; the gradient."""
 
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +11,10 @@ from torch.nn import functional
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import TokenSequence
 
 _MIN_SHARED = 16  # tokens; below this a second forward pass costs more than it saves
-_CLEARLY = 0.8  # of the time of fp32; casting the weights costs some of what bf16 gains
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
@@ -80,7 +79,7 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
         shared = 0
     tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
     longest = max(map(len, tails))
-    # No mask is needed: padding is on the right, and by causal attention no real token attends to it.
+    # No mask is needed: padding is on the right, where by causal attention no real token attends to it.
     ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
     if cache is None:
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -92,24 +91,13 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
     return hidden, [len(s.prompt_ids) - shared for s in batch]
 
 
-def bf16_is_faster() -> bool:
-    """Return whether this CPU multiplies bf16 matrices clearly faster than fp32 ones; takes about 0.1 s.
+def clip_gradient(parameters: Iterable[torch.Tensor], max_norm: float, *, where: str, hint: str) -> float:
+    """Scale the gradient of `parameters` down to the L2 norm `max_norm`, and return the norm that it had.
 
-    Measured, because no flag of the CPU tells: with AMX bf16 is several times as fast as fp32, with avx512_bf16 alone
-    an Intel Xeon did 84 GFLOP/s a core in bf16 and 160 in fp32.
+    Raises TrainingError, which names the step `where` and ends with `hint`, when the gradient is not finite, because
+    the optimizer step would make all weights NaN.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two that wait for each other would measure what else runs on the machine
-    try:
-        times = [(_matmul_s(torch.bfloat16), _matmul_s(torch.float32)) for _ in range(20)]
-    finally:
-        torch.set_num_threads(threads)
-    return min(bf16 for bf16, _ in times) < _CLEARLY * min(fp32 for _, fp32 in times)
-
-
-def _matmul_s(dtype: torch.dtype) -> float:
-    """Return the seconds of one matrix product of the size of SmolLM2's layers."""
-    rows, weight = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
-    started = time.perf_counter()
-    functional.linear(rows, weight)
-    return time.perf_counter() - started
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    if not norm.isfinite():
+        raise TrainingError(f"the gradient of {where} is not finite", hint=hint)
+    return float(norm)

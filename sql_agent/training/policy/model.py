@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import importlib.util
 import io
 import logging
-import os
 import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gguf
 import torch
+from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from sql_agent.errors import ModelError
 from sql_agent.system.memory import is_memory_error
-from sql_agent.training.policy.model_cache import build_once
 from sql_agent.training.serving.tokenizer import TOOL_TEMPLATE, load_tokenizer, stop_ids
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
+_LOCK_POLL_S = 0.2
 
 transformers_logging.disable_progress_bar()
 logger = logging.getLogger(__name__)
@@ -36,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Policy:
-    """Holds a causal language model in fp32 and its tokenizer.
+    """A causal language model in fp32 and its tokenizer.
 
     `stop_ids` end a turn; the first one is the end token, which the chat template writes. `source` is the folder or hub
     id that the model was loaded from.
@@ -65,7 +62,8 @@ class Policy:
 def load_policy(source: str, *, cache_dir: Path) -> Policy:
     """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with SDPA.
 
-    Raises ModelError when it cannot be loaded or has no chat template that renders tools.
+    Code in the folder is never run. Raises ModelError when the model cannot be loaded or has no chat template that
+    renders tools.
     """
     if Path(source).is_absolute() and not Path(source).exists():  # the hub would call it a malformed id
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
@@ -74,8 +72,12 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
         tokenizer = load_tokenizer(folder)
         # Eager attention is no faster on a CPU, and keeps length x length numbers for each head and layer: with it
         # eight demonstrations of two queries took 12 GB.
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    except Exception as error:  # a folder's files decide which of their own the libraries raise
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
+        )
+    except ModelError:
+        raise
+    except Exception as error:  # the files in a folder decide which of its own errors a library raises
         if is_memory_error(error):
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -108,8 +110,10 @@ def _convert_embedded(folder: Path) -> None:
     package = next(iter(spec.submodule_search_locations))
     # Only the GGUF file of the package is read; none of its code runs. No setting turns off the progress bar on stderr.
     with _gguf_read_once(), contextlib.redirect_stderr(io.StringIO()):
-        tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF)
-        model = AutoModelForCausalLM.from_pretrained(package, gguf_file=_GGUF, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            package, gguf_file=_GGUF, dtype=torch.float32, trust_remote_code=False
+        )
     model.hf_quantizer = None  # the weights are no longer quantized; save_pretrained refuses without this
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -131,18 +135,27 @@ def _gguf_read_once() -> Iterator[None]:
         gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
 
 
-def prepare_torch(threads: int) -> None:
-    """Use `threads` cores for torch (0: all that this process may use), and keep freed memory in the process."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on macOS
-    torch.set_num_threads(threads or usable or 1)
-    _keep_freed_memory()
+def is_complete(folder: Path) -> bool:
+    """Return whether `folder` has a complete model; such a folder is written atomically, so it never has a part."""
+    return (folder / "config.json").exists()
 
 
-def _keep_freed_memory() -> None:
-    """Keep glibc from returning large tensors to the kernel, because a pass in a thread took three times as long."""
-    if not sys.platform.startswith("linux"):
+@contextlib.contextmanager
+def build_once(folder: Path, stopped: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    """Yield True when the caller must build the model `folder`; other processes wait for it until the context ends.
+
+    Yields False when the folder is complete, and also when `stopped` returned true while another process was building
+    the model: call `is_complete` to distinguish the two.
+    """
+    if is_complete(folder):  # without a lock, because the cache may be read-only
+        yield False
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has neither mallopt nor this problem
-    if mallopt is not None:
-        for option, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1)):
-            mallopt(option, value)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{folder}.lock")
+    while not (lock.is_locked or stopped()):
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=_LOCK_POLL_S)
+    try:
+        yield lock.is_locked and not is_complete(folder)
+    finally:
+        lock.release()

@@ -1,4 +1,4 @@
-"""Fine-tune the policy on the training questions' own SQL before GRPO, once, and cache the result."""
+"""Supervised fine-tuning on the gold SQL of the training questions before GRPO; the result is cached."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,10 +23,8 @@ from sql_agent.reward.factory import judge_name
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
-from sql_agent.training.policy.forward import token_logprobs
-from sql_agent.training.policy.gradients import clip_gradient
-from sql_agent.training.policy.model import Policy, load_policy
-from sql_agent.training.policy.model_cache import build_once, is_complete
+from sql_agent.training.policy.forward import clip_gradient, token_logprobs
+from sql_agent.training.policy.model import Policy, build_once, is_complete, load_policy
 from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn
 
 logger = logging.getLogger(__name__)
@@ -34,49 +33,69 @@ _THREADS = 16  # that run the statements of demonstrations at once
 _FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
 
 
+@dataclass(frozen=True)
+class Compute:
+    """How supervised fine-tuning computes: torch's `device`, bf16 autocast, LoRA, and the longest demonstration.
+
+    With a `lora_rank` above 0 only adapters are trained, which are then merged into the weights: they need little
+    memory, where training all weights takes 12 bytes each for gradient and optimizer. Demonstrations of more than
+    `max_context` tokens are left out, because no rollout can be as long and one of them can take gigabytes.
+    """
+
+    device: str = "cpu"
+    bf16: bool = False
+    lora_rank: int = 0
+    max_context: int | None = None
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Callbacks of supervised fine-tuning.
+
+    `progress` is called with step, number of steps and loss in nats a token, `say` with a line for the user, and
+    `stopped` after each step: when it returns true, the fine-tuning ends.
+    """
+
+    progress: Callable[[int, int, float], None] = lambda step, steps, loss: None
+    say: Callable[[str], None] = lambda text: None
+    stopped: Callable[[], bool] = lambda: False
+
+
 def supervised_policy(
     settings: Settings,
     questions: Sequence[Question],
     task: Task,
     databases: DatabasePool,
     *,
-    bf16: bool,
-    device: str = "cpu",
-    lora_rank: int = 0,
-    stopped: Callable[[], bool] = lambda: False,
-    progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
-    max_context: int | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    compute: Compute,
+    hooks: Hooks = Hooks(),
 ) -> Policy:
-    """Return the policy `settings.model` after supervised fine-tuning on `device`, or the cached result of the same.
+    """Return the policy `settings.model` after supervised fine-tuning, or the cached result of the same.
 
-    It learns the gold SQL of `questions` and the answers that the run's judge pays for. With a `lora_rank` above 0 only
-    adapters are trained, which are then merged into the weights. They need little memory; training all weights takes 12
-    bytes each for gradient and optimizer. `stopped` is called after each step; when it returns true, the policy is
-    returned as it is then and nothing is cached. `progress` is called with step, number of steps and loss in nats a
-    token. Demonstrations of more than `max_context` tokens are left out, because no rollout can be as long and one of
-    them can take gigabytes; `say` is called with a line that counts them. Raises ModelError when the model cannot be
-    loaded, DataError when no question has SQL to learn from, and TrainingError when a gradient is not finite; then
-    nothing is cached.
+    The policy learns the gold SQL of `questions` and the answers that the run's judge rewards. When `hooks.stopped`
+    ends the fine-tuning, the policy is returned as it is then and nothing is cached. Raises ModelError when the model
+    cannot be loaded, DataError when no question has SQL to learn from, and TrainingError when a gradient is not finite;
+    then nothing is cached.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     policy = load_policy(settings.model, cache_dir=cache_dir)
     if sft.steps == 0:
         return policy
-    examples = _within(_examples(settings, questions, task, databases, policy), max_context, say)
+    examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, hooks.say)
     batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
-    folder = cache_dir / f"sft-{_fingerprint(policy, sft, lora_rank, batches)}"
-    with build_once(folder, stopped) as must_build:
+    folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
+    with build_once(folder, hooks.stopped) as must_build:
         if must_build:
             torch.manual_seed(settings.seed)
-            trained = _prepare_for_training(policy.model, device, lora_rank)
-            micro_batch = settings.train.micro_batch
-            losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=micro_batch, bf16=bf16)
+            trained = _prepare_for_training(policy.model, compute)
+            losses = _fine_tune(
+                policy.model, trained, batches, sft.lr, micro_batch=settings.train.micro_batch, bf16=compute.bf16
+            )
             for step, loss in enumerate(losses):
-                progress(step + 1, len(batches), loss)
-                if stopped():
+                hooks.progress(step + 1, len(batches), loss)
+                if hooks.stopped():
                     return policy
-            policy.model = (trained.merge_and_unload() if lora_rank else trained).eval()
+            policy.model = (trained.merge_and_unload() if compute.lora_rank else trained).eval()
             policy.save(folder)
             policy.source = str(folder)
             return policy
@@ -128,21 +147,21 @@ def _within(examples: list[TokenSequence], max_context: int | None, say: Callabl
 def answers_to_demonstrate(
     questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
 ) -> Sequence[Question]:
-    """Return `questions` with the answers that the run's judge pays for: "facts" pays for evidence, not for prose."""
+    """Return `questions` with the answers that the run's judge rewards: "facts" rewards evidence, not prose."""
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
     return with_extractive_answers(questions, databases)
 
 
-def _prepare_for_training(model: Any, device: str, lora_rank: int) -> Any:
-    """Move `model` to `device`; with a `lora_rank` above 0 wrap it so that only adapters are trained."""
-    model.to(device)
+def _prepare_for_training(model: Any, compute: Compute) -> Any:
+    """Move `model` to the device, and wrap it with LoRA adapters where they are what is trained."""
+    model.to(compute.device)
     # cuDNN's attention returns NaN gradients on H100 and H200 for some lengths when a mask is given (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
-    if lora_rank:
+    if rank := compute.lora_rank:
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
 
-        adapters = LoraConfig(r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, adapters)
     return model.train()
 
@@ -195,7 +214,7 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
 
 
 def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
-    """Return a demonstration in the form of a rollout, of which the turns that are to be learned count as sampled."""
+    """Return a demonstration as the sequence of a rollout, in which the turns to be learned count as sampled."""
     tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": demonstration.system},
@@ -234,16 +253,16 @@ def tool_schema(task: Task, database: Database) -> dict[str, Any]:
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
     """Choose as many questions as the steps take, each task type by its share in `questions`, evenly over the steps.
 
-    So that a file says by what it holds what is learned, and a short fine-tuning has its rare types too.
+    The mixture of a file decides what is learned, and a short fine-tuning has the rare types too.
     """
     rng = random.Random(seed)
-    kinds: dict[str, list[Question]] = {}
+    by_type: dict[str, list[Question]] = {}
     for question in questions:
-        kinds.setdefault(question.task_type or "", []).append(question)
+        by_type.setdefault(question.task_type or "", []).append(question)
     placed = []
-    for kind, pool in sorted(kinds.items()):
-        rng.shuffle(pool)
-        placed += [((number + 0.5) / len(pool), kind, question) for number, question in enumerate(pool)]
+    for task_type, of_type in sorted(by_type.items()):
+        rng.shuffle(of_type)
+        placed += [((number + 0.5) / len(of_type), task_type, question) for number, question in enumerate(of_type)]
     ordered = [question for _, _, question in sorted(placed, key=lambda place: place[:2])]
     return [ordered[number % len(ordered)] for number in range(settings.steps * settings.batch)]
 

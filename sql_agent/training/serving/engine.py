@@ -1,14 +1,40 @@
-"""Define the interface between the server and the engine that samples from a policy."""
+"""The interface between the policy server and the engine that samples; nothing here is slow to import."""
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import new_token
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A bound socket of a policy server, and the key that its clients must send.
+
+    The address is known before the server starts, because proxies are started with it first.
+    """
+
+    socket: socket.socket
+    api_key: str
+
+    @classmethod
+    def open(cls) -> Listener:
+        """Bind a free port of 127.0.0.1, with a random key."""
+        return cls(bind_local(), new_token())
+
+    @property
+    def base_url(self) -> str:
+        """Return the address of the OpenAI-compatible API, ending in /v1."""
+        host, port = self.socket.getsockname()[:2]
+        return f"http://{host}:{port}/v1"
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sets how to sample one turn: at most `max_tokens` new tokens; temperature 0 is greedy."""
+    """How to sample one turn: at most `max_tokens` new tokens; temperature 0 is greedy."""
 
     max_tokens: int
     temperature: float
@@ -17,9 +43,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """Holds the ids of one sampled turn, its end token included, and why it ended.
+    """The ids of one sampled turn, its end token included, and why it ended.
 
-    `logprobs` holds the natural log-probability of each id, and `versions` the first and the last version of the
+    `logprobs` are the natural log-probabilities of the ids, and `versions` the first and the last version of the
     weights that sampled the turn (the number of updates); None where the engine does not know them.
     """
 

@@ -1,4 +1,4 @@
-"""Load a model's tokenizer with a chat template that renders tools, and find the ids that end a turn."""
+"""A model's tokenizer with a chat template that renders tools, and the ids that end a turn."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ _CHATML = ("<|im_start|>", "<|im_end|>")
 def load_tokenizer(folder: str) -> Any:
     """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    A template that does not is replaced by ours. Raises ModelError when the vocabulary lacks the tokens of ours.
+    A template that does not is replaced by ours. Code in the folder is never run. Raises ModelError when the tokenizer
+    cannot be loaded, and when its vocabulary lacks the tokens of our template.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"cannot load the tokenizer of {folder!r}: {str(error).splitlines()[0]}",
+            hint="give --model a Hugging Face folder or id",
+        ) from error
     template = tokenizer.chat_template
     if isinstance(template, str) and "tools" in template:
         return tokenizer

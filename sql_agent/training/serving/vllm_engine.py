@@ -66,7 +66,12 @@ class VllmEngine:
         self._vllm = vllm
         self._stops = stops
         arguments = vllm.AsyncEngineArgs(
-            model=model, dtype="bfloat16", seed=seed, disable_log_stats=True, gpu_memory_utilization=gpu_share
+            model=model,
+            dtype="bfloat16",
+            seed=seed,
+            disable_log_stats=True,
+            gpu_memory_utilization=gpu_share,
+            trust_remote_code=False,
         )
         try:
             self._llm: Any = AsyncLLM.from_engine_args(arguments)

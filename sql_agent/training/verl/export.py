@@ -31,5 +31,5 @@ def _fold_adapter(folder: Path) -> None:
     adapter = folder / "lora_adapter"
     if not adapter.exists():
         return
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", trust_remote_code=False)
     PeftModel.from_pretrained(base, str(adapter)).merge_and_unload().save_pretrained(folder)

@@ -18,7 +18,7 @@ import torch
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
 from sql_agent.tasks.task import load_task
-from sql_agent.training.policy.sft import supervised_policy
+from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
 from sql_agent.training.verl.bridge import write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
 
@@ -34,15 +34,10 @@ def main(run: Path, pipe: TextIO) -> int:
     try:
         task = load_task(settings.task)
         with task.databases(settings) as databases:
+            questions = task.questions(settings, "train")
+            compute = Compute(device, bf16=device != "cpu", lora_rank=settings.verl.lora_rank)
             policy = supervised_policy(
-                settings,
-                task.questions(settings, "train"),
-                task,
-                databases,
-                bf16=device != "cpu",
-                lora_rank=settings.verl.lora_rank,
-                device=device,
-                progress=write_progress,
+                settings, questions, task, databases, compute=compute, hooks=Hooks(write_progress)
             )
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,17 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
-from sql_agent.config.settings import LocalSettings
+from sql_agent.config.settings import load_settings
 from sql_agent.system.tokens import bearer
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.local.sampler import Sampler
 from sql_agent.training.policy.model import load_policy
+from sql_agent.training.serving.engine import Listener
 
 
 @pytest.fixture(scope="module")
 def service(tiny_model_folder: Path) -> Iterator[PolicyService]:
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
-    service = PolicyService(policy, LocalSettings(max_context=4096, batch_window_s=0.05), seed=0, bf16=False)
+    service = PolicyService(policy, load_settings(["local.max_context=4096"]), Listener.open(), bf16=False)
     yield service
     service.close()
 

@@ -43,7 +43,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"runs_dir={folder / 'runs'}",
         f"local.cache_dir={folder / 'cache'}",
         "run_name=r",
-        "local.threads=1",  # two would wait for each other while other tests run
         "sft.steps=6",  # a dozen examples teach it to query; to answer well it would need more
         "sft.batch=2",
         "sft.lr=4e-4",

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.training.local.sampler import Request, Sampler
+from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.forward import common_prefix, token_logprobs
-from sql_agent.training.policy.model import Policy, load_policy, prepare_torch
+from sql_agent.training.policy.model import Policy, load_policy
 
 PREFIX = tuple(range(10, 110))
 
@@ -187,9 +188,10 @@ def test_common_prefix_is_shared_by_all_and_leaves_a_token_of_each(head: list[in
 
 def test_all_cores_are_taken_where_the_system_has_no_affinity_as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delattr("os.sched_getaffinity")
     try:
-        prepare_torch(0)
+        prepare_torch()
         assert torch.get_num_threads() == os.cpu_count()
     finally:
         torch.set_num_threads(before)

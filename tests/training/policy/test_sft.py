@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,6 +22,8 @@ from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import (
+    Compute,
+    Hooks,
     _choose,
     _micro_batches,
     _within,
@@ -54,16 +56,22 @@ class FineTuning:
         self.database = make_database(folder / "medical.db")
         self.losses: list[float] = []
 
-    def __call__(self, *, cache: str = "cache", micro_batch: int = 4, **options: Any) -> Policy:
+    def __call__(
+        self,
+        *,
+        cache: str = "cache",
+        micro_batch: int = 4,
+        lora_rank: int = 0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Policy:
         settings = load_settings(
             ["sft.steps=3", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts", f"train.micro_batch={micro_batch}",
              f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
         )  # fmt: skip
         with TASK.databases(settings, self.database) as databases:
-            return supervised_policy(
-                settings, QUESTIONS, TASK, databases, bf16=False,
-                progress=lambda step, steps, loss: self.losses.append(loss), **options,
-            )  # fmt: skip
+            hooks = Hooks(progress=lambda step, steps, loss: self.losses.append(loss), stopped=stopped)
+            compute = Compute(lora_rank=lora_rank)
+            return supervised_policy(settings, QUESTIONS, TASK, databases, compute=compute, hooks=hooks)
 
 
 @pytest.fixture

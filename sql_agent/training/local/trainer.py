@@ -1,0 +1,130 @@
+"""The policy of a local run: load it, serve it, update it and save it; or serve one for questions only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+# libgomp reads this when torch loads it. Its threads wait for each other in a busy loop, by default for milliseconds.
+# Where another process needs the core, a backward pass took up to five times as long because of that; on an idle
+# machine the long wait gains nothing.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+from sql_agent.config.settings import Settings
+from sql_agent.database import DatabasePool
+from sql_agent.runs.console import Ui
+from sql_agent.runs.run_log import RunLog
+from sql_agent.schemas import Question
+from sql_agent.tasks.task import load_task
+from sql_agent.training.local import checkpoint
+from sql_agent.training.local.policy_service import PolicyService
+from sql_agent.training.local.update import GrpoUpdate
+from sql_agent.training.policy.cpu import bf16_is_faster, prepare_torch
+from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
+from sql_agent.training.serving.engine import Listener
+
+if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
+    from sql_agent.rollouts.rollouts import FinishedRollout
+
+
+class PolicyTrainer:
+    """The policy of a local run with its service and its optimizer: all parts that need torch.
+
+    `step` is the number of finished updates, `saved` the step of the last checkpoint.
+    """
+
+    def __init__(self, settings: Settings, log: RunLog, policy: Policy, listener: Listener, *, bf16: bool) -> None:
+        self._settings = settings
+        self._log = log
+        self._policy = policy
+        self._update = GrpoUpdate(policy, settings, bf16=bf16)
+        self._service = PolicyService(policy, settings, listener, bf16=bf16)
+        self.step = 0
+        self.saved = 0
+
+    @classmethod
+    def start(  # noqa: PLR0917  called in a thread
+        cls,
+        settings: Settings,
+        log: RunLog,
+        ui: Ui,
+        listener: Listener,
+        train: Sequence[Question],
+        stopped: Callable[[], bool],
+    ) -> PolicyTrainer:
+        """Fine-tune the model on `train`, and serve the policy.
+
+        `stopped` is called between two steps of the fine-tuning; when it returns true, the fine-tuning ends early.
+        Raises ModelError when the model cannot be loaded, and DataError when no question has SQL to learn from.
+        """
+        bf16 = _prepare_torch()
+        with load_task(settings.task).databases(settings) as databases:
+            policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped)
+        return cls(settings, log, policy, listener, bf16=bf16)
+
+    @classmethod
+    def resume(cls, settings: Settings, log: RunLog, ui: Ui, listener: Listener) -> PolicyTrainer:
+        """Load the newest checkpoint of the run, and serve its policy. Raises ResumeError when there is none."""
+        bf16 = _prepare_torch()
+        folder = checkpoint.latest(log.folder)
+        with ui.status(f"Loading {folder}"):
+            policy = load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir)
+            trainer = cls(settings, log, policy, listener, bf16=bf16)
+            checkpoint.restore_optimizer(folder, trainer._update.optimizer)
+        trainer.step = trainer.saved = checkpoint.step_of(folder)
+        return trainer
+
+    def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
+        """Update the policy once and return the `update/...` metrics; the arguments are those of `GrpoUpdate`."""
+        with self._service.weights_locked():
+            metrics = self._update(kept, advantages, step=self.step + 1)
+        self.step += 1
+        return metrics
+
+    def save(self) -> None:
+        """Write a checkpoint of the last step, unless it has one or an error left the weights between two steps."""
+        if self.step == self.saved or self._update.half_updated:
+            return
+        keep = self._settings.train.keep_checkpoints
+        checkpoint.save(self._log.folder, self.step, self._policy, self._update.optimizer, keep=keep)
+        self.saved = self.step
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._service.close()
+
+
+def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
+    """Serve a policy that is not trained: `settings.model` as it is, or the embedded model after `sft.steps` steps."""
+    bf16 = _prepare_torch()
+    if settings.model or not settings.sft.steps:
+        with ui.status(f"Loading {settings.model or 'the model'}"):
+            policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
+    else:
+        questions = load_task(settings.task).questions(settings, "train")
+        policy = _fine_tuned(settings, questions, databases, ui, bf16=bf16)
+    return PolicyService(policy, settings, Listener.open(), bf16=bf16)
+
+
+def _fine_tuned(
+    settings: Settings,
+    questions: Sequence[Question],
+    databases: DatabasePool,
+    ui: Ui,
+    *,
+    bf16: bool,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Policy:
+    """Return the policy after supervised fine-tuning, whose progress `ui` shows."""
+    compute = Compute(bf16=bf16, max_context=settings.local.max_context)
+    hooks = Hooks(progress=ui.sft, say=ui.say, stopped=stopped)
+    with ui.status("Loading the model"):
+        return supervised_policy(settings, questions, load_task(settings.task), databases, compute=compute, hooks=hooks)
+
+
+def _prepare_torch() -> bool:
+    """Prepare torch for training on the CPU, and return whether to compute in bf16."""
+    prepare_torch()
+    return bf16_is_faster()

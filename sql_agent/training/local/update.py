@@ -1,0 +1,213 @@
+"""The GRPO update of the local backend: from the kept rollouts of a step to new weights.
+
+1. Leave out rollouts whose advantage is 0, because they have no gradient.
+2. Split the others into minibatches, each of which is one optimizer step.
+3. For each minibatch, add up the gradient of the clipped loss in micro-batches, clip it, and step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sql_agent.config.settings import Settings
+from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.training.policy.forward import clip_gradient, token_logprobs
+from sql_agent.training.policy.model import Policy
+
+if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
+    from sql_agent.rollouts.rollouts import FinishedRollout
+
+_WARMUP_STEPS = 2  # AdamW's first step moves every weight by the full learning rate
+_FROZEN_SHARE = 0.5  # of the layers, the lowest, and the embedding with them
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A sequence, the advantage of its rollout, and its log-probabilities before the step's first minibatch.
+
+    `old` is None where there is one minibatch only: the weights are then those that sampled the sequence.
+    """
+
+    sequence: TokenSequence
+    advantage: float
+    old: torch.Tensor | None
+
+
+class GrpoUpdate:
+    """Updates the weights of a policy by GRPO; call it with the kept rollouts of each step.
+
+    `optimizer` is AdamW over all weights. With `local.cheap_update` the lower half of the layers and the embedding,
+    which is the output layer too where the model ties them, stay as they are, and the learning rate rises over the
+    first steps. With `train.kl_coef` above 0 a frozen copy of the policy as it is now is the reference of the KL
+    penalty. `half_updated` is true after an error between two minibatches, when the weights are those of no step.
+    """
+
+    def __init__(self, policy: Policy, settings: Settings, *, bf16: bool) -> None:
+        self._policy = policy
+        self._settings = settings.train
+        self._bf16 = bf16
+        # The policy that is improved is the one that sampled the rollouts, at their temperature. At 0 nothing differs
+        # within a group and nothing is learned, so any value will do.
+        self._temperature = settings.agent.temperature or 1.0
+        self._warmup_steps = _WARMUP_STEPS if settings.local.cheap_update else 0
+        self.half_updated = False
+        if settings.local.cheap_update:
+            _freeze_lower_layers(policy.model)
+        trained = [weights for weights in policy.model.parameters() if weights.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=settings.train.lr, weight_decay=0.0)
+        self._reference: Any = copy.deepcopy(policy.model).requires_grad_(False) if settings.train.kl_coef > 0 else None
+
+    def __call__(
+        self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
+    ) -> dict[str, float]:
+        """Do one optimizer step for each minibatch of training step `step`, and return the `update/...` metrics.
+
+        `advantages` are by rollout id. Rollouts whose advantage is 0 still count in the number of tokens that the loss
+        is divided by, so that a step with few informative groups changes the policy less, not more. Raises
+        TrainingError when a gradient is not finite.
+        """
+        useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
+        metrics = {
+            "update/rollouts": float(len(useful)),
+            "update/tokens": float(sum(s.sampled for r in useful for s in r.sequences)),
+        }
+        if not useful:
+            return metrics | {"update/loss": 0.0, "update/grad_norm": 0.0, "update/clip_fraction": 0.0}
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._settings.lr * min(1.0, step / (self._warmup_steps + 1))
+        self._policy.model.train()
+        try:
+            minibatches = self._minibatches(useful, advantages)
+            tokens = sum(s.sampled for r in kept for s in r.sequences) / len(minibatches)
+            results = []
+            for items in minibatches:
+                results.append(self._optimizer_step(items, tokens, where=f"step {step}"))
+                self.half_updated = len(results) < len(minibatches)
+        finally:
+            self._policy.model.eval()
+        self.optimizer.zero_grad(set_to_none=True)
+        return metrics | {name: sum(result[name] for result in results) / len(results) for name in results[0]}
+
+    def _minibatches(self, useful: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> list[list[_Item]]:
+        """Split the sequences of `useful` rollouts into `train.minibatches` lists, or fewer; a group is not split."""
+        parts = _split_by_group(useful, self._settings.minibatches)
+        # With several, the later ones are off-policy, because they come after the first optimizer step.
+        return [
+            [
+                _Item(s, advantages[r.rollout_id], self._old_logprobs(s) if len(parts) > 1 else None)
+                for r in part
+                for s in r.sequences
+            ]
+            for part in parts
+        ]
+
+    def _optimizer_step(self, items: Sequence[_Item], tokens: float, *, where: str) -> dict[str, float]:
+        """Do one optimizer step on `items`, in micro-batches of sequences of similar length, and return its metrics.
+
+        The loss is divided by `tokens`.
+        """
+        ordered = sorted(items, key=lambda item: len(item.sequence))
+        size = self._settings.micro_batch
+        total_loss = clipped = 0.0
+        self.optimizer.zero_grad(set_to_none=True)
+        for start in range(0, len(ordered), size):
+            loss, count = self._loss(ordered[start : start + size], tokens)
+            loss.backward()
+            total_loss += loss.item()
+            clipped += count
+        norm = clip_gradient(
+            self._policy.model.parameters(),
+            self._settings.max_grad_norm,
+            where=where,
+            hint="--resume goes on after the last checkpoint; if it fails again, lower train.lr in a new run",
+        )
+        self.optimizer.step()
+        return {
+            "update/loss": total_loss,
+            "update/clip_fraction": clipped / max(1, sum(item.sequence.sampled for item in items)),
+            "update/grad_norm": norm,
+        }
+
+    def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[torch.Tensor, float]:
+        """Return the loss of a micro-batch and how many of its tokens were clipped."""
+        sequences = [item.sequence for item in batch]
+        new, mask = self._forward(self._policy.model, sequences)
+        old = new.detach().clone()
+        for row, item in enumerate(batch):
+            if item.old is not None:
+                old[row, : len(item.old)] = item.old
+        advantages = torch.tensor([item.advantage for item in batch])
+        settings = self._settings
+        loss, clipped = clipped_loss(
+            new, old, advantages, mask, clip_low=settings.clip_low, clip_high=settings.clip_high, tokens=tokens
+        )
+        if self._reference is not None:
+            with torch.no_grad():
+                reference, _ = self._forward(self._reference, sequences)
+            loss = loss + settings.kl_coef * kl_penalty(new, reference, mask, tokens=tokens)
+        return loss, clipped
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _old_logprobs(self, sequence: TokenSequence) -> torch.Tensor:
+        """Return the log-probabilities (response tokens,) of `sequence` under the weights of the step before."""
+        return self._forward(self._policy.model, [sequence])[0][0]
+
+    def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[torch.Tensor, torch.Tensor]:
+        return token_logprobs(model, sequences, bf16=self._bf16, temperature=self._temperature)
+
+
+def clipped_loss(
+    new: torch.Tensor,
+    old: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    tokens: float,
+) -> tuple[torch.Tensor, float]:
+    """Return the clipped policy-gradient loss and how many tokens were clipped.
+
+    The loss is the sum over the sampled tokens divided by `tokens`, the number of sampled tokens of the whole
+    minibatch, so that the losses of its micro-batches add up to its mean. `new` and `old` are natural log-probabilities
+    of shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on sampled tokens. The
+    ratio exp(new - old) is kept within [1 - clip_low, 1 + clip_high] (Yu et al. 2025, arXiv:2503.14476, eq. 10).
+    """
+    ratio = torch.exp((new - old) * mask)
+    weight = advantages[:, None]
+    free, clipped = ratio * weight, ratio.clamp(1 - clip_low, 1 + clip_high) * weight
+    loss = -(torch.minimum(free, clipped) * mask).sum() / tokens
+    return loss, float(((clipped < free) * mask).sum())
+
+
+def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *, tokens: float) -> torch.Tensor:
+    """Return an estimate of KL(policy || reference) in nats, summed over the sampled tokens and divided by `tokens`.
+
+    The estimate exp(d) - d - 1 of each token, with d = reference - new, is unbiased and never negative (Shao et al.
+    2024, arXiv:2402.03300, eq. 4). `new` and `reference` are natural log-probabilities of shape (rows, length), `mask`
+    is 1.0 on sampled tokens.
+    """
+    difference = (reference - new) * mask
+    return ((torch.exp(difference) - difference - 1) * mask).sum() / tokens
+
+
+def _freeze_lower_layers(model: Any) -> None:
+    """Keep the embedding and the lower layers as they are, which saves their backward pass."""
+    layers = model.model.layers
+    model.get_input_embeddings().requires_grad_(False)
+    layers[: round(_FROZEN_SHARE * len(layers))].requires_grad_(False)
+
+
+def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:
+    """Split `rollouts` into at most `parts` lists of about equal size; a group is never split."""
+    groups: dict[str, list[FinishedRollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.group, []).append(rollout)
+    members = list(groups.values())
+    count = min(parts, len(members))
+    return [[r for group in members[i::count] for r in group] for i in range(count)]
