@@ -52,7 +52,7 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
         lines[question.id] = number
         questions.append(question)
     if not questions:
-        raise DataError(f"{path} holds no question", hint="each row needs question and answer")
+        raise DataError(f"{path} contains no question", hint="each row needs question and answer")
     return questions
 
 

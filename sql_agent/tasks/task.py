@@ -39,62 +39,42 @@ Describe = Callable[[Lang, Database, Settings], str]
 
 
 class JudgeFactory(Protocol):
-    """Builds the judge of a run; with `alone` this process may use the whole rate limits of the judge's endpoint."""
+    """Builds the judge of a run; `alone` gives this process the whole rate limit of the judge's endpoint."""
 
     def __call__(self, settings: Settings, words: Mapping[Lang, Words], /, *, alone: bool = False) -> Judge: ...
 
 
 def no_named_database(_settings: Settings, name: str) -> Path:
-    """Raise DataError, because the task has no database but the run's own."""
+    """Raise DataError: the task has only the run's own database."""
     raise DataError(
-        f"there is no database {name!r}", hint="leave the question's `database` empty to ask about the run's own"
+        f"there is no database {name!r}", hint="leave the question's `database` empty to query the run's own database"
     )
-
-
-def nothing_to_prepare(_settings: Settings, _say: Callable[[str], None]) -> None:
-    """Make nothing, because the database is there or its absence is an error."""
-
-
-def no_natural_questions(_lang: Lang) -> list[Question]:
-    """Return no benchmark."""
-    return []
-
-
-def all_questions(_settings: Settings, _split: Split, questions: Sequence[Question]) -> list[Question]:
-    """Return `questions`, because each split has a file of its own."""
-    return list(questions)
-
-
-def no_metrics(_records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Return no figures, so that only those of every run are measured."""
-    return {}
 
 
 @dataclass(frozen=True)
 class Task:
-    """Holds all that differs from task to task; nothing else in the program depends on it.
+    """Everything that differs from task to task.
 
-    name               its name in messages
-    schema             what its database must have, and the columns of its rows' names; no other table may be read
-    tool_description   one sentence that describes the tool to the model; "{dialect}" stands for SQLite or MySQL
-    disclaimer         the line at the end of a command's output and at the top of a page
-    describe           what the database holds, given a language, the opened database and the settings: the system
-                       prompt of the roles of a workflow
-    instructions       the same with what to do: the system prompt of the workflow react
-    answer_is_sql      whether the answer to a question is a statement, rather than what it returns
-    default_database   the file to query where the settings name none
-    default_questions  the file of a split where the settings name none
-    named_database     the file of the database that a question names; raises DataError for a name that is none
+    name               name in messages
+    schema             tables that a database must have and that may be read, and the columns with the names of rows
+    tool_description   one sentence that describes the tool to the model; "{dialect}" becomes SQLite or MySQL
+    disclaimer         last line of a command's output and first line of a page
+    describe           system prompt of a workflow's roles: describes the database, given language and settings
+    instructions       system prompt of the workflow react: the same, and what to do
+    answer_is_sql      whether the answer to a question is a statement instead of its result
+    default_database   file to query when the settings name none
+    default_questions  file of a split when the settings name none
+    named_database     file of the database that a question names; raises DataError for an unknown name
     read_questions     reads a question file, given a mapping of its columns or None
-    of_split           the questions of a file that belong to a split, where one file holds several
-    natural_questions  a benchmark of questions as people ask them, in a language; every run is validated on it
-    questions_hint     how to get that file; "{database}" stands for the path of the database
-    prepare            makes the default files that are missing, and says so through its second argument
-    prepare_database   the same for the database alone, for who asks no question of a file
-    words              the refusal sentences, counters and synonyms of each language, for the judge "facts"
+    of_split           selects the questions of a split, for tasks that keep several splits in one file
+    natural_questions  benchmark of natural questions in a language; every run is validated on it
+    questions_hint     how to get the default question files; "{database}" becomes the path of the database
+    prepare            makes the default files that are missing; its second argument prints a message
+    prepare_database   makes the default database alone, for commands that read no question file
+    words              refusal sentences, counters and synonyms of each language, for the judge "facts"
     make_judge         builds the judge of the settings
-    rule               the rule part of the reward, 0.0–0.1, given a rollout's queries
-    metrics            figures by name over rollouts that were rewarded, reported beside those of every run
+    rule               rule part of the reward, 0.0–0.1, given a rollout's queries
+    metrics            task metrics by name, given rewarded rollouts
     """
 
     name: str
@@ -107,16 +87,16 @@ class Task:
     default_questions: Callable[[Settings, Split], Path]
     questions_hint: str
     prepare: Callable[[Settings, Callable[[str], None]], None]
-    prepare_database: Callable[[Settings, Callable[[str], None]], None] = nothing_to_prepare
+    prepare_database: Callable[[Settings, Callable[[str], None]], None] = lambda _settings, _say: None
     named_database: Callable[[Settings, str], Path] = no_named_database
     answer_is_sql: bool = False
     read_questions: Callable[[Path, ColumnMapping | None], list[Question]] = load_questions
-    of_split: Callable[[Settings, Split, Sequence[Question]], list[Question]] = all_questions
-    natural_questions: Callable[[Lang], Sequence[Question]] = no_natural_questions
+    of_split: Callable[[Settings, Split, Sequence[Question]], Sequence[Question]] = lambda _s, _split, asked: asked
+    natural_questions: Callable[[Lang], Sequence[Question]] = lambda _lang: ()
     words: Mapping[Lang, Words] = field(default_factory=lambda: {"en": Words(), "zh": Words()})
     make_judge: JudgeFactory = judge_from_settings
     rule: Callable[[Sequence[QueryCall]], float] = rule_reward
-    metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = no_metrics
+    metrics: Callable[[Sequence[RolloutRecord]], Mapping[str, float]] = lambda _records: {}
 
     def describe_tool(self, database: Database) -> str:
         """Return the description of the tool that queries `database`."""
@@ -127,18 +107,18 @@ class Task:
         return given_source(settings) or self.default_database(settings)
 
     def database_shown(self, settings: Settings) -> str:
-        """Return where the run's own database is, for people: a file, or an address without its password."""
+        """Return the path of the run's own database, or its address without the password."""
         return str(tool_server(settings) if settings.agent.tool == "mcp" else self.database_source(settings))
 
     def source_of(self, settings: Settings, name: str | None) -> Source:
-        """Return where the database is that a question names, None for the run's own.
+        """Return the database that a question names; None stands for the run's own.
 
-        Raises DataError when there is none of that name.
+        Raises DataError for an unknown name.
         """
         return self.database_source(settings) if name is None else self.named_database(settings, name)
 
     def check_databases(self, settings: Settings, names: Iterable[str | None]) -> None:
-        """Look into each database once, without starting its processes; raises as `databases` does."""
+        """Open and close each database once, without worker processes. Raises the errors of `databases`."""
         for name in dict.fromkeys(names):
             if name is None and settings.agent.tool == "mcp":
                 self.open_database(settings).close()
@@ -146,19 +126,19 @@ class Task:
             open_source(self.source_of(settings, name), self.schema, settings.database_limits())
 
     def open_database(self, settings: Settings) -> Database:
-        """Open the run's own database, behind an MCP server where `agent.tool` is mcp.
+        """Open the run's own database, through an MCP server if `agent.tool` is mcp.
 
-        Raises DatabaseFileError when it is missing or lacks something of the schema.
+        Raises DatabaseFileError when the database is missing or does not match the schema.
         """
         if settings.agent.tool == "mcp":
             return McpDatabase(tool_server(settings))
         return open_database(self.database_source(settings), self.schema, settings.database_limits())
 
     def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
-        """Return the databases by the name in `Question.database`; `own` replaces the run's own.
+        """Return a pool of databases by the name in `Question.database`; `own` replaces the run's own database.
 
-        Nothing is opened yet. Asked for a database, the pool raises DataError when there is none of that name, and
-        DatabaseFileError when its file is missing or lacks something of the schema.
+        A database is opened on first use. The pool then raises DataError for an unknown name, and DatabaseFileError
+        when the database is missing or does not match the schema.
         """
 
         def open_named(name: str | None) -> Database:
@@ -170,9 +150,9 @@ class Task:
         return DatabasePool(open_named, keep=settings.database.keep_open)
 
     def question_file(self, settings: Settings, split: Split) -> Path:
-        """Return the file of `split`: `data.train_file` or `data.val_file` where they are set, else the task's own.
+        """Return the question file of `split`: `data.train_file` or `data.val_file` if set, else the task's default.
 
-        Raises ConfigError when it does not exist.
+        Raises ConfigError when the file does not exist.
         """
         given = _given_file(settings, split)
         if given is not None and not given.exists():
@@ -187,11 +167,11 @@ class Task:
         return path
 
     def questions(self, settings: Settings, split: Split) -> list[Question]:
-        """Return the questions of `split` of the types `data.task_types`, or all where none is named.
+        """Return the questions of `split` whose type is in `data.task_types`, or all if that is empty.
 
-        A file that the settings name is read by `data.mapping`, and belongs to its split as a whole, but for what
-        training must not see. Raises ConfigError when there is no such file, mapping
-        or type, and DataError for what is wrong in the file.
+        A file named in the settings is read with `data.mapping`. All of a validation file belongs to the validation;
+        a training file goes through `of_split`, because held-out questions must not be trained on. Raises ConfigError
+        for a missing file, mapping or type, and DataError for a fault in the file.
         """
         path = self.question_file(settings, split)
         mapping = None
@@ -199,7 +179,7 @@ class Task:
             mapping = ColumnMapping.load(settings.data.mapping)
         questions = self.read_questions(path, mapping)
         if path != _given_file(settings, split) or split == "train":
-            questions = self.of_split(settings, split, questions)
+            questions = list(self.of_split(settings, split, questions))
         return _of_types(settings.data.task_types, questions, path)
 
     def judge(self, settings: Settings, *, alone: bool = False) -> Judge:
@@ -207,7 +187,7 @@ class Task:
         return self.make_judge(settings, self.words, alone=alone)
 
     def group_judge(self, settings: Settings) -> GroupJudge | None:
-        """Return the judge if it compares the rollouts of a group, else None, because each is graded by itself then."""
+        """Return the judge if it compares the rollouts of a group; None if it grades each rollout separately."""
         judge = self.judge(settings)
         return judge if isinstance(judge, GroupJudge) else None
 
@@ -227,9 +207,9 @@ def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> l
 
 
 def load_task(name: str) -> Task:
-    """Return the built-in task `name`, or the one that `package.module:NAME` leads to.
+    """Return the built-in task `name`, or the Task at `package.module:NAME`, also in the working directory.
 
-    A module in the working directory is found. Raises ConfigError when there is no such task.
+    Raises ConfigError when there is no such task.
     """
     module_name, _, attribute = BUILT_IN.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
@@ -255,9 +235,9 @@ def load_task(name: str) -> Task:
 
 
 def given_source(settings: Settings) -> Source | None:
-    """Return `database.path`, else the database of DATABASE_URL; None where neither is set.
+    """Return the database of `database.path` or else of DATABASE_URL; None if neither is set.
 
-    Raises ConfigError for a URL that names no database that can be queried, or that stands in `database.path`.
+    Raises ConfigError for a URL that cannot be used, or a URL in `database.path`.
     """
     if (path := given_file(settings)) is not None:
         return path
@@ -266,7 +246,7 @@ def given_source(settings: Settings) -> Source | None:
 
 
 def given_file(settings: Settings) -> Path | None:
-    """Return `database.path`. Raises ConfigError for a URL, because runs keep their settings, a password among them."""
+    """Return `database.path`. Raises ConfigError for a URL: runs save their settings, and so the URL's password."""
     path = settings.database.path
     if path is not None and is_url(str(path)):
         raise ConfigError("database.path is a URL", hint="give the path of a SQLite file, or the URL as DATABASE_URL")
@@ -274,12 +254,12 @@ def given_file(settings: Settings) -> Path | None:
 
 
 def tool_server(settings: Settings) -> ToolServer:
-    """Return the MCP server of `agent.mcp_url` or `agent.mcp_command`. Raises ConfigError unless one of them is set."""
+    """Return the MCP server of `agent.mcp_url` or `agent.mcp_command`. Raises ConfigError unless exactly one is set."""
     token = McpSettings().token
     agent = settings.agent
     if bool(agent.mcp_url) == bool(agent.mcp_command):
         raise ConfigError(
-            "agent.tool=mcp needs agent.mcp_url or agent.mcp_command, one of them",
+            "agent.tool=mcp needs agent.mcp_url or agent.mcp_command, exactly one of them",
             hint="agent.mcp_url=http://127.0.0.1:8765/mcp, or agent.mcp_command='sql-agent mcp'",
         )
     return ToolServer(agent.mcp_url, agent.mcp_command, token.get_secret_value() if token is not None else None)

@@ -1,4 +1,4 @@
-"""How people ask: the phrase banks of each language in `phrasings/LANG/`, plain TOML that a pharmacist can extend."""
+"""Load the phrase banks in `phrasings/LANG/`: natural wordings of questions, as TOML that a pharmacist can extend."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Bank(BaseModel):
-    """Base of all parts of a bank: immutable, and strict about unknown keys."""
+    """Base of all parts of a bank: immutable, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Halves(Bank, Generic[T]):
-    """What the splits train and val are worded with, and what the split test is; no wording is in both."""
+    """Wordings of the splits train and val, and those of the split test; no wording is in both."""
 
     train: T
     test: T
@@ -36,14 +36,14 @@ Wordings = Halves[tuple[str, ...]]
 
 
 class Asks(Bank):
-    """Sentences that ask. `named` hold {name} and are complete; `after` follow a sentence that names the entity."""
+    """Questions. `named` contain {name} and are complete; `after` follow a sentence that names the entity."""
 
     named: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
 class Asker(Bank):
-    """A person whom a question may be about, and the words that stand for them afterwards."""
+    """A person whom a question may be about, and the pronouns for this person."""
 
     who: str
     they: str
@@ -52,7 +52,7 @@ class Asker(Bank):
 
 
 class Situations(Bank):
-    """`situations.toml`: who asks, what happened before the question, how it begins and ends, and that it wants all."""
+    """`situations.toml`: who asks and why, openers and endings of questions, and how to ask for everything."""
 
     askers: Halves[tuple[Asker, ...]]
     drugs_info: Wordings
@@ -67,8 +67,10 @@ class Situations(Bank):
 
 
 class Topic(Bank):
-    """Something that items may concern: `said` is how people call it, `words` stand in its items; a cell with an item
-    that holds one of `doubtful`, and none of `words`, is not asked about."""
+    """A subject of items: `said` are its names, `words` mark an item as belonging to it.
+
+    No question is asked about a cell with an item that contains one of `doubtful` but none of `words`.
+    """
 
     said: tuple[str, ...]
     words: tuple[str, ...]
@@ -76,9 +78,9 @@ class Topic(Bank):
 
 
 class TopicAsks(Halves[Asks]):
-    """The topics that a column is asked about, and how; {topic} is one of the topic's `said`.
+    """The topics of a column and the questions about them; {topic} is one of the topic's `said`.
 
-    `own` are questions about one topic, which need not say it: "can I drink with {name}?"
+    `own` are questions for one topic that need not name it: "can I drink with {name}?"
     """
 
     topics: tuple[str, ...]
@@ -99,17 +101,17 @@ class Topics(Bank):
 
 
 class Predicates(Bank):
-    """What is said of rows whose column holds {keyword}, and of rows whose column does not."""
+    """Predicates for rows whose column contains {keyword}, and for rows whose column does not."""
 
     holds: Wordings
     lacks: Wordings
 
 
 class Kind(Topic):
-    """A kind of items: an item is of it when it holds one of `words`, or names a row of the table `named_in`.
+    """A kind of items: an item belongs to it if it contains one of `words`, or names a row of the table `named_in`.
 
-    `outside` are words of items that are not. With them, an item that shows neither is doubtful too, which is what it
-    takes to ask for all others by a name of theirs: `rest`.
+    `outside` are words of items that do not belong to it. If there are any, an item with neither is doubtful, so that
+    questions may ask for all other items by their names, `rest`.
     """
 
     outside: tuple[str, ...] = ()
@@ -118,9 +120,9 @@ class Kind(Topic):
 
 
 class KindAsks(Bank):
-    """The kinds of items that a column is asked for, beside the sentences of `patterns.toml` for all kinds.
+    """The kinds of items in a column; `patterns.toml` has questions for every kind.
 
-    `own` are questions for one kind, which need not say it ("is there an operation for {name}?"), `own_rest` for all
+    `own` are questions for one kind that need not name it ("is there an operation for {name}?"), `own_rest` for all
     other items ("how is {name} treated without drugs?").
     """
 
@@ -130,7 +132,7 @@ class KindAsks(Bank):
 
 
 class Position(Bank):
-    """The first `count` items of a cell, or with a negative count the last: `said` is how people call them."""
+    """The first `count` items of a cell, or the last ones if `count` is negative; `said` are names for them."""
 
     count: int
     said: tuple[str, ...]
@@ -145,15 +147,15 @@ class Kinds(Bank):
 
 
 class Claim(Halves[Asks]):
-    """A question that is answered by yes or no from what the cells of `columns` say in so many words.
+    """A yes-no question that the words of the cells in `columns` answer.
 
-    `opposite` asks for the same the other way round: its yes is the no of the others. `rows` is said of rows of which
-    the claim holds, and of which it does not.
+    `opposite` asks the negated question: its yes is the others' no. `rows` are predicates for rows for which the claim
+    is true, and for the others.
 
-    `yes`, `no` and `doubtful` are words of the cells; `aside` are words that mean something else and are left out.
-    With `subjects`, {item} is one of them, and only what is said of its words counts; a column of `mentioned_in` says
-    yes by naming them. `yes_wins` is for cells that list several things. Where silence means no, the question must ask
-    for what is written or listed, not for what is safe.
+    `yes`, `no` and `doubtful` are words in the cells; `aside` are words with another meaning, which are ignored. With
+    `subjects`, {item} is one of them and only statements about its words count; a column of `mentioned_in` says yes by
+    naming them. `yes_wins` is for cells that list several things. Where silence means no, the question must ask what is
+    written or listed, not what is safe.
     """
 
     columns: tuple[str, ...]
@@ -173,13 +175,13 @@ Claims = dict[str, dict[str, Claim]]
 
 
 class Lacking(Halves[Asks]):
-    """Questions that no column answers; a row whose description holds `word` is not asked."""
+    """Questions that no column answers; rows whose description contains `word` are skipped."""
 
     word: str
 
 
 class Stem(Bank):
-    """Words that stand glued to an item of a column: `before` and `after` it, and `joined` between two of them."""
+    """Words glued to an item of a column: `before` and `after` it, and `joined` between two items."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -197,10 +199,10 @@ class Stem(Bank):
 
 
 class Searches(Bank):
-    """`searches.toml`: how people search for rows by what these hold.
+    """`searches.toml`: how people search for rows by their content.
 
     `rows` are words for the rows of a table ({rows}); `either` joins two keywords; `lead_ins` say by table why somebody
-    asks, and name nothing to search for; `stems` are what stands glued to the items of a column.
+    asks, without a search term; `stems` are words glued to the items of a column.
     """
 
     rows: dict[str, tuple[str, ...]]
@@ -209,14 +211,14 @@ class Searches(Bank):
     stems: dict[str, dict[str, Stem]] = {}
 
     def stem(self, table: str, column: str) -> Stem | None:
-        """Return what stands glued to the items of a column, or None when nothing does."""
+        """Return the words glued to the items of a column, or None."""
         return self.stems.get(table, {}).get(column)
 
 
 class Passing(Bank):
-    """`passing.toml`: places, people, reasons and classes of drugs ({kind}) that are said in passing.
+    """`passing.toml`: places, people, reasons and classes of drugs ({kind}) that a question mentions in passing.
 
-    `pairs` stand before a question about two rows of a table; `named` are situations that name a drug with its class.
+    `pairs` precede a question about two rows of a table; `named` are situations that name a drug with its class.
     """
 
     pairs: dict[str, Wordings]
@@ -224,11 +226,11 @@ class Passing(Bank):
 
 
 class NameForms(Bank):
-    """`names.toml`: how names are written otherwise.
+    """`names.toml`: other spellings of names.
 
-    `prefixes` and `suffixes` may be left out, one of the `forms` that a drug has may be added; `confused` are two
-    spellings with a slash between them; `roots` are the words that long Chinese names consist of; `called` are
-    everyday names by the database's name.
+    `prefixes` and `suffixes` may be left out, and one of a drug's `forms` may be added; `confused` are pairs of
+    spellings with a slash between them; `roots` are the words of long Chinese names; `called` are everyday names by
+    the name in the database.
     """
 
     prefixes: tuple[str, ...]
@@ -240,11 +242,11 @@ class NameForms(Bank):
 
 
 class Patterns(Bank):
-    """`patterns.toml`: all questions that are not about one whole cell.
+    """`patterns.toml`: questions that are not about one whole cell.
 
     `said` are everyday words for an item; `clauses` ask for a column inside a longer question ({clause});
-    `predicates` say what rows have in common ({first}, {second}), `name_predicates` by a part of their names;
-    `yes_no` asks for one {item}; `pools` are the sentences by kind.
+    `predicates` describe what rows have in common ({first}, {second}), `name_predicates` a common part of their names;
+    `yes_no` asks about one {item}; `pools` are the sentences by kind.
     """
 
     said: dict[str, tuple[str, ...]]
@@ -256,7 +258,7 @@ class Patterns(Bank):
     pools: dict[str, Halves[Asks]]
 
     def said_of(self, table: str, column: str) -> Predicates | None:
-        """Return what is said of rows by a column, which may be that of their names; None without words for it."""
+        """Return the predicates for a column, which may be the one with the names; None if there are none."""
         return self.predicates[table].get(column) or self.name_predicates[table].get(column)
 
 
@@ -292,6 +294,6 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def spoken(banks_of: Banks, item: str) -> tuple[str, ...]:
-    """Return the ways in which a question may write `item`: as it stands, in everyday words, by an everyday name."""
+    """Return how a question may write `item`: unchanged, in everyday words, or by an everyday name."""
     others = (*banks_of.patterns.said.get(item, ()), *banks_of.names.called.get(item, ()))
     return tuple(dict.fromkeys((item, *others)))

@@ -24,12 +24,12 @@ from sql_agent.tasks.task import Task
 
 
 def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of an agent that calls the tool, in `lang`, with the tables that the database has."""
+    """Return the system prompt of the workflow react in `lang`, with the tables of the database."""
     return _with_tables(f"agent.{lang}.txt", lang, database)
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of a workflow's roles, in `lang`: the form of an answer and the tables."""
+    """Return the system prompt of a workflow's roles in `lang`: the form of an answer and the tables."""
     return _with_tables(f"describe.{lang}.txt", lang, database)
 
 

@@ -1,4 +1,4 @@
-"""How questions are worded in each language: phrasings, names of columns, and names that no sample entity has."""
+"""Load how templates word questions in each language: phrasings, names of columns, invented names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict
 from sql_agent.schemas import Lang
 
 PHRASINGS_DIR = Path(__file__).parent / "phrasings"
-# The last phrasings of each pool are kept for the test split: a model meets wordings there that it never trained on.
+# The last phrasings of each pool are reserved for the test split, so that its wordings are never trained on.
 HELD_OUT = 2
 
 
 class Marks(BaseModel):
-    """Punctuation of an answer: between facts, between items inside one fact, and after a name."""
+    """Punctuation of an answer: between facts, between the items of a fact, and after a name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

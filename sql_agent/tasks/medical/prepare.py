@@ -1,4 +1,4 @@
-"""Make question files of a database, and the sample itself where a run uses it and it is not there yet."""
+"""Make question files about a database, make the missing sample for a run, and load the natural benchmark."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Made = dict[str, list[Question]]  # by split
 
 
 def sample_path(lang: Lang) -> Path:
-    """Return where the sample database of `lang` is kept."""
+    """Return the path of the sample database of `lang`."""
     return VAR / f"sample_{lang}.db"
 
 
 def questions_folder(database: Source, style: Style = "mixed") -> Path:
-    """Return where the questions of `style` about `database` are kept unless the user says where."""
+    """Return the default folder of the questions of `style` about `database`."""
     return VAR / (f"questions_{database.stem}" + ("" if style == "mixed" else f"_{style}"))
 
 
@@ -38,16 +38,16 @@ def default_database(settings: Settings) -> Path:
 
 
 def default_questions(settings: Settings, split: str) -> Path:
-    """Return where the questions of `split` about the database of `settings` are, or would be."""
+    """Return the default question file of `split` about the database of `settings`; it may not exist."""
     database = given_source(settings) or sample_path(settings.lang)
     return questions_folder(database, settings.data.style) / f"{split}.parquet"
 
 
 def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample's database if `settings` use it and it is missing, and `say` so.
+    """Make the sample database if `settings` use it and it is missing; `say` prints a message.
 
-    The natural questions are about the sample, whatever else is asked. A database that the user named is never made.
-    Raises DataError when a file cannot be written.
+    The natural questions always query the sample. A database that the user named is never made. Raises DataError when
+    a file cannot be written.
     """
     path = sample_path(settings.lang)
     asked = given_source(settings) is None or settings.data.natural_questions > 0
@@ -57,7 +57,7 @@ def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> No
 
 
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample's database and questions if `settings` use them and they are missing, and `say` so.
+    """Make the sample database and its questions if `settings` use them and they are missing; `say` prints a message.
 
     Raises DataError when a file cannot be written.
     """
@@ -82,18 +82,18 @@ def make_question_files(
     style: Style = "mixed",
     rewrite: Callable[[Made, TaskChecks], Made] | None = None,
 ) -> Made:
-    """Write train, val and test questions about `database` to `folder`; returns them by split.
+    """Write train, val and test questions about `database` to `folder`; return them by split.
 
-    Every gold SQL is run first. `lang` None takes the language of the names. `rewrite` returns the questions in other
-    words, given what they must hold to. Raises DataError when the database gives no question or a file cannot be
-    written.
+    All gold SQL is run first. With `lang` None the language is that of the names. `rewrite` returns the questions in
+    other words, given the checks that they must pass. Raises DataError when no question can be made about the database
+    or a file cannot be written.
     """
     catalog = read_catalog(database, lang)
     made = make_questions(catalog, seed=seed, per_type=per_type, style=style)
     everything = (question for questions in made.values() for question in questions)
     if isinstance(database, Path):
         verify(everything, catalog, database)
-    else:  # whose collation may take two names for one that the generator tells apart
+    else:  # whose collation may equate two names that the generator distinguishes
         wrong = {question.id for question, _ in problems(everything, catalog, database)}
         made = {split: [q for q in questions if q.id not in wrong] for split, questions in made.items()}
     if rewrite is not None:
@@ -111,7 +111,7 @@ def _checks(catalog: Catalog) -> TaskChecks:
 
 def _write(made: Made, folder: Path) -> None:
     if not any(made.values()):
-        raise DataError("the database gives no question at all", hint="check that its fields are filled")
+        raise DataError("no question can be made about the database", hint="check that its fields are filled")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for split, questions in made.items():
@@ -125,18 +125,18 @@ def _write(made: Made, folder: Path) -> None:
 
 
 def natural_questions(lang: Lang) -> list[Question]:
-    """Return the questions in `lang`, all about the sample of that language, whatever database a run trains on."""
+    """Return the benchmark in `lang`. Its questions query the sample of that language, whatever a run trains on."""
     name = sample_path(lang).stem
     path = Path(__file__).with_name("natural") / f"{lang}.jsonl"
     return [question.model_copy(update={"database": name}) for question in load_questions(path)]
 
 
 def named_database(_settings: Settings, name: str) -> Path:
-    """Return the file of the sample that a question names. Raises DataError when there is none of that name."""
+    """Return the sample database that a question names. Raises DataError for an unknown name."""
     samples = {path.stem: path for path in map(sample_path, get_args(Lang))}
     if name not in samples:
         raise DataError(
-            f"a question is about the database {name!r}, which is none of {' and '.join(samples)}",
-            hint="leave its `database` empty and give the file as database.path",
+            f"a question names the database {name!r}; there are only {' and '.join(samples)}",
+            hint="leave its `database` empty and set database.path=FILE",
         )
     return samples[name]

@@ -1,4 +1,4 @@
-"""Load the sample facts (TOML, one record a drug or a disease, in both languages) and check every record."""
+"""Load and check the sample facts (TOML, one record per drug or disease), and write them into a SQLite file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DOSE = re.compile(
 
 @dataclass(frozen=True)
 class FactRecord:
-    """Holds one drug or disease; `values` maps a language to the columns and their texts."""
+    """One drug or disease; `values` maps a language to the columns and their texts."""
 
     table: str
     key: str
@@ -37,9 +37,9 @@ class FactRecord:
 
 
 def load_facts(folder: Path = FACTS_DIR) -> list[FactRecord]:
-    """Return all records of the TOML files in `folder`, ordered by table and key.
+    """Return the records of all TOML files in `folder`, ordered by table and key.
 
-    Raises DataError that names file, record key and column when a record is malformed.
+    Raises DataError with file, record key and column when a record is malformed.
     """
     paths = sorted(folder.glob("*.toml"))
     if not paths:
@@ -93,11 +93,11 @@ def _problem(value: object, lang: Lang) -> str | None:
         return "has spaces around it or a line break"
     items = value.split(SEPARATORS[lang])
     if any(";" in item or "；" in item or not item.strip() for item in items):
-        return f"items are separated by {SEPARATORS[lang]!r} and hold no semicolon"
+        return f"items are separated by {SEPARATORS[lang]!r} and contain no semicolon"
     if len(set(items)) != len(items):
         return "an item is there twice"
     if dose := _DOSE.search(value):
-        return f"{dose.group()!r} looks like a dose; the sample holds none"
+        return f"{dose.group()!r} looks like a dose; the sample contains none"
     return None
 
 
@@ -122,9 +122,9 @@ def _refuse_repeats(records: Iterable[FactRecord]) -> None:
 
 
 def build_database(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, int]:
-    """Write the texts of `records` in `lang` to the SQLite file `path`, which is replaced when all are written.
+    """Write the texts of `records` in `lang` to the SQLite file `path`, replacing it; the bytes are always the same.
 
-    Ids count from 1 in the order of `records`. Returns the number of rows by table. Raises DataError when the file
+    Ids count from 1 in the order of `records`. Return the number of rows by table. Raises DataError when the file
     cannot be written.
     """
     try:

@@ -1,4 +1,4 @@
-"""Copy a medical SQLite file to a MySQL or MariaDB server, and make a user there who may only read it."""
+"""Copy a medical SQLite file to a MySQL or MariaDB server, and create a read-only user there."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ROWS_AT_ONCE = 500
 
 
 def copy_to_server(path: Path, address: ServerAddress, *, over: bool = False) -> dict[str, int]:
-    """Copy the two tables of the file at `path` into the database at `address`, which is made if it is missing.
+    """Copy the two tables of the file at `path` to the database at `address`, which is created if it is missing.
 
-    Returns the number of rows by table. Raises DatabaseFileError when the file or the server cannot be used, or when
-    the tables are there already; with `over` they are replaced.
+    Return the number of rows by table. Raises DatabaseFileError when the file or the server cannot be used, or when
+    the tables exist already; with `over` they are replaced.
     """
     schema = read_schema(path, SCHEMA)
     try:
@@ -52,9 +52,9 @@ def server_table_sql(table: str, columns: Sequence[str]) -> str:
 
 
 def make_reader(address: ServerAddress, name: str) -> ServerAddress:
-    """Make the user `name` who may read the two tables and nothing else; return the address with this user.
+    """Create the user `name`, who may only read the two tables; return the address with this user and a password.
 
-    Raises DatabaseFileError when the server refuses, as when there is such a user already.
+    Raises DatabaseFileError when the server refuses, for example because the user exists already.
     """
     password = secrets.token_urlsafe(18)
     try:

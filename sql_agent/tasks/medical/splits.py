@@ -1,4 +1,4 @@
-"""Split drugs and diseases into train, val and test so that questions about several of them stay possible."""
+"""Split drugs and diseases into train, val and test, keeping entities that share questions together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Splits:
     def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int) -> None:
         """Assign `keys` (table, name) 70/10/20 by table.
 
-        `together` are sets of keys that questions need in one split, the most important first; they are kept together
-        as long as a cluster has at most MAX_CLUSTER keys.
+        `together` are sets of keys that questions need in one split, the most important first; each is kept in one
+        split as long as its cluster has at most MAX_CLUSTER keys.
         """
         self._seed = seed
         clusters = _clusters(keys, together)
@@ -29,12 +29,12 @@ class Splits:
         self._split = _assign(clusters, Counter(table for table, _ in keys))
 
     def of(self, keys: Iterable[Key]) -> str | None:
-        """Return the split that all `keys` belong to, or None when they belong to several."""
+        """Return the split of all `keys`; None if they are in different splits."""
         splits = {self._split.get(key) or self._hashed(key) for key in keys}
         return splits.pop() if len(splits) == 1 else None
 
     def _hashed(self, key: Key) -> str:
-        """Return a split for a name that the database does not have, which only unanswerable questions mention."""
+        """Return a split for a name that is not in the database; only unanswerable questions mention such names."""
         digest = hashlib.sha256(f"{self._seed}\x00{key[0]}\x00{key[1]}".encode()).digest()
         share = int.from_bytes(digest[:8], "big") / 2**64
         for split, part in SHARES.items():
@@ -45,7 +45,7 @@ class Splits:
 
 
 def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]]) -> list[list[Key]]:
-    """Merge sets that overlap, in order, as long as no cluster grows beyond MAX_CLUSTER."""
+    """Merge overlapping sets, in order, into clusters of at most MAX_CLUSTER keys."""
     cluster = {key: [key] for key in keys}
     for group in together:
         parts = {id(cluster[key]): cluster[key] for key in sorted(group) if key in cluster}
@@ -57,7 +57,7 @@ def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]]) -> list[l
 
 
 def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
-    """Assign the clusters, largest first, each to the split that is furthest below its share."""
+    """Assign each cluster, the largest first, to the split that is furthest below its share."""
     split_of: dict[Key, str] = {}
     filled = {split: Counter[str]() for split in SHARES}
     for cluster in sorted(clusters, key=len, reverse=True):
@@ -69,5 +69,5 @@ def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
 
 
 def _room(filled: Counter[str], share: float, totals: Counter[str], sizes: Counter[str]) -> float:
-    """Return the share of a split that is left with a cluster of `sizes`, for its fullest table (1 empty, 0 full)."""
+    """Return the free share of a split after adding a cluster of `sizes`, in its fullest table (1 empty, 0 full)."""
     return min(1 - (filled[table] + size) / (share * totals[table]) for table, size in sizes.items())

@@ -1,4 +1,4 @@
-"""Define the two medical tables: their columns, those that a database must have, and how to create them."""
+"""Define the two medical tables: columns, required columns, CREATE TABLE, and the other names of their rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 @cache
 def everyday_names() -> Mapping[str, tuple[str, ...]]:
-    """Return everyday names and brands of all languages by the formal name, from the phrase banks' `names.toml`."""
+    """Return everyday names and brands by formal name, in all languages, from the phrase banks' `names.toml`."""
     called: dict[str, tuple[str, ...]] = {}
     for path in sorted(PHRASINGS_DIR.glob("*/names.toml")):
         for name, others in tomllib.loads(path.read_text(encoding="utf-8"))["called"].items():
@@ -36,7 +36,7 @@ def everyday_names() -> Mapping[str, tuple[str, ...]]:
 
 
 def aliases_in(text: str) -> Iterator[str]:
-    """Yield the names that `text` introduces as another name, a brand or the name in English."""
+    """Yield the names that `text` introduces as a synonym, a brand or an English name."""
     for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
@@ -92,9 +92,9 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
-# The columns that introduce a row and so tell what else it is called.
+# The columns that introduce a row and mention its other names.
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
-# The column in which a row's initials stand.
+# The column with the initials of a row's name.
 INITIAL_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name_initial"})
 
 SCHEMA = RequiredSchema(
@@ -108,6 +108,6 @@ SCHEMA = RequiredSchema(
 
 
 def create_table_sql(table: str) -> str:
-    """Return the CREATE TABLE statement of one table: `id` is the integer key, every other column text."""
+    """Return the CREATE TABLE statement of a table: `id` is the integer key, all other columns are text."""
     columns = ", ".join(f"{name} {'INTEGER PRIMARY KEY' if name == 'id' else 'TEXT'}" for name in TABLES[table])
     return f"CREATE TABLE {table} ({columns})"

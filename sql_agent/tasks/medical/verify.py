@@ -1,4 +1,4 @@
-"""Runs every gold SQL as the agent would and checks that it returns the answer and its evidence."""
+"""Run each gold SQL as the agent would, and check that it returns the answer and its evidence."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from sql_agent.tasks.medical.questions.claims import ClaimReader, claim_readers
 from sql_agent.tasks.medical.sample import SEPARATORS
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, SCHEMA
 
-# A busy machine is no fault of a question.
+# Long, so that a busy machine fails no question.
 PATIENT = QueryLimits(deadline_s=30.0)
 _AT_ONCE = 4  # questions
 
 
 def verify(questions: Iterable[Question], catalog: Catalog, source: Source, limits: QueryLimits | None = None) -> None:
-    """Check `questions` against the database at `source`, which `catalog` was read from.
+    """Check `questions` against the database at `source`, from which `catalog` was read.
 
-    Raises DataError that names the first question whose SQL fails, is cut by `limits`, or does not return its answer
-    and evidence.
+    Raises DataError for the first question whose SQL fails, is truncated by `limits`, or does not return the answer and
+    its evidence.
     """
     for question, problem in problems(questions, catalog, source, limits):
         raise DataError(
             f"question {question.id} ({question.question!r}): {problem}",
-            hint="the question generator has a fault: report it",
+            hint="this is a bug of the question generator: please report it",
         )
 
 
 def problems(
     questions: Iterable[Question], catalog: Catalog, source: Source, limits: QueryLimits | None = None
 ) -> Iterator[tuple[Question, str]]:
-    """Yield each of `questions` that does not hold as `verify` checks it, with what is wrong."""
+    """Yield each question that fails the checks of `verify`, and the problem."""
     fields = {(row.table, row.row_id): row.values for rows in catalog.rows.values() for row in rows}
     with tempfile.TemporaryDirectory() as folder:
         queried = _indexed_copy(source, Path(folder) / "copy.db") if isinstance(source, Path) else source
@@ -53,7 +53,7 @@ def problems(
             def checked(question: Question) -> tuple[Question, str | None]:
                 return question, _wrong_quote(question, fields) or _problem_of_rows(question, database)
 
-            # Most of a statement's time is the waking of the process that runs it.
+            # Most of a statement's time is spent waking the worker process.
             yield from ((question, problem) for question, problem in pool.map(checked, questions) if problem)
 
 
@@ -79,14 +79,14 @@ def _problem_of_rows(question: Question, database: Database) -> str | None:
 
 
 def text_problem(question: Question) -> str | None:
-    """Return what in the text of a question in other words does not fit its answer; only yes or no depends on it."""
+    """Return why a reworded question no longer fits its answer, or None; only yes-no answers depend on the wording."""
     if question.task_type != "yes_no" or any(_decides(reader, question) for reader in _claims(question)):
         return None
     return _asked_item(question)
 
 
 def _indexed_copy(path: Path, copy: Path) -> Path:
-    """Copy the content with an index on the names: thousands of look-ups take seconds, not a minute."""
+    """Copy the database and index the names: thousands of look-ups then take seconds, not a minute."""
     source, target = sqlite3.connect(path), sqlite3.connect(copy)
     try:
         source.backup(target)
@@ -104,7 +104,7 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
 
 
 def _problem(question: Question, found: list[tuple[Row, ...]]) -> str | None:
-    """Return what the rows lack, or None."""
+    """Return what is wrong with the rows of the gold SQL, or None."""
     cells = [str(cell) for rows in found for row in rows for cell in row if cell is not None]
     if question.task_type == "unanswerable":
         return f"rows say {cells[0]!r}" if any(cells) else None
@@ -122,7 +122,7 @@ def _problem(question: Question, found: list[tuple[Row, ...]]) -> str | None:
 
 
 def _yes_no(question: Question) -> str | None:
-    """Return what is wrong with a question for what cells say, or for an item of one."""
+    """Return what is wrong with a yes-no question about a claim or an item, or None."""
     text = question.question
     asked = [reader for reader in _claims(question) if reader.worded(text) and _says(question, reader.item)]
     return None if any(_decides(reader, question) for reader in asked) else _asked_item(question)
@@ -133,7 +133,7 @@ def _says(question: Question, item: str) -> bool:
 
 
 def _claims(question: Question) -> Iterator[ClaimReader]:
-    """Yield what can be claimed of the cells of the evidence."""
+    """Yield the claims that can be made about the cells of the evidence."""
     tables = {item.table for item in question.evidence}
     fields = {item.field for item in question.evidence}
     readers = claim_readers(question.lang)
@@ -141,14 +141,14 @@ def _claims(question: Question) -> Iterator[ClaimReader]:
 
 
 def _decides(reader: ClaimReader, question: Question) -> bool:
-    """Return whether the quoted cells decide a claim as the question is answered."""
+    """Return whether the quoted cells decide the claim as the answer says."""
     decided = reader.decide({item.field: item.quote for item in question.evidence})
     words = wording(question.lang)
     return decided is not None and question.answer == (words.yes if decided[0] else words.no)
 
 
 def _asked_item(question: Question) -> str | None:
-    """Return what is wrong: a "yes" quotes the item asked for, a "no" the whole cell, of which no item is asked for."""
+    """Return what is wrong, or None: a "yes" quotes the item in the question, a "no" a whole cell without that item."""
     deciding, *more = question.evidence
     if more:
         return "the cells do not say so"
@@ -159,11 +159,11 @@ def _asked_item(question: Question) -> str | None:
     inside = next((item for item in _items(question, deciding.quote) if fold(item) in asked), None)
     if question.answer != words.no:
         return f"the answer is neither {words.yes!r} nor {words.no!r}"
-    return f"the answer is {words.no!r}, but the cell holds {inside!r}" if inside else None
+    return f"the answer is {words.no!r}, but the cell contains {inside!r}" if inside else None
 
 
 def _facts(question: Question, last: list[str]) -> str | None:
-    """Return a problem unless the facts are the names that the last statement returns, or items of its cells."""
+    """Return a problem unless the facts are names that the last statement returns, or items of its cells."""
     facts = question.answer.split(SEPARATORS[question.lang])
     if all(item.field == NAME_COLUMNS[item.table] for item in question.evidence):
         return None if sorted(last) == sorted(facts) else f"SQL returns {last}, the answer is {facts}"
@@ -180,7 +180,7 @@ def _facts(question: Question, last: list[str]) -> str | None:
 
 
 def _parts(question: Question, fact: str) -> list[str]:
-    """Return the parts of a fact: a name and its items where it is about one of several rows, else the fact."""
+    """Return the name and the items of a fact if the answer is about several rows, else the fact itself."""
     marks = wording(question.lang).marks
     several = question.task_type in {"comparison", "two_hops"} and len({item.row_id for item in question.evidence}) > 1
     if not several:

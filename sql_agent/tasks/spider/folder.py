@@ -1,4 +1,4 @@
-"""Find the databases and the question files of a folder that is laid out as Spider is."""
+"""Find the databases and question files in a folder with the layout of Spider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.tasks.task import given_file
 
 LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as Spider's own"
-# The first that is there: Spider's own names, then those of its copies in parquet.
+# The first one that exists: Spider's own names, then those of its copies in parquet.
 _FILES = {
     "train": ("train_spider.json", "train.json", "train.parquet", "train-*.parquet"),
     "test": (
@@ -28,7 +28,7 @@ _DATABASES = ("database/{name}/{name}.sqlite", "{name}/{name}.sqlite", "{name}.s
 
 
 def data_dir(settings: Settings) -> Path:
-    """Return the folder of the data. Raises ConfigError when the settings name none, or it is no folder."""
+    """Return `spider.data_dir`. Raises ConfigError when it is not set, or not a folder."""
     folder = settings.spider.data_dir
     if folder is None:
         raise ConfigError("the task spider has no data", hint=f"give --data-dir DIR: {LAYOUT}")
@@ -38,7 +38,7 @@ def data_dir(settings: Settings) -> Path:
 
 
 def default_database(settings: Settings) -> Path:
-    """Return the database for a question that names none: the file of the settings, else the first by name."""
+    """Return the database for a question that names none: `database.path`, else the first one by name."""
     if (path := given_file(settings)) is not None:
         return path
     folder = data_dir(settings)
@@ -69,10 +69,10 @@ def named_database(settings: Settings, name: str) -> Path:
 
 
 def database_variants(path: Path) -> Sequence[Path]:
-    """Return `path` and the other SQLite files of its folder, which hold other rows of the same tables.
+    """Return `path` and the other SQLite files of its folder: the same tables with other rows.
 
-    Test suites have them, to tell statements apart that agree by chance. Files side by side without folders of their
-    own are databases by themselves.
+    Test suites have such variants, to distinguish statements whose results agree by chance. Databases that share one
+    folder are separate databases, not variants.
     """
     if path.stem != path.parent.name:
         return (path,)

@@ -1,4 +1,4 @@
-"""Run gold statements, which come with the data and are trusted, and remember how many rows each returns."""
+"""Run gold statements, which are trusted because they come with the data, and cache how many rows each returns."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from sql_agent.tasks.spider.folder import data_dir, named_database
 FAILED = -1
 MAX_ROWS = 100_000  # of a result that is compared
 MAX_CHARS = 8_000_000
-_PROGRESS_STEPS = 10_000  # of SQLite's machine, about 0.1 ms, between two looks at the clock
+_PROGRESS_STEPS = 10_000  # steps of SQLite's virtual machine (about 0.1 ms) between two checks of the deadline
 
 Counts = dict[str, dict[str, int]]  # of rows, by database and statement
 
 
 def run_gold(path: Path, sql: str, deadline_s: float) -> list[Row]:
-    """Return all rows of a gold statement, its cells as a statement of the model would get them.
+    """Return all rows of a gold statement, with cells converted as for a statement of the model.
 
-    Raises sqlite3.Error when it fails or takes longer than `deadline_s`.
+    Raises sqlite3.Error when the statement fails or takes longer than `deadline_s`.
     """
     with closing(read_only_connection(path)) as connection:
         return _rows(connection, sql, deadline_s)
 
 
 def gold_results(settings: Settings, questions: Sequence[Question]) -> dict[str, int]:
-    """Return by id how many rows the gold statement of each of `questions` returns, FAILED where it does not run.
+    """Return by question id how many rows the gold statement returns; FAILED if it does not run.
 
-    Each is run once; the counts are kept beside the fine-tuned models, by the state of the databases' files.
+    The counts are cached in `local.cache_dir` until one of the database files changes.
     """
     asked: defaultdict[str, set[str]] = defaultdict(set)
     for question in questions:
@@ -79,7 +79,7 @@ def _rows(connection: sqlite3.Connection, sql: str, deadline_s: float) -> list[R
 
 
 def _cache_file(settings: Settings, names: Sequence[str]) -> Path:
-    """Return the file of the counts; it has another name once one of the databases has changed."""
+    """Return the cache file; its name contains a digest of the database files' sizes and times."""
     states = [(name, path.stat()) for name in names for path in (named_database(settings, name),)]
     state = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in states]
     digest = hashlib.sha256(repr((data_dir(settings).resolve(), state)).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Grade a statement by its result: it is right when it returns what the gold statement returns."""
+"""Grade a statement by execution match: it is right when it returns the same result as the gold statement."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _THREADS = 4
 
 
 class ExecutionJudge:
-    """Gives 1.0 for a statement whose result is that of the gold statement, in every file of its database, else 0.0.
+    """Gives 1.0 for a statement whose result equals the gold statement's in every variant of the database, else 0.0.
 
-    `path_of` returns the file of a question's database. The statement runs with the limits of a comparison, not of the
-    tool, unless the agent has already got its whole result.
+    `path_of` returns the file of a question's database. The statement runs with the larger limits of a comparison, not
+    those of the tool, unless the agent already received its whole result.
     """
 
     name = "execution"
@@ -45,7 +45,7 @@ class ExecutionJudge:
 
     @property
     def identity(self) -> str:
-        """Return the rules by which results are compared."""
+        """The rules by which results are compared; verdicts by other rules are not mixed with these."""
         s = self._settings
         return f"execution/1:{s.match}:distinct={s.keep_distinct}:partial={s.partial_credit:g}"
 
@@ -83,7 +83,7 @@ class ExecutionJudge:
         return _verdict(self._settings.partial_credit * cell_overlap(gold, found), reason), bool(gold)
 
     def _rows(self, path: Path, sql: str) -> list[Row] | str:
-        """Return the whole result of a statement, or why there is none. Raises JudgeError when the database fails."""
+        """Return the whole result of a statement, or why it has none. Raises JudgeError if the database fails."""
         with self._databases.of(str(path)) as database:
             answer = database.query(sql)
         if answer.error is not None and answer.error.kind == DATABASE_CHANGED:
@@ -94,7 +94,7 @@ class ExecutionJudge:
 
 
 def make_judge(settings: Settings, _words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
-    """Return the judge of the task, whichever the section `judge` names, because only a result tells what is right."""
+    """Return the execution judge, whatever `judge.name` says: only the result shows whether a statement is right."""
 
     def path_of(name: str | None) -> Path:
         return default_database(settings) if name is None else named_database(settings, name)
@@ -103,7 +103,7 @@ def make_judge(settings: Settings, _words: Mapping[Lang, Words], *, alone: bool 
 
 
 def _known_rows(sql: str, case: JudgeCase) -> list[Row] | None:
-    """Return the result that the agent has already got for `sql` as a whole; None where it has not."""
+    """Return the whole result that the agent already received for `sql`; None if there is none."""
     for call in case.calls:
         if call.sql == sql and call.answer.status == "ok" and not call.answer.truncated:
             return list(call.answer.records)

@@ -1,4 +1,4 @@
-"""Read questions in Spider's format, hold databases out of training, and leave out what cannot be learned from."""
+"""Read questions in Spider's format, hold databases out of training, and rate the hardness of statements."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from sql_agent.tasks.spider.folder import default_questions, only_database
 from sql_agent.tasks.spider.gold import gold_results
 
 _COLUMNS = ("db_id", "question", "query")
+LEVELS = ("easy", "medium", "hard", "extra")
+_AGGREGATES = frozenset({"max", "min", "count", "sum", "avg"})
 
 
 def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Question]:
-    """Read a JSON or parquet file in Spider's format, or question files of our own.
+    """Read a JSON or parquet file in Spider's format, or one of our own question files.
 
-    A question's type is its hardness, its `database` the db_id, its answer the gold statement. Its id is made of the
-    file's name and its number, from 0. Raises DataError when something is missing or wrong.
+    The type of a question is its hardness, `database` its db_id, the answer its gold statement. The id is the file's
+    name and the question's number from 0, as in "dev-7". Raises DataError when something is missing or wrong.
     """
     if mapping is not None or path.suffix not in {".json", ".parquet"}:
         return load_questions(path, mapping)
@@ -36,12 +38,12 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
     if rows and "query" not in rows[0] and path.suffix == ".parquet":
         return load_questions(path)
     if not rows:
-        raise DataError(f"{path} holds no question", hint=f"each needs {', '.join(_COLUMNS)}")
+        raise DataError(f"{path} contains no question", hint=f"each needs {', '.join(_COLUMNS)}")
     return [_question(row, number, path) for number, row in enumerate(rows)]
 
 
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
-    """Return the questions of a file that belong to `split`: those of the databases held out are the validation.
+    """Return the questions of a file that belong to `split`: questions about held-out databases are the validation.
 
     All questions of Spider's development split, a separate file, belong to the test. Training leaves out questions
     whose gold statement fails or returns no row, because any statement without rows would be right.
@@ -56,9 +58,9 @@ def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> l
 
 
 def held_out_databases(settings: Settings) -> list[str]:
-    """Return the databases whose questions are never trained on, chosen by `spider.val_seed`, in alphabetical order.
+    """Return the `spider.val_databases` databases that are not trained on, chosen by `spider.val_seed` and sorted.
 
-    Raises ConfigError when that leaves none to train on.
+    Raises ConfigError when no database is left to train on.
     """
     count = settings.spider.val_databases
     if count == 0 or only_database(settings) is not None:
@@ -106,13 +108,14 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-LEVELS = ("easy", "medium", "hard", "extra")
-_AGGREGATES = frozenset({"max", "min", "count", "sum", "avg"})
-
-
 @lru_cache(maxsize=20_000)
 def hardness(sql: str) -> str:
-    """Return the level of a gold statement, one of LEVELS; "extra" where it cannot be parsed."""
+    """Return the level of a gold statement, one of LEVELS; "extra" for one that cannot be parsed.
+
+    The level counts components as Spider's evaluation does (Yu et al. 2018, arXiv:1809.08887, as published with the
+    data): those of the outer SELECT (WHERE, GROUP BY, ORDER BY, LIMIT, joins, OR, LIKE), nested queries, and clauses
+    with several parts.
+    """
     try:
         tree = parse(sql, SQLITE)
     except QueryError:
@@ -137,7 +140,7 @@ def hardness(sql: str) -> str:
 
 
 def _first_select(tree: exp.Expr) -> exp.Expr:
-    """Return the SELECT that is counted: of a UNION, INTERSECT or EXCEPT the first; the other counts as nested."""
+    """Return the SELECT that is counted, the first one of a UNION, INTERSECT or EXCEPT; the other counts as nested."""
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
@@ -157,12 +160,12 @@ def _several(select: exp.Expr, where: list[exp.Expr], having: list[exp.Expr]) ->
     aggregates = sum(map(_is_aggregate, outputs))
     aggregates += sum(isinstance(condition, exp.Not) for condition in where)
     aggregates += sum(map(_is_aggregate, order.expressions)) if order is not None else 0
-    aggregates += max(0, len(having) - 1)  # the published count takes each AND and OR of a HAVING for one
+    aggregates += max(0, len(having) - 1)  # the published code counts each AND and OR of a HAVING as an aggregate
     return (aggregates > 1) + (len(outputs) > 1) + (len(where) > 1) + (group is not None and len(group.expressions) > 1)
 
 
 def _joined(select: exp.Expr) -> list[exp.Expr]:
-    """Return the conditions by which tables are joined."""
+    """Return the join conditions."""
     return [condition for join in select.args.get("joins") or () for condition in _flat(join.args.get("on"))]
 
 
@@ -172,7 +175,7 @@ def _conditions(select: exp.Expr, clause: str) -> list[exp.Expr]:
 
 
 def _flat(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    """Yield the conditions that AND and OR join."""
+    """Yield the operands of nested ANDs and ORs."""
     if isinstance(condition, exp.And | exp.Or):
         yield from _flat(condition.left)
         yield from _flat(condition.right)

@@ -29,7 +29,7 @@ from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_
 from sql_agent.tasks.task import Task
 
 _ROWS_LOOKED_AT = 200
-_VALUE_CHARS = 30  # a longer text is prose, of which no condition names the whole
+_VALUE_CHARS = 30  # longer texts are prose, which no condition compares as a whole
 CUT = "-- ..."
 
 
@@ -50,10 +50,10 @@ class _Table:
 
 @lru_cache(maxsize=512)
 def schema_text(path: Path, *, max_chars: int, values: int) -> str:
-    """Return the tables of the database at `path` as statements that would create them, in at most `max_chars`.
+    """Return CREATE TABLE statements for the database at `path`, in at most `max_chars` characters.
 
-    Behind a text column stand up to `values` of its values. Where there is no room for them all, values are left out,
-    then types, then the last columns of the widest tables.
+    Each text column is followed by up to `values` frequent values. If there is not enough room, the values are left
+    out, then the types, then the last columns of the widest tables.
     """
     with closing(read_only_connection(path)) as connection:
         tables = [_read_table(connection, name, values) for name in _table_names(connection)]
@@ -128,19 +128,19 @@ def _quoted(name: str) -> str:
 
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of the roles: the tables of the database."""
+    """Return the system prompt of a workflow's roles: the tables of the database."""
     return _filled("describe.txt", database, settings)
 
 
 def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of an agent that calls the tool: the tables, and how to answer."""
+    """Return the system prompt of the workflow react: the tables, and how to answer."""
     return _filled("react.txt", database, settings)
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
-    """Say which databases are held out of training; the data itself is never made. Raises ConfigError without it."""
+    """Print which databases are held out of training. Raises ConfigError when there is no data."""
     if settings.spider.data_dir is None and settings.database.path is not None:
-        return  # questions of one's own about a single file
+        return  # the user's own questions about one file
     folder = data_dir(settings)
     if path := only_database(settings):
         dev = default_questions(settings, "val").name
@@ -150,14 +150,16 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def no_rule(_calls: Sequence[QueryCall]) -> float:
-    """Return 0.0, because the result of the final statement is all that counts."""
+    """Return 0.0: only the result of the final statement is rewarded."""
     return 0.0
 
 
 def _filled(prompt: str, database: Database, settings: Settings) -> str:
     spider = settings.spider
     if not isinstance(database.source, Path):
-        raise ConfigError(f"the task spider asks SQLite files, not {database.source}", hint="leave DATABASE_URL empty")
+        raise ConfigError(
+            f"the task spider queries SQLite files, not {database.source}", hint="leave DATABASE_URL empty"
+        )
     tables = schema_text(database.source, max_chars=spider.schema_chars, values=spider.schema_values)
     return _prompt(prompt).replace("{tables}", tables).strip()
 

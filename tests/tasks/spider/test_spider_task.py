@@ -98,7 +98,7 @@ def test_questions_are_read_from_json_and_parquet_with_their_hardness(data: Path
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[]", "holds no question"),
+        ("[]", "contains no question"),
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ('[{"db_id": "orchard", "question": "\\ud800?", "query": "SELECT 1"}]', "question 0, question: .*surrogate"),
