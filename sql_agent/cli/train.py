@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sql_agent.cli.parser import help_text
 from sql_agent.cli.task_flags import add_task_flags
-from sql_agent.cli.train_output import close_trackers, say_finished, say_unfinished, show_trace, try_report
+from sql_agent.cli.train_output import say_finished, say_unfinished, show_trace, try_report
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError
@@ -17,7 +17,7 @@ from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_log import RunLog
-from sql_agent.runs.trackers.trackers import Trackers
+from sql_agent.runs.trackers import Trackers
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise
     finally:
         report = try_report(log, ui)
-        close_trackers(log)
+        if log.trackers:
+            log.trackers.close()
     if interrupted:
         say_unfinished(log, plan.settings, ui, how="was interrupted")
         return INTERRUPTED

@@ -17,7 +17,7 @@ from sql_agent.questions.question_check import CheckedQuestion, check_questions,
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.runs.console import Ui
-from sql_agent.runs.trackers.trackers import check_trackers
+from sql_agent.runs.trackers import check_trackers
 from sql_agent.schemas import Question
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size

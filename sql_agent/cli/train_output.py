@@ -38,17 +38,6 @@ def try_report(log: RunLog, ui: Ui) -> Path | None:
         return None
 
 
-def close_trackers(log: RunLog) -> None:
-    """Let the trackers send the rest, with the last checkpoint where it is a Hugging Face folder and they want it."""
-    if log.trackers is None:
-        return
-    try:
-        model = last_checkpoint(log.folder)
-    except DataError:
-        model = None
-    log.trackers.close(model)
-
-
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
     """Print how far a run came that ended early (`how` is a participle), what is saved, and how to continue."""
     if not (log.folder / "config.json").exists():

@@ -305,11 +305,7 @@ class TrackingSettings(Section):
         (), description="trackers: wandb, swanlab, tensorboard; several with commas (extra `tracking`)"
     )
     project: str = Field("sql-agent", description="name of the project there")
-    offline: bool = Field(
-        False, description="write to runs/NAME/tracking and send nothing, for `wandb sync` and `swanlab sync`"
-    )
     rollouts: NotNegative = Field(32, description="rollouts of each step and validation set that are sent as a table")
-    checkpoint: bool = Field(False, description="send the last checkpoint's model when the run ends (wandb, swanlab)")
 
 
 class Settings(Section):

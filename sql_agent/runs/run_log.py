@@ -19,7 +19,7 @@ from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
 if TYPE_CHECKING:
     from sql_agent.rollouts.rollouts import FinishedRollout
-    from sql_agent.runs.trackers.trackers import Trackers
+    from sql_agent.runs.trackers import Trackers
 
 _OF_EVERY_STEP = ("metrics.jsonl", "rollouts.jsonl")
 _LINES = (*_OF_EVERY_STEP, "validation.jsonl")

@@ -27,7 +27,7 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_run_leaves_its_files_with_every_rollout_accounted_for(arguments: list[str], tmp_path: Path) -> None:
-    process = start([*arguments, "--ci-fast", "tracking.to=wandb,tensorboard", "tracking.offline=true"])
+    process = start([*arguments, "--ci-fast", "tracking.to=wandb,tensorboard"], WANDB_MODE="offline")
     output = finish(process)
     assert process.returncode == 0, output
     run = tmp_path / "runs" / "r"

@@ -18,9 +18,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.runs import trackers
 from sql_agent.runs.run_log import RunLog
-from sql_agent.runs.trackers import trackers
-from sql_agent.runs.trackers.trackers import Trackers, check_trackers
+from sql_agent.runs.tracker_services import TrackedRun, open_swanlab
+from sql_agent.runs.trackers import Trackers, check_trackers
 from sql_agent.system.sockets import bind_local
 from sql_agent.training.serving.server import ServerThread
 from tests.support.records import record
@@ -34,6 +35,12 @@ def said() -> list[str]:
     return []
 
 
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_MODE", "SWANLAB_MODE"):
+        monkeypatch.setenv(name, "offline")
+
+
 def follow(folder: Path, said: list[str], *changes: str) -> Path:
     """Write a step and a validation of a run as a training does, with trackers; returns where they write."""
     settings = load_settings([f"runs_dir={folder}", "run_name=night", *changes])
@@ -42,20 +49,17 @@ def follow(folder: Path, said: list[str], *changes: str) -> Path:
     log.validation(0, VALIDATED)
     log.rollouts(1, "train", [FinishedRollout("r1", "1-0", record(1), 1.1, (), (), None)], {"r1": 0.5})
     log.metrics(1, {"reward/mean": 0.5})
-    model = folder / "model"
-    model.mkdir()
-    (model / "weights.bin").write_bytes(b"weights")
-    log.trackers.close(model)
+    log.trackers.close()
     return log.folder / "tracking"
 
 
 @pytest.mark.slow
-def test_wandb_gets_metrics_table_configuration_and_model_offline(tmp_path: Path, said: list[str]) -> None:
-    files = follow(tmp_path, said, "tracking.to=wandb", "tracking.offline=true", "tracking.checkpoint=true")
+def test_wandb_gets_metrics_table_and_configuration_offline(tmp_path: Path, said: list[str], offline: None) -> None:
+    files = follow(tmp_path, said, "tracking.to=wandb")
     assert said == []
     (written,) = files.glob("wandb/offline-run-*")
     (stream,) = written.glob("run-*.wandb")
-    for name in (b"train/reward/mean", b"val/natural/accurate", b"night-model", b"questions_per_step"):
+    for name in (b"train/reward/mean", b"val/natural/accurate", b"questions_per_step"):
         assert name in stream.read_bytes()
     (table,) = written.glob("files/media/table/train/rollouts_*.json")
     (row,) = json.loads(table.read_text())["data"]
@@ -63,16 +67,26 @@ def test_wandb_gets_metrics_table_configuration_and_model_offline(tmp_path: Path
     assert row[6:9] == [1.1, 1.0, 0.5], "reward, judge's part, advantage"
 
 
-def test_swanlab_gets_metrics_table_configuration_and_model_offline(tmp_path: Path, said: list[str]) -> None:
-    files = follow(tmp_path, said, "tracking.to=swanlab", "tracking.offline=true", "tracking.checkpoint=true")
+def test_swanlab_gets_metrics_table_and_configuration_offline(tmp_path: Path, said: list[str], offline: None) -> None:
+    files = follow(tmp_path, said, "tracking.to=swanlab")
     assert said == []
     (written,) = files.glob("swanlab/run-*")
     (stream,) = written.glob("*.swanlab")
-    for name in (b"train/reward/mean", b"val/natural/accurate", b"weights.bin"):
+    for name in (b"train/reward/mean", b"val/natural/accurate"):
         assert name in stream.read_bytes()
     assert "questions_per_step" in (written / "files" / "config.yaml").read_text()
     (table,) = written.glob("media/echarts/*.json")
     assert "In which form does Drug 1 come?" in table.read_text()
+
+
+def test_a_resumed_run_keeps_its_id_at_swanlab(tmp_path: Path, offline: None) -> None:
+    run = TrackedRun(name="night", id="abcdef123456", project="p", config={}, files=tmp_path)
+    for step in (1, 2):
+        tracker = open_swanlab(run)
+        tracker.metrics(step, {"train/reward/mean": 0.5})
+        tracker.close()
+    written = list((tmp_path / "swanlab").glob("run-*"))
+    assert written and all(folder.name.endswith("-abcdef123456") for folder in written)
 
 
 def test_tensorboard_reads_metrics_and_a_table(tmp_path: Path, said: list[str]) -> None:
@@ -92,7 +106,7 @@ def test_a_tracker_that_fails_is_named_once_and_the_others_and_the_run_go_on(
     monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.netrc
     files = follow(tmp_path / "runs", said, "tracking.to=wandb,tensorboard")
     assert len(said) == 1
-    assert "Tracker wandb failed" in said[0] and "tracking.offline=true" in said[0]
+    assert "Tracker wandb failed" in said[0] and "WANDB_MODE=offline" in said[0]
     assert EventAccumulator(str(files / "tensorboard")).Reload().Scalars("train/reward/mean")
     assert (files.parent / "metrics.jsonl").exists()
 
@@ -110,8 +124,9 @@ def test_a_tracker_that_is_not_installed_is_refused_before_the_run(monkeypatch: 
     settings = load_settings(["tracking.to=swanlab,tensorboard"])
     check_trackers(settings)
     monkeypatch.setattr(trackers, "_PACKAGES", {"swanlab": "not_there", "tensorboard": "tensorboardX"})
-    with pytest.raises(ConfigError, match=r"tracking\.to names swanlab"):
+    with pytest.raises(ConfigError, match=r"tracking\.to names swanlab") as refused:
         check_trackers(settings)
+    assert refused.value.hint == "pip install not_there"
 
 
 class AgentOps:
@@ -172,9 +187,9 @@ def test_agentops_gets_the_agent_its_replies_and_queries_as_spans(
 
 @pytest.mark.slow
 def test_nothing_of_a_key_is_in_what_a_tracker_is_given(
-    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, said: list[str], offline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEACHER_API_KEY", "sk-very-secret")
-    files = follow(tmp_path, said, "tracking.to=wandb,swanlab,tensorboard", "tracking.offline=true")
+    files = follow(tmp_path, said, "tracking.to=wandb,swanlab,tensorboard")
     assert said == []
     assert not [path for path in files.rglob("*") if path.is_file() and b"sk-very-secret" in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""Run trackers beside a training: each in a thread of its own, so that none can stop or delay the run."""
+"""Send what a run writes to its trackers, each in its own thread, so that none of them can stop or delay the run."""
 
 from __future__ import annotations
 
@@ -8,43 +8,50 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sql_agent.config.settings import AgentOpsSettings, Settings, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.runs.run_info import read_info
-from sql_agent.runs.trackers.base import Row, TrackedRun, Tracker
+from sql_agent.runs.tracker_services import (
+    RolloutLine,
+    TrackedRun,
+    Tracker,
+    open_swanlab,
+    open_tensorboard,
+    open_wandb,
+)
 
 Say = Callable[[str], None]
 
-_PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX", "agentops": "opentelemetry"}
-_CLOSE_S = 120.0  # that the trackers may take, all together, to send what is left at the end of a run
+_PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
+_CLOSE_S = 120.0  # for all trackers together to send the rest at the end of a run
 
 
 def check_trackers(settings: Settings) -> None:
     """Raise ConfigError when the package of a tracker in `tracking.to` is not installed."""
     missing = [name for name in settings.tracking.to if importlib.util.find_spec(_PACKAGES[name]) is None]
     if missing:
+        packages = " ".join(_PACKAGES[name] for name in missing)
         raise ConfigError(
-            f"tracking.to names {', '.join(missing)}, and that is not installed",
-            hint='pip install ".[tracking]", or leave it out',
+            f"tracking.to names {', '.join(missing)}, and the package {packages.replace(' ', ', ')} is not installed",
+            hint=f"pip install {packages}",
         )
 
 
 class Trackers:
-    """Hands what a run writes to the trackers of its settings; with none of them it does nothing.
+    """Sends metrics and rollouts to the trackers of the settings; without trackers it does nothing.
 
-    A tracker starts with the first thing that it is given, in a thread of its own. One that fails is reported once
-    with `say` and given nothing more.
+    A tracker starts with the first thing that it is sent. If a tracker fails, the failure is reported once with `say`,
+    and that tracker is sent nothing more.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Say) -> None:
-        self._settings = settings.tracking
         names = [*settings.tracking.to, *(["agentops"] if AgentOpsSettings().api_key else [])]
         run = _tracked_run(settings, folder)
         self._threads = [_TrackerThread(name, run, say) for name in names]
+        self._table_rows = settings.tracking.rollouts
         self._say = say
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -56,16 +63,14 @@ class Trackers:
         """Send the metrics of a validation, whose names begin with `val/SET/`."""
         self._send(lambda tracker: tracker.metrics(step, values))
 
-    def rollouts(self, step: int, mode: str, rollouts: Sequence[Row]) -> None:
-        """Send rollouts of a step, `tracking.rollouts` of them."""
-        some = rollouts[: self._settings.rollouts]
+    def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
+        """Send the first `tracking.rollouts` rollouts of a step as a table."""
+        some = rollouts[: self._table_rows]
         if some:
-            self._send(lambda tracker: tracker.rollouts(step, f"{mode}/rollouts", some))
+            self._send(lambda tracker: tracker.table(step, f"{mode}/rollouts", some))
 
-    def close(self, model: Path | None = None) -> None:
-        """Send the folder `model` where `tracking.checkpoint` asks for it, and wait until all is sent."""
-        if model is not None and self._settings.checkpoint:
-            self._send(lambda tracker: tracker.checkpoint(model))
+    def close(self) -> None:
+        """Wait until the trackers have sent everything, for at most two minutes."""
         deadline = time.monotonic() + _CLOSE_S
         for thread in self._threads:
             thread.close()
@@ -82,9 +87,9 @@ class Trackers:
 class _TrackerThread(threading.Thread):
     """Opens a tracker at the first call, makes the calls in order, and closes it."""
 
-    def __init__(self, name: str, run: TrackedRun, say: Say) -> None:
+    def __init__(self, name: str, tracked: TrackedRun, say: Say) -> None:
         super().__init__(name=name, daemon=True)
-        self._run_of = run
+        self._tracked = tracked
         self._say = say
         self._calls: queue.SimpleQueue[Callable[[Tracker], None] | None] = queue.SimpleQueue()
 
@@ -103,7 +108,7 @@ class _TrackerThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            tracker = _open(self.name, self._run_of)
+            tracker = _open(self.name, self._tracked)
             while (call := self._calls.get()) is not None:
                 call(tracker)
             tracker.close()
@@ -112,9 +117,11 @@ class _TrackerThread(threading.Thread):
 
 
 def _open(name: str, run: TrackedRun) -> Tracker:
-    module = import_module(f"sql_agent.runs.trackers.{name}_tracker")
-    tracker: Tracker = getattr(module, f"{name.capitalize()}Tracker")(run)
-    return tracker
+    if name == "agentops":
+        from sql_agent.runs.agentops_spans import open_agentops  # noqa: PLC0415  slow to import
+
+        return open_agentops(run)
+    return {"wandb": open_wandb, "swanlab": open_swanlab, "tensorboard": open_tensorboard}[name](run)
 
 
 def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
@@ -122,10 +129,9 @@ def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
     started = sessions[0].started if sessions else ""
     about: dict[str, Any] = {"commit": sessions[-1].commit, "versions": sessions[-1].versions} if sessions else {}
     return TrackedRun(
-        folder=folder,
         name=folder.resolve().name,
         id=hashlib.sha256(f"{folder.resolve()} {started}".encode()).hexdigest()[:12],
         project=settings.tracking.project,
         config=public_dump(settings) | about,
-        offline=settings.tracking.offline,
+        files=folder / "tracking",
     )

@@ -1,1 +1,0 @@
-"""Send what a run writes to trackers: wandb, SwanLab, TensorBoard, AgentOps."""
