@@ -10,7 +10,7 @@ from sql_agent.errors import JudgeCutOffError, JudgeRefusedError
 from sql_agent.questions.teacher import prompt_file
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
-from sql_agent.reward.judges.prompt_template import quoted, render
+from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Lang, Question, Record, Usage
 
@@ -54,7 +54,9 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
         if facts and not wrong:
             answer = _SEPARATORS[question.lang].join(facts)
             return Rewritten(question.model_copy(update={"answer": answer}), "", usage)
-        complaint = f"\nYour last reply was {quoted(reply.model_dump_json())}, but {_complaint(wrong)}. Reply again."
+        complaint = (
+            f"\nYour last reply was {json_string(reply.model_dump_json())}, but {_complaint(wrong)}. Reply again."
+        )
     return Rewritten(question, f"the teacher's facts cannot be used: {_complaint(wrong)}", usage)
 
 
@@ -79,9 +81,9 @@ def _sources(question: Question, database: Database | None) -> list[str]:
 
 def _prompt(question: Question, sources: Sequence[str]) -> str:
     values = {
-        "question": quoted(question.question),
-        "reference": quoted(question.answer),
-        "sources": "\n".join(map(quoted, sources)),
+        "question": json_string(question.question),
+        "reference": json_string(question.answer),
+        "sources": "\n".join(map(json_string, sources)),
     }
     return render(prompt_file(f"facts.{question.lang}.txt"), values)
 
@@ -98,4 +100,4 @@ def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> li
 
 
 def _complaint(wrong: Sequence[tuple[str, str]]) -> str:
-    return "; ".join(f"{quoted(fact)} {why}" for fact, why in wrong[:5]) or "it has no fact"
+    return "; ".join(f"{json_string(fact)} {why}" for fact, why in wrong[:5]) or "it has no fact"

@@ -91,7 +91,7 @@ def reference_form(question: Question, reader: Reader) -> Form:
         return "refusal"
     if is_prose(question.answer, question.lang):
         return "prose"
-    conclusion = reader.conclusion(question.answer, question.question)
+    conclusion = reader.number_or_yes_no(question.answer, question.question)
     return "facts" if conclusion is None else "yes or no" if conclusion.isalpha() else "number"
 
 

@@ -6,7 +6,7 @@ import json
 
 from sql_agent.questions.teacher import Entry, digest_of, prompt_file
 from sql_agent.reward.judges.client import JudgeClient
-from sql_agent.reward.judges.prompt_template import render
+from sql_agent.reward.judges.prompt_parts import render
 from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Question, Record, Usage
 

@@ -25,7 +25,7 @@ from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
-from sql_agent.reward.judges.prompt_template import quoted, render
+from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Lang, QueryAnswer, QueryCall, Question, Record, Usage
 
@@ -124,7 +124,7 @@ class QuestionWriter:
         values = {
             "refusal": self.words[question.lang].refusals[0],
             "rows": "\n".join(rows) or "[]",
-            "question": quoted(question.question),
+            "question": json_string(question.question),
         }
         return render(prompt_file(f"answer.{question.lang}.txt"), values)
 
@@ -141,8 +141,8 @@ def _writing_prompt(question: Question, half: Half) -> str:
     kept = kept_texts(question)
     values = {
         "voice": _voice(question, half),
-        "kept": "\n".join(map(quoted, kept)) or "[]",
-        "question": quoted(question.question),
+        "kept": "\n".join(map(json_string, kept)) or "[]",
+        "question": json_string(question.question),
     }
     return render(prompt_file(f"rewrite.{question.lang}.txt"), values)
 

@@ -133,11 +133,11 @@ def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
     """Yield what a text must not give away, normalised; yes, no and the refusal give nothing away."""
     if reader.is_refusal(question.answer):
         return
-    conclusion = reader.conclusion(question.answer, question.question)
-    if conclusion is None:
+    number = reader.number_or_yes_no(question.answer, question.question)
+    if number is None:
         yield from (item for _, items in reference_facts(question, reader) for item in items)
-    elif not conclusion.isalpha():
-        yield conclusion
+    elif not number.isalpha():
+        yield number
 
 
 def _is_new(item: str, original: str, text: str) -> bool:

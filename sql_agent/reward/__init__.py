@@ -1,7 +1,6 @@
 """Reward a rollout: by a rule for having queried, and by a judge for having answered."""
 
-from sql_agent.reward.hybrid import score
 from sql_agent.reward.judges.base import GroupJudge, Judge, JudgeCase, Verdict
-from sql_agent.reward.rule import FULL_REWARD, RULE_REWARD, rule_reward
+from sql_agent.reward.scoring import FULL_REWARD, RULE_REWARD, rule_reward, score
 
 __all__ = ["FULL_REWARD", "RULE_REWARD", "GroupJudge", "Judge", "JudgeCase", "Verdict", "rule_reward", "score"]

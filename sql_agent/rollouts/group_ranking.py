@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from sql_agent.errors import JudgeError
 from sql_agent.reward import GroupJudge, JudgeCase, Verdict
-from sql_agent.reward.hybrid import reward_parts
+from sql_agent.reward.scoring import reward_parts
 from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
 

@@ -27,7 +27,7 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import GroupJudge, Judge
 from sql_agent.reward.factory import judge_from_settings
 from sql_agent.reward.judges.items import Words
-from sql_agent.reward.rule import rule_reward
+from sql_agent.reward.scoring import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
 BUILT_IN = {"medical": "sql_agent.tasks.medical.medical_task:TASK", "spider": "sql_agent.tasks.spider.spider_task:TASK"}

@@ -15,7 +15,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, Naming, RequiredSchema, open_database
 from sql_agent.database.provenance import CellRef, evidence_read
 from sql_agent.database.schema import MAX_HINT_CHARS
-from sql_agent.reward.judges.rows import rows_text
+from sql_agent.reward.judges.prompt_parts import rows_text
 from sql_agent.schemas import Evidence, QueryCall
 from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql
 from sql_agent.tasks.task import load_task

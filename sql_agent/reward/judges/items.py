@@ -13,7 +13,7 @@ from text_to_num import text2num
 from sql_agent.schemas import Lang, Record
 
 _CJK = "㐀-鿿"
-# What marks a list. A minus, a cross or a tilde that stands right before a word belongs to it, and changes it.
+# Marks of lists. A minus, a cross or a tilde right before a word belongs to the word, and changes its meaning.
 _LIST_MARK = re.compile(
     rf"^[ \t]*(?:[-*•·‣◦●][ \t]+|#+[ \t]+|>[ \t]+|[①-⑳][ \t]*|[(（]?\d{{1,2}}[)）、][ \t]*"
     rf"|\d{{1,2}}[.．](?:[ \t]+|(?=[{_CJK}])))",
@@ -29,11 +29,11 @@ _LONG = {"en": 40, "zh": 15}  # characters; a shorter text with a full stop is a
 
 
 class Words(Record):
-    """What a task's TOML file says of the words of one language.
+    """A task's words of one language, from its TOML file.
 
-    `refusals` say that the database lacks an answer, `counters` may follow a number without changing it ("3 rows"),
-    `kinds` are groups of words for what can be counted, `yes_no` the two answers to a question of whether something
-    is so, `same` are groups of items that mean the same.
+    `refusals` are sentences that the database lacks an answer, `counters` may follow a number without changing it
+    ("3 rows"), `kinds` are groups of words for what can be counted, `yes_no` are the two answers to a yes-no question,
+    `same` are groups of synonyms.
     """
 
     refusals: tuple[str, ...] = ()
@@ -57,10 +57,11 @@ class Reader:
         """Return whether `text` is one of the refusal sentences and nothing else."""
         return normalise(text) in self._refusals
 
-    def conclusion(self, text: str, question: str) -> str | None:
-        """Return the number that `text` says, in digits, or its yes or no, as no cell needs to hold these; else None.
+    def number_or_yes_no(self, text: str, question: str) -> str | None:
+        """Return the number in `text`, in digits, or its yes or no; None where `text` is something else.
 
-        A number that counts another kind of thing than `question` asks for is none.
+        None too for a number that counts another kind of thing than `question` asks for. No cell needs to have such an
+        answer, because it follows from the rows.
         """
         items = self.items(text)
         if len(items) != 1:
@@ -68,14 +69,19 @@ class Reader:
         item = items[0]
         if item in self.words.yes_no:
             return item
-        asked, counted = ({k for k in self.words.kinds if any(w in s for w in k)} for s in (normalise(question), item))
+        if not self._counts_what_is_asked(item, normalise(question)):
+            return None
         bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
         try:
             number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
             shown = f"{number:.15g}"
-        except (ValueError, LookupError, ArithmeticError):  # each is how cn2an fails on some texts
+        except (ValueError, LookupError, ArithmeticError):  # cn2an fails with each of them on some texts
             return None
-        return None if asked and counted and not asked & counted else shown
+        return shown
+
+    def _counts_what_is_asked(self, item: str, question: str) -> bool:
+        asked, counted = ({kind for kind in self.words.kinds if any(w in s for w in kind)} for s in (question, item))
+        return not asked or not counted or bool(asked & counted)
 
     @cached_property
     def _refusals(self) -> frozenset[str]:
@@ -96,8 +102,8 @@ class Reader:
 def normalise(text: str) -> str:
     """Return `text` without list marks, emphasis and a final full stop, in NFKC and lower case.
 
-    A digit that is raised behind another stands behind "^". A space beside a Chinese character or between a number and
-    its unit goes; other white space becomes one space.
+    A raised digit behind another digit is written behind "^" (10⁵ becomes 10^5). Spaces beside a Chinese character and
+    between a number and its unit are removed; other white space becomes one space.
     """
     unmarked = _EMPHASIS.sub(lambda match: match[2] or match[3], _LIST_MARK.sub("", text.strip()))
     with_powers = _RAISED.sub(lambda match: f"^{match[0]}", unmarked)

@@ -8,11 +8,17 @@ from collections.abc import Collection
 
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
-from sql_agent.reward.judges.prompt_template import prompt_text, quoted, reference_text, render
+from sql_agent.reward.judges.prompt_parts import (
+    json_string,
+    plain_text,
+    prompt_text,
+    quotes_of,
+    reference_text,
+    render,
+    rows_text,
+)
 from sql_agent.reward.judges.reply import read_reply
-from sql_agent.reward.judges.rows import quotes_of, rows_text
 from sql_agent.reward.judges.rubric import Rubric
-from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Question
 
 REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
@@ -70,7 +76,7 @@ class LlmJudge:
         values = {
             "criteria": rubric.as_text(question.lang),
             "form": json.dumps(example, ensure_ascii=False),
-            "question": quoted(question.question),
+            "question": json_string(question.question),
             "reference": reference_text(question),
             "rows": rows_text(case.calls, quotes_of(question), max_chars=_MAX_ROWS_CHARS),
             "answer": plain_text(case.answer),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
-from sql_agent.reward.judges.text import normalise
 
 _RAW = re.compile(
     r'^\s*[\[{(]\s*[\[{(\'"\d]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
     re.IGNORECASE | re.DOTALL,
 )
-# What only someone who wants to move a grader writes. A phrase that the question, the reference or a row holds as well
-# belongs to the subject ("pain score") and stays.
+_MARKDOWN = re.compile(r"[*_`#>|~]+|^\s*[-+•]\s+|^\s*\d{1,2}[.)、](?=\s|\D)", re.MULTILINE)
+_LIST_NUMBERS = re.compile(r"[①-⒇]|(?:(?<=^)|(?<=[\s;；,，、:：。]))[(（]\d{1,2}[)）]", re.MULTILINE)
+# What only someone who wants to move a grader writes. A phrase that is in the question, the reference or a row, too,
+# belongs to the subject ("pain score") and is allowed.
 _TO_THE_JUDGE = re.compile(
     r"\b(?:full|maximum|top|perfect) (?:marks?|score|credit|points?)\b|\b(?:10/10|100/100|five stars)\b"
     r"|\b(?:judges?|graders?|evaluators?|examiners?|reviewers?|rubric|benchmark)\b|\breference (?:answers?|facts?)\b"
@@ -48,11 +50,16 @@ def is_raw(answer: str) -> bool:
 
 
 def addresses_the_judge(case: JudgeCase) -> bool:
-    """Return whether the answer speaks to its grader, in words that neither question, reference nor rows hold."""
+    """Return whether the answer speaks to its grader, in words that are in neither question, reference nor rows."""
     sources = [case.question.question, case.question.answer]
     sources += [str(cell) for call in case.calls for row in call.answer.records for cell in row]
-    allowed = normalise(" ".join(sources))
-    return any(match.group() not in allowed for match in _TO_THE_JUDGE.finditer(normalise(case.answer)))
+    allowed = _without_markdown(" ".join(sources))
+    return any(match.group() not in allowed for match in _TO_THE_JUDGE.finditer(_without_markdown(case.answer)))
+
+
+def _without_markdown(text: str) -> str:
+    """Return `text` in NFKC, lower case, and without Markdown, so that headers and bullets do not count."""
+    return _MARKDOWN.sub(" ", unicodedata.normalize("NFKC", _LIST_NUMBERS.sub("; ", text)).casefold())
 
 
 def _needs_a_query(case: JudgeCase) -> bool:

@@ -16,10 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prefilter import prefilter
-from sql_agent.reward.judges.prompt_template import prompt_text, quoted, reference_text, render
+from sql_agent.reward.judges.prompt_parts import (
+    json_string,
+    plain_text,
+    prompt_text,
+    quotes_of,
+    reference_text,
+    render,
+    rows_text,
+)
 from sql_agent.reward.judges.reply import read_reply
-from sql_agent.reward.judges.rows import quotes_of, rows_text
-from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Usage
 
 _VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
@@ -95,7 +101,7 @@ class RankingJudge:
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
         """Return what the model is shown: the answers as 1, 2, …, each in a fence of its own with its rows."""
         question = shown[0].question
-        values = {"question": quoted(question.question), "reference": reference_text(question)}
+        values = {"question": json_string(question.question), "reference": reference_text(question)}
         blocks = []
         for number, case in enumerate(shown, 1):
             values |= {

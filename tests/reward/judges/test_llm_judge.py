@@ -21,8 +21,8 @@ from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint
 from sql_agent.reward.judges.endpoint import CallLimits
 from sql_agent.reward.judges.items import Words
 from sql_agent.reward.judges.llm import REFUSALS, LlmJudge
+from sql_agent.reward.judges.prompt_parts import plain_text
 from sql_agent.reward.judges.rubric import shipped_rubric
-from sql_agent.reward.judges.text import plain_text
 from sql_agent.schemas import Question
 from tests.support.judge_server import Server
 from tests.support.llm_judge import CALL, CASE, ROWS, grades, judge_at

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sql_agent.reward.judges.rows import quotes_of, rows_text
+from sql_agent.reward.judges.prompt_parts import quotes_of, rows_text
 from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, QueryFailure, Question
 
 CELLS = st.one_of(st.none(), st.integers(), st.text(max_size=300))

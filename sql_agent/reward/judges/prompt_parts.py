@@ -1,0 +1,200 @@
+"""Build a judge's prompt: a template, the texts put into it, and the queries with their rows in a number of characters.
+
+Whatever a prompt shows stays data. Question and reference are JSON strings: nothing inside them can end them. They come
+from the user's own file, which training cannot change. Statements, rows and answer stand in fences with a random
+number, because the policy writes them: it could learn any mark that it can know.
+
+What requests have in common comes first, since servers (vLLM and most providers) keep the prefixes of prompts: the
+constant text, then question and reference, which all rollouts of a group share, then what one rollout wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from sql_agent.schemas import Cell, Lang, QueryCall, Question
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_LINE_MARKS = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-+*•][ \t]+|(?:-{3,}|={3,}|\*{3,})[ \t]*$|```\w*[ \t]*$)+", re.MULTILINE
+)
+_INLINE_MARKS = re.compile(r"\*\*|__|`+|(?<=\s)\*(?=\S)|(?<=\S)\*(?=\s|$)")
+# A comment is the agent's own text and never reaches the database; quoted texts are matched too, so that they stay.
+_COMMENT_OR_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
+_FACT_END = re.compile("[;；]")
+_NO_ROWS = "(no rows)"
+_AROUND = 40  # characters shown on either side of a quote in a long cell
+_SMALLEST_CELL = 16
+_NOTE = 40  # characters reserved for each note on what was left out
+
+
+def render(template: str, values: Mapping[str, str]) -> str:
+    """Return `template` with {fence}, {fence_end} and the placeholders of `values` replaced.
+
+    One pass: a placeholder inside the data stays what it is, and an unknown one in the template too. The fences get a
+    new random number, so nothing that was written before can close one.
+    """
+    number = secrets.token_hex(4)  # short, since no two prompts share it; a guess hits once in 4 billion
+    known = {**values, "fence": f"<<<{number}", "fence_end": f"{number}>>>"}
+    return _PLACEHOLDER.sub(lambda match: known.get(match.group(1), match.group(0)), template)
+
+
+def prompt_text(name: str, lang: Lang) -> str:
+    """Return the prompt file `name`.`lang`.txt of this package."""
+    return files("sql_agent.reward.judges").joinpath("prompts", f"{name}.{lang}.txt").read_text(encoding="utf-8")
+
+
+def json_string(text: str) -> str:
+    """Return `text` as a JSON string on one line."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def reference_text(question: Question) -> str:
+    """Return the reference answer as a JSON string, with a note where some of its facts are enough."""
+    if question.enough is None:
+        return json_string(question.answer)
+    notes = {
+        "en": f" (any {question.enough} of these facts are a full answer)",
+        "zh": f"（其中任意{question.enough}项即为完整答案）",
+    }
+    return json_string(question.answer) + notes[question.lang]
+
+
+def plain_text(text: str) -> str:
+    """Return `text` without Markdown's marks; words and case stay."""
+    without_lines = _LINE_MARKS.sub("", text)
+    return re.sub(r"\n{2,}", "\n", _INLINE_MARKS.sub("", without_lines)).strip()
+
+
+def quotes_of(question: Question) -> tuple[str, ...]:
+    """Return the texts in rows that support the answer: the evidence's quotes, else the reference's facts."""
+    quotes = [item.quote for item in question.evidence] or _FACT_END.split(question.answer)
+    return tuple(quote.strip() for quote in quotes if quote.strip())
+
+
+def rows_text(calls: Sequence[QueryCall], quotes: Sequence[str], *, max_chars: int) -> str:
+    """Return the successful queries in order: a line of JSON with statement and columns, then a line for each row.
+
+    A text above `max_chars` is cut, with a mark where something is missing: first the rows without any of `quotes`, and
+    in long cells the text around the quotes. JSON, so that a cell cannot look like a line of its own.
+    """
+    ran = [call for call in calls if call.answer.status == "ok"]
+    if not ran:
+        return "(no query ran)"
+    lines = []
+    for call in ran:
+        lines += [_head(_statement(call), _json(call.answer.columns)), *map(_json, call.answer.records)]
+        if not call.answer.records:
+            lines.append(_NO_ROWS)
+    whole = "\n".join(lines)
+    return whole if len(whole) <= max_chars else _shortened(ran, quotes, max_chars)
+
+
+class _Line(NamedTuple):
+    """One row that may be shown; what sorts first matters most."""
+
+    without_quote: bool
+    query: int
+    place: int
+    text: str
+
+
+def _shortened(ran: Sequence[QueryCall], quotes: Sequence[str], max_chars: int) -> str:
+    """Return as many rows as there is room for, those with quotes first, each at most half of `max_chars`."""
+    heads = [_short_head(call, max_chars) for call in ran]
+    rows = [row for number, call in enumerate(ran) for row in _lines_of(number, call, quotes, max_chars // 2)]
+    left = max_chars - _NOTE
+    shown: list[_Line] = []
+    seen: set[int] = set()
+    for row in sorted(rows):
+        cost = len(row.text) + 1 + (0 if row.query in seen else len(heads[row.query]) + 1 + _NOTE)
+        if cost <= left:
+            left -= cost
+            seen.add(row.query)
+            shown.append(row)
+    lines = []
+    for query in sorted(seen):
+        texts = [row.text for row in shown if row.query == query]
+        missing = sum(row.query == query for row in rows) - len(texts)
+        lines += [heads[query], *texts, *([f"({missing} more rows left out)"] if missing else [])]
+    if len(seen) < len(ran):
+        lines.append(f"({len(ran) - len(seen)} more queries left out)")
+    return "\n".join(lines)
+
+
+def _lines_of(query: int, call: QueryCall, quotes: Sequence[str], max_chars: int) -> list[_Line]:
+    if not call.answer.records:
+        return [_Line(True, query, 0, _NO_ROWS)]
+    return [
+        _Line(not _has_quote(record, quotes), query, place, _short_row(record, quotes, max_chars))
+        for place, record in enumerate(call.answer.records)
+    ]
+
+
+def _head(statement: str, columns: str) -> str:
+    return f'{{"sql": {_json(statement)}, "columns": {columns}}}'
+
+
+def _short_head(call: QueryCall, max_chars: int) -> str:
+    head = _head(_cut(_statement(call), max_chars // 4), _cut(_json(call.answer.columns), max_chars // 8))
+    return _cut(head, max_chars // 3)
+
+
+def _statement(call: QueryCall) -> str:
+    """Return the statement on one line, without comments."""
+    without = _COMMENT_OR_QUOTED.sub(lambda m: " " if m.group().startswith(("--", "/*")) else m.group(), call.sql)
+    return " ".join(without.split())
+
+
+def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
+    return any(quote in str(cell) for cell in record for quote in quotes)
+
+
+def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) -> str:
+    """Return the row as JSON in `max_chars`: text around quotes whole, other cells an equal part of the rest."""
+    if len(_json(record)) <= max_chars:
+        return _json(record)
+    cells = [_around(cell, quotes) if isinstance(cell, str) else cell for cell in record]
+    with_quotes = [_has_quote([cell], quotes) for cell in record]
+    used = sum(len(str(cell)) for cell, quoted in zip(cells, with_quotes, strict=True) if quoted)
+    part = max(_SMALLEST_CELL, (max_chars - used) // len(record) - 4)  # 4 for quotes and comma
+    shown = [
+        _cut(cell, part) if isinstance(cell, str) and not quoted else cell
+        for cell, quoted in zip(cells, with_quotes, strict=True)
+    ]
+    return _cut(_json(shown), max_chars)
+
+
+def _around(cell: str, quotes: Sequence[str]) -> str:
+    """Reduce a long cell to the text around the quotes in it; unchanged without any."""
+    found = sorted((cell.index(quote), cell.index(quote) + len(quote)) for quote in quotes if quote in cell)
+    if not found:
+        return cell
+    parts: list[str] = []
+    end = 0
+    for first, last in found:
+        start, stop = max(end, first - _AROUND), min(len(cell), last + _AROUND)
+        if stop > end:
+            parts += [_gap(start - end), cell[start:stop]]
+            end = stop
+    return "".join([*parts, _gap(len(cell) - end)])
+
+
+def _cut(text: str, max_chars: int) -> str:
+    if len(text) <= max_chars:
+        return text
+    keep = max(0, max_chars - len(_gap(len(text))))
+    return text[:keep] + _gap(len(text) - keep)
+
+
+def _gap(chars: int) -> str:
+    return f"…[{chars} cut]…" if chars else ""
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
