@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings
 from sql_agent.reward.judges.rubric import shipped_rubric
 from tests.support.judge_server import serving
-from tests.support.processes import finish, lines, start, start_new, stop
+from tests.support.processes import finish, lines, start, start_new, stop, wait_for
 from tests.support.tiny_training import tiny_training
 
 
@@ -170,7 +169,8 @@ def test_mistakes_are_looked_for_before_the_packages_that_take_seconds_to_import
 
 def test_an_interrupt_while_packages_are_imported_is_said_in_one_word() -> None:
     process = start_new(["--ci-fast"])
-    time.sleep(0.3)
+    maps = Path(f"/proc/{process.pid}/maps")
+    wait_for(lambda: "_sqlite3" in maps.read_text(), process)  # one of the first that the command imports
     process.send_signal(signal.SIGINT)
     output = finish(process, timeout=20)
     assert process.returncode == 130

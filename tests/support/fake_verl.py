@@ -134,7 +134,7 @@ async def update() -> None:
     if os.environ.get("FAKE_VERL") == "engine":
         print(ENGINE_FAILED, flush=True)
         await asyncio.Event().wait()
-    await asyncio.sleep(3.5 if os.environ.get("FAKE_VERL") == "slow" else 0.5)
+    await asyncio.sleep(2.0 if os.environ.get("FAKE_VERL") == "slow" else 0.5)
 
 
 async def roll_out(
@@ -179,7 +179,7 @@ if __name__ == "__main__":
         sys.exit(1)
     if os.environ.get("FAKE_VERL") == "slow":
         print("\x1b[36m(WorkerDict pid=7)\x1b[0m Capturing CUDA graphs [/]  40%", flush=True)
-        time.sleep(4)
+        time.sleep(2)
     if given["sft_result"] is not None:
         given["options"]["actor_rollout_ref"]["model"]["path"] = wait_for_sft_result(Path(given["sft_result"]))
     asyncio.run(train(given["options"], given["overrides"], Path(given["environment"]["VERL_FILE_LOGGER_PATH"])))

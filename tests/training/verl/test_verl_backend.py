@@ -64,7 +64,7 @@ def arguments(tmp_path: Path, tiny_model_folder: Path) -> list[str]:
 def test_a_run_leaves_the_same_files_as_any_backend_and_says_how_far_a_long_start_is(
     arguments: list[str], tmp_path: Path
 ) -> None:
-    process = start([*arguments, "runner.stall_s=2"], script=SCRIPT, FAKE_VERL="slow")
+    process = start([*arguments, "runner.stall_s=1"], script=SCRIPT, FAKE_VERL="slow")
     output = finish(process)
     assert process.returncode == 0, output
     assert "verl updates the policy or saves it" in output
