@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sql_agent.cli.parser import help_text
@@ -13,7 +14,8 @@ from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.preflight import check_opentelemetry
-from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
+from sql_agent.rollouts.run_role import RunRole
+from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_log import RunLog
@@ -46,9 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()
     if role.store:
-        check_store(role.store)
+        store = check_store(role.store)
         if role.role == "runner":
-            return _serve_rollouts(arguments, role.store, ui)
+            return _serve_rollouts(arguments, store, ui)
+        role = replace(role, store=store)
     plan = make_plan(arguments, ui)
     if arguments.dev:
         show_trace(plan, ui)

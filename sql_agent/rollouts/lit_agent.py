@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import agentlightning as agl
+import httpx2
 from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import shared_client
@@ -20,13 +23,15 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError
 from sql_agent.reward import Judge
-from sql_agent.rollouts.call_numbers import CallNumbers
 from sql_agent.rollouts.run_settings import RESOURCE, settings_here, text_of
+from sql_agent.rollouts.spans import SEQUENCE_HEADER, record_span
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.memory import ends_without_memory
 from sql_agent.tasks.task import Task, load_task
 
 _T = TypeVar("_T")
+
+_ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # in the path of an LLM proxy
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,8 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     """Runs one question per rollout, with the settings of its run, which come from the store with the policy's address.
 
     Of `own`, the settings of this host, only what `settings_here` says is used. `on_record` gets each rollout's mode
-    and record. A rollout returns its spans: its `RolloutRecord` as an object and, unless the rollout is dropped, its
-    reward. The record of a dropped rollout holds the reason; no reward of 0 is written in its place.
+    and record. A rollout returns one span: its `RolloutRecord` and, unless the rollout is dropped, its reward. The
+    record of a dropped rollout has the reason; no reward of 0 is written in its place.
     """
 
     def __init__(self, own: Settings, on_record: Callable[[str, RolloutRecord], None] | None = None) -> None:
@@ -88,11 +93,8 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             calls = self._numbers.pop(rollout.rollout_id)
         if self._on_record is not None:
             self._on_record(rollout.mode, record)
-        spans = [agl.emit_object(record.model_dump(mode="json"), propagate=False)]
-        if record.reward:
-            spans.append(agl.emit_reward(record.reward.total, propagate=False))
-        owner = {"rollout_id": rollout.rollout_id, "attempt_id": rollout.attempt.attempt_id}
-        return [agl.Span.from_core_fields(s, sequence_id=calls + i, **owner) for i, s in enumerate(spans, start=1)]
+        rollout_id, attempt_id = rollout.rollout_id, rollout.attempt.attempt_id
+        return [record_span(record, rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=calls + 1)]
 
     @asynccontextmanager
     async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:
@@ -133,3 +135,24 @@ def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) ->
         api_key=llm.api_key or "unused",
         temperature=temperature,
     )
+
+
+class CallNumbers:
+    """Numbers the requests to an LLM proxy within their rollout, from 1; a hook of an HTTP client.
+
+    The proxy records the call under this number. It need not ask the store for one, whose single thread spends its time
+    per request.
+    """
+
+    def __init__(self) -> None:
+        self._made: Counter[str] = Counter()  # calls by rollout
+
+    async def __call__(self, request: httpx2.Request) -> None:
+        """Number a request that is about to be sent; one that is no call of a rollout stays as it is."""
+        if match := _ROLLOUT.match(request.url.path):
+            self._made[match[1]] += 1
+            request.headers[SEQUENCE_HEADER] = str(self._made[match[1]])
+
+    def pop(self, rollout_id: str) -> int:
+        """Return how many calls an ended rollout made, and forget it."""
+        return self._made.pop(rollout_id, 0)

@@ -15,10 +15,9 @@ import agentlightning as agl
 import uvicorn
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
-from sql_agent.rollouts.call_recorder import RolloutPath, TokenIdRecorder
-from sql_agent.rollouts.policy_calls import PolicyCalls
-from sql_agent.rollouts.run_role import StoreAddress
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.proxy_calls import PolicyCalls, RolloutPath, TokenIdRecorder
+from sql_agent.rollouts.store_address import StoreAddress
+from sql_agent.rollouts.store_client import open_store
 from sql_agent.system.tokens import AccessCheck
 
 HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
@@ -37,8 +36,8 @@ def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
     """Serves `models` on port `port` of 127.0.0.1 and records each call in `store`, by default with its token ids.
 
-    It answers those who have the bearer `token`, without one everybody. It serves in the process that calls `serve`,
-    and there can be one in a process, because litellm's is a global.
+    It answers requests with the bearer `token`, without a token all. It serves in the process that calls `serve`; there
+    can be one in a process, because litellm's proxy is a global.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
         token: str | None = None,
     ) -> None:
         super().__init__(
-            model_list=list(models),
+            model_list=_with_keys_in_environment(models),
             store=store,
             launcher_args=PythonServerLauncherArgs(
                 host="127.0.0.1",  # the default is every interface
@@ -98,14 +97,26 @@ def serve_proxy(
 ) -> None:
     """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`.
 
-    It records calls in `store`, and wants the bearer `token`. A proxy that is asked to end exits with 1, as one that
-    failed: it must be replaced, because calls would wait at the socket, which stays open.
+    It records calls in `store`, and wants the bearer `token`. Exits with 1 also on SIGTERM, so that the supervisor
+    replaces the proxy: the socket stays open, and calls would wait there.
     """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     os.environ.pop("DATABASE_URL", None)  # litellm would take our database for its own, and not start
-    client = StoreClient(store.url, token=store.token)
-    proxy = LocalLlmProxy(sock.getsockname()[1], client, models, with_token_ids=with_token_ids, token=token)
+    proxy = LocalLlmProxy(sock.getsockname()[1], open_store(store), models, with_token_ids=with_token_ids, token=token)
     asyncio.run(proxy.serve(sock))
     sys.exit(1)
+
+
+def _with_keys_in_environment(models: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return `models` with the names of environment variables for their keys.
+
+    agent-lightning writes the list to a file in the temporary folder, which stays when the proxy is killed.
+    """
+    hidden = []
+    for index, entry in enumerate(models):
+        name = f"SQL_AGENT_PROXY_KEY_{index}"
+        os.environ[name] = entry["litellm_params"]["api_key"]
+        hidden.append({**entry, "litellm_params": {**entry["litellm_params"], "api_key": f"os.environ/{name}"}})
+    return hidden

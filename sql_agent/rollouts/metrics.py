@@ -13,7 +13,7 @@ from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, RolloutRecord
 from sql_agent.tasks.task import Task
 
 if TYPE_CHECKING:
-    from sql_agent.rollouts.rollouts import FinishedRollout  # agent-lightning takes seconds to import
+    from sql_agent.rollouts.finished_rollout import FinishedRollout  # agent-lightning takes seconds to import
 
 ACCURATE = 0.8  # a judge's score from which an answer counts as right
 _SAME = 1e-6

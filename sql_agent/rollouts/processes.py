@@ -15,10 +15,10 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.runner import ConcurrentRunner
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store_address import StoreAddress
+from sql_agent.rollouts.store_client import open_store
 from sql_agent.rollouts.supervisor import Ended, Supervisor
 from sql_agent.schemas import RolloutRecord
 from sql_agent.system.sockets import bind
@@ -49,10 +49,10 @@ class RunProcesses:
     """Starts runners and up to `n_proxies` proxies, and replaces those that die, until `stop`.
 
     Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the sockets
-    of the proxies, so calls that come while a proxy is replaced wait for the new one. `notifier` wakes the runners when
-    rollouts are queued in a store of this process. `host` is the address of this host at which the proxies listen, and
-    `proxy_token` the bearer token that they want. With `show_rollouts` each rollout that ends is printed as one line.
-    `if_killed` is called by the supervisor when this process dies without `stop`, with how it ended.
+    of the proxies, so calls that come while a proxy is replaced wait for the new one. `queue_signal` wakes the runners
+    when rollouts are queued in a store of this process. The proxies listen at the address `host` of this host and want
+    the bearer `proxy_token`. With `show_rollouts` each rollout that ends is printed as one line. The supervisor calls
+    `if_killed` when this process dies without `stop`, with how it ended.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class RunProcesses:
     ) -> None:
         self._n_runners = settings.runner.n_runners
         self._if_killed = if_killed
-        self.notifier = Notifier(self._n_runners)
+        self.queue_signal = QueueSignal(self._n_runners)
         self.proxy_token = new_token()
         sockets = [bind(host) for _ in range(n_proxies)]
         for sock in sockets:
             sock.listen(_BACKLOG)
         self._addresses = [f"http://{host}:{sock.getsockname()[1]}" for sock in sockets]
-        run_runner = partial(_run_runner, settings, self.notifier, show_rollouts=show_rollouts)
+        run_runner = partial(_run_runner, settings, self.queue_signal, show_rollouts=show_rollouts)
         jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets)}
         self._supervisor = Supervisor(jobs, if_killed=if_killed)
         for sock in sockets:
@@ -119,7 +119,7 @@ class RunProcesses:
     def stop(self) -> None:
         """End all of these processes."""
         self._supervisor.stop()
-        self.notifier.close()
+        self.queue_signal.close()
 
 
 def proxy_name(index: int) -> str:
@@ -138,16 +138,20 @@ async def _until_healthy(address: str, log_file: Path) -> None:
         ) from error
 
 
-def _run_runner(settings: Settings, notifier: Notifier, job: _RunnerJob, *, show_rollouts: bool) -> None:
+def _run_runner(settings: Settings, queue_signal: QueueSignal, job: _RunnerJob, *, show_rollouts: bool) -> None:
     agent = SqlLitAgent(settings, _show_rollout if show_rollouts else None)
-    asyncio.run(_take_rollouts(settings, notifier, job, agent))
 
+    async def run() -> None:
+        runner = ConcurrentRunner(
+            agent,
+            open_store(job.store),
+            concurrency=settings.runner.concurrency,
+            queue_signal=queue_signal,
+            receiver=job.receiver,
+        )
+        await runner.run()
 
-async def _take_rollouts(settings: Settings, notifier: Notifier, job: _RunnerJob, agent: SqlLitAgent) -> None:
-    runner = ConcurrentRunner(concurrency=settings.runner.concurrency, notifier=notifier, receiver=job.receiver)
-    runner.init(agent=agent)
-    runner.init_worker(job.receiver, StoreClient(job.store.url, token=job.store.token))
-    await runner.iter()
+    asyncio.run(run())
 
 
 def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:

@@ -1,21 +1,23 @@
-"""Report each runner or proxy that dies, and end the rollouts it had in hand, so that others run them again."""
+"""Report each runner or proxy that dies, and fail its rollouts, so that other runners run them again."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import agentlightning as agl
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.presence import BEAT_S, STORE_ERRORS, SilentRunners
+from sql_agent.rollouts.lease import BEAT_S, LEASE_ROW
 from sql_agent.rollouts.runner import worker_id
-from sql_agent.rollouts.store import lose_rollouts
+from sql_agent.rollouts.store_protocol import LOST, QUEUED, STARTED, STORE_ERRORS
 from sql_agent.rollouts.supervisor import Ended
 
 _FIRST_POLLS = 4  # in which a runner that lives was seen
 _LATE_S = 1.0  # after which a store has handled the last request of a process that died
+_SILENT_BEATS = 5  # of a runner that is taken for dead
 
 
 class Recovery:
@@ -54,13 +56,13 @@ class Recovery:
         task.add_done_callback(self._tasks.discard)
 
     async def watch_runners(self) -> None:
-        """End the rollouts of runners that run elsewhere and give no sign of life any more; runs until cancelled."""
+        """Fail the rollouts of runners on other hosts whose heartbeats end; runs until cancelled."""
         runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
             with suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
                 if silent := await runners.poll():
                     reason = f"{', '.join(silent)} gave no sign of life"
-                    lost = await lose_rollouts(self._store, reason, is_lost=lambda _, by: by in silent)
+                    lost = await fail_rollouts(self._store, reason, of=lambda _, by: by in silent)
                     self._say(f"Runner {reason}; {_rerun(lost)}")
                 polls += 1
                 if waits != (polls >= _FIRST_POLLS and not runners.alive):
@@ -72,15 +74,70 @@ class Recovery:
         said = f"{ended.name} (process {ended.pid}) {ended.how}; another took its place"
         reason, worker = f"{ended.name} {ended.how}", worker_id(ended.pid)
         try:
-            lost = await lose_rollouts(
-                self._store, reason, is_lost=lambda rollout, by: by == worker or rollout.resources_id in routes
+            lost = await fail_rollouts(
+                self._store, reason, of=lambda rollout, by: by == worker or rollout.resources_id in routes
             )
             self._say(f"{said}; {_rerun(lost)}")
             await asyncio.sleep(_LATE_S)
-            await lose_rollouts(self._store, reason, is_lost=lambda _, by: by == worker)
+            await fail_rollouts(self._store, reason, of=lambda _, by: by == worker)
         except Exception as error:  # whichever error a store raises: the rollouts then end by their time limit
             self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
 
 
 def _rerun(lost: int) -> str:
     return f"{lost} rollouts are run again." if lost else "no rollout was lost."
+
+
+class SilentRunners:
+    """Finds the runners of `store` whose heartbeats end; `alive` are those with heartbeats."""
+
+    def __init__(self, store: agl.LightningStore) -> None:
+        self._store = store
+        self._last: dict[str, float] | None = None
+        self._missed: Counter[str] = Counter()
+        self.alive: set[str] = set()
+
+    async def poll(self) -> list[str]:
+        """Return the ids of runners that have fallen silent since the last poll; call it every BEAT_S seconds.
+
+        Polls are counted and not seconds, because after a store's own pause all runners seem silent.
+        """
+        beats = {
+            worker.worker_id: worker.last_heartbeat_time or 0.0
+            for worker in await self._store.query_workers()
+            if worker.worker_id != LEASE_ROW
+        }
+        if self._last is not None:
+            for worker, time in beats.items():
+                if time != self._last.get(worker):
+                    self.alive.add(worker)
+                    self._missed[worker] = 0
+                else:
+                    self._missed[worker] += 1
+        self._last = beats
+        silent = sorted(worker for worker in self.alive if self._missed[worker] >= _SILENT_BEATS)
+        self.alive.difference_update(silent)
+        return silent
+
+
+async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
+    """Mark the started rollouts that `of` selects as lost because of `reason`; return how many there were.
+
+    `of` gets a rollout and the id of the worker that runs it.
+    """
+    lost = 0
+    for rollout in await store.query_rollouts(status_in=list(STARTED)):
+        attempt = getattr(rollout, "attempt", None)
+        if attempt is not None and of(rollout, attempt.worker_id or ""):
+            metadata = (rollout.metadata or {}) | {LOST: reason}
+            await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+            lost += 1
+    return lost
+
+
+async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
+    """Cancel the rollouts that an earlier algorithm left, because its proxy has ended; return how many there were."""
+    stale = await store.query_rollouts(status_in=[*QUEUED, *STARTED])
+    for rollout in stale:
+        await store.update_rollout(rollout.rollout_id, status="cancelled")
+    return len(stale)

@@ -1,17 +1,16 @@
-"""Send the settings of a run to its runners through the store, and take them there or refuse them."""
+"""Send the settings of a run to its runners through the store, and merge them there with those of the host."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import agentlightning as agl
 from pydantic import BaseModel, ValidationError
 
-from sql_agent.config.settings import Settings, flatten, public_dump
+from sql_agent.config.settings import Settings, flatten, nest, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import BUILT_IN, Task, load_task
@@ -19,13 +18,21 @@ from sql_agent.tasks.task import BUILT_IN, Task, load_task
 RESOURCE = "main_llm"
 _SETTINGS = "settings"
 
-# What decides a rollout. A runner may name these only as its algorithm has them.
-_OF_ROLLOUTS = ("lang", "task", "agent", "database", "judge", "spider")
-# What belongs to a host: a runner's own wins over its algorithm's.
-_OF_HOSTS = ("database.path", "database.keep_open", "judge.cache_dir", "judge.rubric", "spider.data_dir")
-# What a runner takes from nobody, because whoever can write to the store could run a command on its host, or have its
-# MCP_TOKEN sent to a server of theirs.
-_OWN_ONLY = ("agent.mcp_url", "agent.mcp_command")
+# The sections that decide a rollout: here a runner may be given only what its run has.
+_SECTIONS = ("lang", "task", "agent", "database", "judge", "spider")
+# What belongs to a host: a runner's own value wins over its run's.
+_HOST_KEYS = (
+    "database.path",
+    "database.keep_open",
+    "judge.cache_dir",
+    "judge.rubric",
+    "spider.data_dir",
+    "agent.mcp_url",
+    "agent.mcp_command",
+)
+# Of these a runner never takes the run's value, because whoever can write to the store could run a command on this
+# host, or have its MCP_TOKEN sent to another server.
+_NEVER_SENT = {"agent.mcp_url": None, "agent.mcp_command": None}
 
 
 class SentSettings(BaseModel):
@@ -71,40 +78,33 @@ def text_of(resources: Mapping[str, Any]) -> str:
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
     """Return what an algorithm sent as `text`, and the settings of its rollouts on this host, whose own are `own`.
 
-    Of `own` only what was given counts, not the defaults, except for what must come from this host. Raises ConfigError
-    when something that decides a rollout was given and differs, or when the task is code that this host did not name.
+    Raises ConfigError when `own` was given another value for something that decides a rollout, or when the task is code
+    that this host did not name.
     """
     sent = SentSettings.model_validate_json(text)
-    given = dict(_given(own))
-    _refuse_other_settings(sent, given)
     _refuse_unnamed_code(sent, own)
-    values = json.loads(json.dumps(sent.settings))
-    dumped = public_dump(own)
-    values["runner"] = dumped["runner"]
-    for key in [*(key for key in _OF_HOSTS if key in given), *_OWN_ONLY]:
-        section, _, name = key.partition(".")
-        values[section][name] = dumped[section][name]
-    try:
-        return sent, Settings.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(
-            f"the run {sent.run} has settings of another version: {first_problem(error)}",
-            hint="use one version of this program on all hosts",
-        ) from None
-
-
-def _refuse_other_settings(sent: SentSettings, given: Mapping[str, Any]) -> None:
     theirs = flatten(sent.settings)
+    given = flatten(own.model_dump(mode="json", exclude_unset=True))
     differing = [
-        f"{key}={value!r}, there {theirs[key]!r}"
+        f"{key}={value!r}, there {theirs.get(key)!r}"
         for key, value in sorted(given.items())
-        if key.partition(".")[0] in _OF_ROLLOUTS and key not in (*_OF_HOSTS, *_OWN_ONLY) and theirs.get(key) != value
+        if key.partition(".")[0] in _SECTIONS and key not in _HOST_KEYS and theirs.get(key) != value
     ]
     if differing:
         raise ConfigError(
             f"this runner was given other settings than the run {sent.run} has: {'; '.join(differing)}",
             hint="leave them out here (also in the environment and .env), because a runner takes them from its run",
         )
+    hosts = {key: value for key, value in given.items() if key in _HOST_KEYS}
+    try:
+        return sent, Settings.model_validate(
+            nest(theirs, _NEVER_SENT, flatten({"runner": own.runner.model_dump()}), hosts)
+        )
+    except ValidationError as error:
+        raise ConfigError(
+            f"the run {sent.run} has settings of another version: {first_problem(error)}",
+            hint="use one version of this program on all hosts",
+        ) from None
 
 
 def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
@@ -144,14 +144,3 @@ def _fingerprint(task: Task, settings: Settings) -> str | None:
         return None
     with source.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _given(settings: BaseModel, parents: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted names and JSON values of the settings that were given rather than left at their default."""
-    dumped = settings.model_dump(mode="json")
-    for name in settings.model_fields_set:
-        value = getattr(settings, name)
-        if isinstance(value, BaseModel):
-            yield from _given(value, f"{parents}{name}.")
-        else:
-            yield f"{parents}{name}", dumped[name]

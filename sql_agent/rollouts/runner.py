@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import http.client
 import logging
 import os
 import secrets
 import socket
+import threading
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+import urllib.request
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import agentlightning as agl
 import aiohttp
-from agentlightning.tracer.dummy import DummyTracer
 
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.exchange import EndedAttempt
-from sql_agent.rollouts.gathering import gathering_s
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.presence import STORE_ERRORS, Heartbeat
-from sql_agent.rollouts.run_role import StoreAddress
-from sql_agent.rollouts.store_client import StoreClient, is_refusal
+from sql_agent.rollouts.lease import BEAT_S
+from sql_agent.rollouts.queue_signal import QueueSignal
+from sql_agent.rollouts.store_address import DIRECTLY, StoreAddress
+from sql_agent.rollouts.store_client import AglStoreClient, is_refusal
+from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s
 from sql_agent.system.outage import Outage
+from sql_agent.system.tokens import bearer
 
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
-POLL_S = 0.2  # between two requests to a store that runs elsewhere
 _DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
+POLL_S = 0.2  # between two requests to a store that runs elsewhere
+_BEAT_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -42,126 +46,76 @@ def worker_id(pid: int) -> str:
     return f"{socket.gethostname()}-{pid}-{_FAMILY}"
 
 
-class NoTracer(DummyTracer):  # type: ignore[misc]
-    """Traces nothing, because the LLM proxy records the model's calls and the agent returns its own spans.
-
-    A real tracer keeps the current rollout in a variable of the process, so it allows one rollout at a time.
-    """
-
-    @asynccontextmanager
-    async def trace_context(self, *_args: Any, **_kwargs: Any) -> AsyncIterator[None]:
-        """Run a rollout without tracing it."""
-        yield
-
-    def get_last_trace(self) -> list[Any]:
-        """Return no spans."""
-        return []
-
-
-class ConcurrentRunner(agl.LitAgentRunner[Any]):  # type: ignore[misc]
-    """Runs up to `concurrency` rollouts at once.
+class ConcurrentRunner:
+    """Runs up to `concurrency` rollouts of `store` at once with `agent`, until `run` is cancelled.
 
     One request to the store reports the rollouts that ended and asks for others: soon after a rollout ended or
-    `notifier` woke its `receiver`, else every POLL_S seconds. A rollout waits for the model nearly all of its time, so
-    a process for each would only take memory and start-up time.
+    `queue_signal` woke its `receiver`, else every POLL_S seconds. A rollout waits for the model nearly all of its time,
+    so a process for each would only take memory and start-up time. agent-lightning's own runner runs one at a time.
     """
 
-    def __init__(self, *, concurrency: int, notifier: Notifier, receiver: int) -> None:
-        super().__init__(tracer=NoTracer(), poll_interval=POLL_S)
-        self._receiver = receiver
+    def __init__(
+        self,
+        agent: agl.LitAgent[Any],
+        store: AglStoreClient,
+        *,
+        concurrency: int,
+        queue_signal: QueueSignal,
+        receiver: int,
+    ) -> None:
+        self._agent = agent
+        self._store = store
         self._concurrency = concurrency
-        self._notifier = notifier
+        self._queue_signal = queue_signal
+        self._receiver = receiver
+        self._worker = worker_id(os.getpid())
+        self._changed = asyncio.Event()  # rollouts ended or were queued
+        self._ended: list[EndedAttempt] = []  # until the store has them
+        self._resources: dict[str, Any] = {}  # by id, because they do not change
+        self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
-    def init_worker(self, worker_id: int, store: StoreClient, **kwargs: Any) -> None:
-        """Set this process's number and its store, before the first rollout."""
-        super().init_worker(worker_id, _RunnerStore(store), **kwargs)
-
-    def get_worker_id(self) -> str:
-        """Return the name under which the store knows this process."""
-        return worker_id(os.getpid())
-
-    async def iter(self, *, event: Any = None) -> None:
-        """Run queued rollouts of the store until `event` is set, then cancel those still running."""
-        store: _RunnerStore = self.get_store()
-        # Not the base class's, because that looks at memory and disks each time.
-        heartbeat = Heartbeat(StoreAddress(store.server_address_root, store.token), self.get_worker_id())
-        self._notifier.listen(self._receiver, store.changed.set)
-        running: set[asyncio.Task[Any]] = set()
+    async def run(self) -> None:
+        """Run queued rollouts of the store until cancelled; those that still run are cancelled too."""
+        heartbeat = Heartbeat(StoreAddress(self._store.server_address_root, self._store.token), self._worker)
+        self._queue_signal.listen(self._receiver, self._changed.set)
+        running: set[asyncio.Task[None]] = set()
         try:
-            while event is None or not event.is_set():
+            while True:
                 running = {task for task in running if not task.done()}
-                asked, limit = time.monotonic(), self._limit(len(store.ended), len(running))
-                dequeued = await store.exchange(self.get_worker_id(), limit)
-                running |= {asyncio.create_task(self._step_impl(rollout)) for rollout in dequeued}
-                if limit and len(dequeued) == limit and len(running) < self._concurrency:
+                asked, limit = time.monotonic(), self._limit(len(running))
+                taken = await self._report_and_take(limit)
+                running |= {asyncio.create_task(self._run_rollout(rollout)) for rollout in taken}
+                if limit and len(taken) == limit and len(running) < self._concurrency:
                     await asyncio.sleep(_DEQUEUE_PAUSE_S)
                 else:
-                    await self._next_change(store.changed, took_s=time.monotonic() - asked)
+                    await self._next_change(took_s=time.monotonic() - asked)
         finally:
             heartbeat.stop()
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    def _limit(self, ended: int, running: int) -> int:
-        return min(max(_DEQUEUE_LIMIT, ended), self._concurrency - running)
+    def _limit(self, running: int) -> int:
+        return min(max(_DEQUEUE_LIMIT, len(self._ended)), self._concurrency - running)
 
-    async def _next_change(self, changed: asyncio.Event, *, took_s: float) -> None:
+    async def _next_change(self, *, took_s: float) -> None:
         """Wait until rollouts end or are queued, and then for more of them; the last request took `took_s` seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), POLL_S)
-            await asyncio.sleep(gathering_s(took_s))
-        changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), POLL_S)
+            await asyncio.sleep(batch_delay_s(took_s))
+        self._changed.clear()
 
-    async def _post_process_rollout_result(self, rollout: Any, raw_result: Any) -> Sequence[Any]:
-        """Keep the agent's spans until the rollout's end is reported, because the base class sends each by itself."""
-        self.get_store().spans[rollout.rollout_id] = raw_result
-        return []
-
-
-class _LostStoreInALine(logging.Filter):
-    """Shortens what the base class logs when the store does not answer: the traceback says no more than the error."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Replace the traceback of a lost connection by its error; every record passes."""
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, aiohttp.ClientError | ConnectionError | SqlAgentError):
-            record.msg, record.args = f"{record.getMessage()} {type(error).__name__}: {error}", ()
-            record.exc_info = None
-        return True
-
-
-logging.getLogger("agentlightning.runner.agent").addFilter(_LostStoreInALine())
-
-
-class _RunnerStore:
-    """Keeps the ends of rollouts for the next exchange with `store`, and its resources, which do not change.
-
-    `changed` is set when there is an end; `spans` holds those of rollouts that are about to end.
-    """
-
-    def __init__(self, store: StoreClient) -> None:
-        self.changed = asyncio.Event()
-        self.ended: list[EndedAttempt] = []
-        self.spans: dict[str, Sequence[agl.Span]] = {}
-        self._store = store
-        self._resources: dict[str, agl.ResourcesUpdate] = {}
-        self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def exchange(self, worker: str, limit: int) -> Sequence[agl.AttemptedRollout]:
-        """Report what ended, and return up to `limit` rollouts; what a store did not take is kept for the next time."""
-        if not self.ended and not limit:
+    async def _report_and_take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
+        """Report what ended, and return up to `limit` rollouts; ends that the store did not take are kept."""
+        if not self._ended and not limit:
             return []
-        ended, self.ended = self.ended, []
+        ended, self._ended = self._ended, []
         try:
-            taken = await self._store.exchange(ended, worker_id=worker, limit=limit)
+            taken = await self._store.report_and_take(ended, worker_id=self._worker, limit=limit)
         except (*STORE_ERRORS, ValueError) as error:
             # Not a warning, because they are reported again, and the store may end first when a run is stopped.
             logger.info("the store did not take %d ended rollouts: %r", len(ended), error)
-            self.ended = ended + self.ended
+            self._ended = ended + self._ended
             if isinstance(error, ValueError) or (
                 isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status)
             ):
@@ -170,17 +124,66 @@ class _RunnerStore:
         self._refusal.end()
         return taken
 
-    async def update_attempt(self, rollout_id: str, attempt_id: str, status: Any) -> None:
-        """Keep the end of an attempt, with its spans."""
-        spans = self.spans.pop(rollout_id, ())
-        self.ended.append(EndedAttempt(rollout_id=rollout_id, attempt_id=attempt_id, status=status, spans=spans))
-        self.changed.set()
+    async def _run_rollout(self, rollout: agl.AttemptedRollout) -> None:
+        """Run the agent on one rollout, and keep the rollout's end for the next report."""
+        run = self._agent.training_rollout_async if rollout.mode == "train" else self._agent.validation_rollout_async
+        spans: Sequence[agl.Span] = ()
+        try:
+            spans = await run(rollout.input, await self._resources_of(rollout.resources_id), rollout)
+            status = "succeeded"
+        except (aiohttp.ClientError, ConnectionError, SqlAgentError) as error:  # a traceback would say no more
+            logger.warning("rollout %s failed: %s: %s", rollout.rollout_id, type(error).__name__, error)
+            status = "failed"
+        except Exception:  # whatever it is, the algorithm counts the rollout and runs it again
+            logger.exception("rollout %s failed", rollout.rollout_id)
+            status = "failed"
+        end_without_descriptors()
+        attempt_id = rollout.attempt.attempt_id
+        self._ended.append(
+            EndedAttempt(rollout_id=rollout.rollout_id, attempt_id=attempt_id, status=status, spans=spans)
+        )
+        self._changed.set()
 
-    async def get_resources_by_id(self, resources_id: str) -> agl.ResourcesUpdate | None:
-        """Return the resources of an id, from the store only the first time; None when there are none."""
+    async def _resources_of(self, resources_id: str) -> Any:
         if resources_id not in self._resources:
             found = await self._store.get_resources_by_id(resources_id)
             if found is None:
-                return None
-            self._resources[resources_id] = found
+                raise ConnectionError(f"the store has no resources {resources_id}, or does not answer")
+            self._resources[resources_id] = found.resources
         return self._resources[resources_id]
+
+
+class Heartbeat:
+    """Sends heartbeats of the runner `worker_id` to `store`, one every BEAT_S seconds, until `stop`.
+
+    A thread sends them, because an event loop that is busy for seconds is not dead.
+    """
+
+    def __init__(self, store: StoreAddress, worker_id: str) -> None:
+        self._request = urllib.request.Request(  # noqa: S310  the run's
+            f"{store.url}/v1/agl/workers/{worker_id}", method="POST", headers=bearer(store.token)
+        )
+        self._stopped = threading.Event()
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the heartbeats."""
+        self._stopped.set()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(BEAT_S):
+            with contextlib.suppress(OSError, http.client.HTTPException):  # it goes on when the store is back
+                DIRECTLY.open(self._request, timeout=_BEAT_TIMEOUT_S).close()
+
+
+def end_without_descriptors() -> None:
+    """End this process with the exit code EMFILE when it gets no more file descriptors, so that it is replaced.
+
+    Each rollout needs some: without any, all that follow are lost with a connection error.
+    """
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            os._exit(errno.EMFILE)
+        raise

@@ -13,14 +13,14 @@ import aiohttp
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.rollouts.lease import BEAT_S, Lease, read_lease
 from sql_agent.rollouts.llm_proxy import HEALTH
-from sql_agent.rollouts.presence import BEAT_S, STORE_ERRORS, Announcement, read_announcement
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.recovery import Recovery
-from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
-from sql_agent.rollouts.store_client import StoreClient
-from sql_agent.rollouts.store_watch import watched_store
+from sql_agent.rollouts.store_address import StoreAddress, watched_store
+from sql_agent.rollouts.store_client import open_store
+from sql_agent.rollouts.store_protocol import STORE_ERRORS
 from sql_agent.system.signals import handled_signals
 from sql_agent.tasks.task import load_task
 
@@ -42,9 +42,7 @@ class RunnerRole:
         self._address = store
         self._say = say
         # Asked each second, so without retries of its own.
-        self._store = StoreClient(
-            store.url, token=store.token, retry_delays=(), health_retry_delays=(), request_timeout=3.0
-        )
+        self._store = open_store(store, retry_delays=(), health_retry_delays=(), request_timeout=3.0)
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
         self.interrupted = False
@@ -76,7 +74,7 @@ class RunnerRole:
 
     async def _look(self) -> None:
         try:
-            found = await read_announcement(self._store)
+            found = await read_lease(self._store)
         except STORE_ERRORS:  # which `watched_store` reports when it lasts
             return
         if found is None:
@@ -84,7 +82,7 @@ class RunnerRole:
         else:
             await self._follow(*found)
 
-    async def _follow(self, algorithm: Announcement, beat: float) -> None:
+    async def _follow(self, algorithm: Lease, beat: float) -> None:
         if algorithm.end is not None:
             if algorithm.session in self._met:
                 self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
@@ -120,7 +118,7 @@ class RunnerRole:
             await self._begin(algorithm, resources.resources)
         self._tell(f"serving {algorithm.session}", f"Running the rollouts of {algorithm.run} …")
 
-    async def _begin(self, algorithm: Announcement, resources: Mapping[str, Any]) -> None:
+    async def _begin(self, algorithm: Lease, resources: Mapping[str, Any]) -> None:
         """Check that this host can run the algorithm's rollouts as it wants them, and start the runners."""
         sent, here = settings_here(text_of(resources), self._own)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,23 +16,24 @@ import agentlightning as agl
 import aiohttp
 
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts.rollouts import FinishedRollout, complete_spans, read_rollout
-from sql_agent.rollouts.store import mark_consumed, reason_lost, reason_refused, started_ids, subscribed_to_ends
+from sql_agent.rollouts.finished_rollout import FinishedRollout, complete_spans, read_rollout
 from sql_agent.rollouts.store_client import is_refusal
-from sql_agent.schemas import DropCause, Question
+from sql_agent.rollouts.store_protocol import LOST, REFUSED, STARTED, AlgorithmStore
+from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
 _SPAN_DEADLINE_S = 10.0  # that the last spans of an ended rollout may take
-_OF_A_ROUTE = {DropCause.MODEL_SERVER, DropCause.SPANS}  # what a proxy that dies looks like to a rollout
+_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # by which a rollout is lost when its proxy dies
 _REPORTED_S = 0.5  # within which the death of a process is reported to this one
 _IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
 _LONGEST_IDLE_S = 2.0  # so that a store that was stopped for minutes is asked soon after
 _ENQUEUE_LIMIT = 256  # rollouts in one request
 _GROUPS_KEPT = 4096  # of which the route is known, more than are asked for at once
-_SUBSCRIBED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
+_NOTIFIED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
 _CANCEL_S = 2.0  # that a store has to hear of a rollout that nobody waits for any more
 _LOOK_S = 5.0  # between two looks for rollouts that run for too long
+_SHOWN = 3  # rollouts in the line about a stall
 
 
 class StoreLostError(TrainingError):
@@ -58,7 +60,7 @@ class RolloutScheduler:
 
     def __init__(
         self,
-        store: agl.LightningStore,
+        store: AlgorithmStore,
         adapter: Any,
         resources: Sequence[str],
         *,
@@ -73,7 +75,7 @@ class RolloutScheduler:
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._train_roles = train_roles
-        self._waiting: dict[str, asyncio.Future[agl.Rollout | str]] = {}  # how it ended, or why it was given up
+        self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}  # how it ended, or why it was given up
         self._running: dict[str, float] = {}  # since when a rollout is known to run
         self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
         self._sending: asyncio.Task[None] | None = None
@@ -90,29 +92,24 @@ class RolloutScheduler:
         """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
-        rollout = await self._ended_rollout(rollout_id)
-        if isinstance(rollout, str):
-            await mark_consumed(self._store, rollout_id)
-            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, rollout)
-        if reason := reason_lost(rollout):
-            await mark_consumed(self._store, rollout_id)
-            return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
-        if reason := reason_refused(rollout):
-            await mark_consumed(self._store, rollout_id)
-            return FinishedRollout.lost(rollout_id, request.group, DropCause.ATTEMPT, reason)
-        try:
-            spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
-        except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
-            await mark_consumed(self._store, rollout_id)
-            detail = f"{type(error).__name__}: {error}"
-            return FinishedRollout.lost(rollout_id, request.group, DropCause.STORE, detail)
+        ended = await self._ended_rollout(rollout_id)
+        drop = ended if isinstance(ended, Drop) else _loss_of(ended)
+        if drop is None:
+            try:
+                spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
+            except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
+                drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
+        await self._store.mark_consumed(rollout_id)
+        if drop is not None:
+            return FinishedRollout.lost(rollout_id, request.group, drop)
         roles = self._train_roles
-        finished = read_rollout(rollout, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
-        if finished.dropped is not None and finished.dropped.cause in _OF_A_ROUTE:
+        finished = read_rollout(ended, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
+        if finished.dropped is not None and finished.dropped.cause in _PROXY_DEATH_CAUSES:
             await asyncio.sleep(_REPORTED_S)
             died, reason = self._deaths.get(resource, (0.0, ""))
             if died > started - _REPORTED_S:
-                return FinishedRollout.lost(rollout_id, request.group, DropCause.PROCESS, reason)
+                drop = Drop(cause=DropCause.PROCESS, detail=reason)
+                return FinishedRollout.lost(rollout_id, request.group, drop)
         return finished
 
     def route_died(self, resources: Collection[str], reason: str) -> None:
@@ -126,25 +123,28 @@ class RolloutScheduler:
         """
         try:
             with named_store_errors():
-                async with subscribed_to_ends(self._store, self._end) as is_told:
-                    await self._watch(is_told)
+                await self._watch()
         except StoreLostError as error:
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(error)
             raise
 
-    async def _watch(self, is_told: Callable[[], bool]) -> None:
-        while True:
-            asked = time.monotonic()
-            if self._waiting:
-                # Polled here, because the store's client refuses a timeout above 0.1 s.
-                for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
-                    self._end(rollout)
-                await self._give_up_slow()
-            # A store that takes long to answer is asked less often, because it has one thread for all.
-            idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
-            await asyncio.sleep(max(_SUBSCRIBED_POLL_S if is_told() else _POLL_S, idle_s))
+    async def _watch(self) -> None:
+        notified = asyncio.create_task(self._store.watch_ended(self._end))
+        try:
+            while True:
+                asked = time.monotonic()
+                if self._waiting:
+                    # Polled here, because the store's client refuses a timeout above 0.1 s.
+                    for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
+                        self._end(rollout)
+                    await self._give_up_slow()
+                # A store that takes long to answer is asked less often, because it has one thread for all.
+                idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
+                await asyncio.sleep(max(_POLL_S if notified.done() else _NOTIFIED_POLL_S, idle_s))
+        finally:
+            notified.cancel()
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
         """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
@@ -186,22 +186,22 @@ class RolloutScheduler:
             async with asyncio.timeout(_CANCEL_S):
                 await self._store.update_rollout(rollout_id, status="cancelled")
 
-    async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | str:
-        """Wait for a rollout's end; returns why, when it was given up.
+    async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | Drop:
+        """Wait for a rollout's end; return why, when it was given up.
 
         A rollout that was given up, or whose caller was cancelled, is cancelled in the store.
         """
         if not self._waiting:
             self._last_end = time.monotonic()
         future = self._waiting[rollout_id] = asyncio.get_running_loop().create_future()
-        rollout: agl.Rollout | str = ""
+        ended: agl.Rollout | Drop | None = None
         try:
-            rollout = await future
+            ended = await future
         finally:
-            if isinstance(rollout, str):
+            if ended is None or isinstance(ended, Drop):
                 self._waiting.pop(rollout_id, None)
                 await self._cancel(rollout_id)
-        return rollout
+        return ended
 
     def _end(self, rollout: agl.Rollout) -> bool:
         """Hand a rollout that ended to whoever waits for it, and return whether anybody does."""
@@ -224,7 +224,7 @@ class RolloutScheduler:
         if now - self._last_look < _LOOK_S:
             return
         self._last_look = now
-        running = await started_ids(self._store)
+        running = [rollout.rollout_id for rollout in await self._store.query_rollouts(status_in=list(STARTED))]
         self._running = {each: self._running.get(each, now) for each in running if each in self._waiting}
         slow = [each for each, since in self._running.items() if now - since > self._timeout_s]
         self._give_up(slow, f"it ran for more than {self._timeout_s:g} s")
@@ -233,7 +233,39 @@ class RolloutScheduler:
         for rollout_id in rollout_ids:
             future = self._waiting.get(rollout_id)
             if future is not None and not future.done():
-                future.set_result(reason)
+                future.set_result(Drop(cause=DropCause.ATTEMPT, detail=reason))
+
+
+async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]) -> str:
+    """Return one line about the rollouts `waiting`, which have not ended: counts by state, and those that run longest.
+
+    The values of `waiting` are the seconds for which each rollout is known to run.
+    """
+    rollouts = list(await store.query_rollouts(rollout_id_in=list(waiting)))
+    states = Counter(r.status for r in rollouts)
+    counts = ", ".join(f"{count} {status}" for status, count in states.most_common())
+    lines = [f"Nothing has ended for a while; waiting for {len(rollouts)} rollouts ({counts})."]
+    if states.get("queuing"):
+        lines.append("Queued ones wait for a runner: are the runner processes alive, and is runner.concurrency enough?")
+    for rollout in sorted(rollouts, key=lambda r: -waiting[r.rollout_id])[:_SHOWN]:
+        attempt = await store.get_latest_attempt(rollout.rollout_id)
+        if attempt is not None:
+            spans = len(await store.query_spans(rollout.rollout_id, attempt.attempt_id))
+            lines.append(
+                f"{rollout.rollout_id} on {attempt.worker_id} for {waiting[rollout.rollout_id]:.0f} s, "
+                f"{spans} calls answered so far."
+            )
+    return " ".join(lines)
+
+
+def _loss_of(rollout: agl.Rollout) -> Drop | None:
+    """Return why an ended rollout was lost, if its process died or the store refused its end."""
+    metadata = rollout.metadata or {}
+    if LOST in metadata:
+        return Drop(cause=DropCause.PROCESS, detail=metadata[LOST])
+    if REFUSED in metadata:
+        return Drop(cause=DropCause.ATTEMPT, detail=metadata[REFUSED])
+    return None
 
 
 @contextmanager

@@ -1,47 +1,45 @@
-"""Keep a run's rollouts in a store that notifies runners, reports ended rollouts and deletes consumed ones."""
+"""Keep the rollouts of a run in memory: signal queued ones, report ended ones, delete consumed ones."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any
 
 import agentlightning as agl
+from agentlightning.store.collection import InMemoryLightningCollections
 from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
+from agentlightning.store.collection.memory import ListBasedCollection
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.exchange import REFUSED, STARTED
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.store_client import StoreClient
-from sql_agent.rollouts.store_collections import OneLoopCollections
+from sql_agent.rollouts.queue_signal import QueueSignal
+from sql_agent.rollouts.store_protocol import QUEUED, AlgorithmStore
 
 logger = logging.getLogger(__name__)
 
-OnEnd = Callable[[agl.Rollout], bool]  # returns whether anybody waits for the rollout
-
-_QUEUED = ("queuing", "requeuing")
-_LOST = "lost"  # in a rollout's metadata: why it was lost, as lose_rollouts says
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # of a span without attributes
 _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
 
+_NOTHING = nullcontext()
 
-class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
-    """Calls `notifier.notify` for each queued rollout and `on_end` for each ended one, and deletes consumed ones.
+
+class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc]
+    """Calls `queue_signal.notify` for each queued rollout and `on_end` for each ended one, and deletes consumed ones.
 
     agent-lightning's store drops old spans, but keeps every rollout and attempt for ever: millions in one night. All
     calls must come from one event loop.
     """
 
-    def __init__(self, notifier: Notifier, **options: Any) -> None:
+    def __init__(self, queue_signal: QueueSignal, **options: Any) -> None:
         # Called safe for threads, because its server would else hold a lock of threads while a call waits.
         super().__init__(thread_safe=True, span_size_estimator=_size_of, **options)
         self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None
-        self._notifier = notifier
+        self._queue_signal = queue_signal
         self._consumed: deque[str] = deque()
         self._running: set[str] = set()  # rollouts that are known to have started
 
@@ -86,10 +84,14 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
                 stored.append(span)
         return stored
 
-    async def is_started(self, rollout_id: str) -> bool:
-        """Return whether a rollout was taken and has not ended."""
-        rollout = await self.get_rollout_by_id(rollout_id)
-        return rollout is not None and rollout.status in STARTED
+    async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
+        """Call `callback` on this event loop with each rollout that ends, until cancelled."""
+        loop = asyncio.get_running_loop()
+        self.on_end = lambda rollout: loop.call_soon(callback, rollout)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.on_end = None
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
         """Return the spans of a rollout's only attempt, in any order. Raises TrainingError when they were evicted."""
@@ -120,8 +122,8 @@ class RunStore(agl.InMemoryLightningStore):  # type: ignore[misc]
     ) -> None:
         await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
         for rollout, _ in rollouts:
-            if rollout.status in _QUEUED:
-                self._notifier.notify()
+            if rollout.status in QUEUED:
+                self._queue_signal.notify()
             elif rollout.status in _ENDED and self.on_end is not None:
                 self.on_end(rollout)
 
@@ -131,90 +133,49 @@ def _size_of(span: agl.Span) -> int:
     return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
 
 
-def is_own(store: Any) -> bool:
-    """Return whether `store` is served by this process, so that nobody else uses it."""
-    return _own(store) is not None
+class OneLoopCollections(InMemoryLightningCollections):  # type: ignore[misc]
+    """Agent-lightning's collections in memory, for a store that one event loop uses.
 
-
-@asynccontextmanager
-async def subscribed_to_ends(store: Any, callback: OnEnd) -> AsyncIterator[Callable[[], bool]]:
-    """Call `callback` on this event loop with each rollout that ends inside the context.
-
-    Yields a function that returns whether the store can tell, which one of `agl store` cannot.
+    The originals take up to four locks for a call, and enter a context for metrics around each lock and each look-up,
+    which was a third of the store's time. Tasks need no lock, because no operation on a collection waits for anything.
     """
-    own = _own(store)
-    if own is not None:
-        loop = asyncio.get_running_loop()
-        own.on_end = lambda rollout: loop.call_soon(callback, rollout)
-        yield lambda: True
-    elif isinstance(store, StoreClient):
-        watch = asyncio.create_task(store.watch_ended(callback))
-        try:
-            yield lambda: not watch.done()
-        finally:
-            watch.cancel()
-    else:
-        yield lambda: False
+
+    def __init__(self) -> None:
+        super().__init__("asyncio")
+        self._unlocked = nullcontext(self)
+        self._rollouts = KeyedCollection([], agl.Rollout, ["rollout_id"])
+        self._attempts = KeyedCollection([], agl.Attempt, ["rollout_id", "attempt_id"])
+        self._spans = KeyedCollection([], agl.Span, ["rollout_id", "attempt_id", "span_id"])
+        for untracked in (self.resources, self.workers, self.rollout_queue, self.span_sequence_ids):
+            untracked.tracking_context = _untracked
+
+    def atomic(
+        self, *, mode: Any = "rw", snapshot: bool = False, labels: Sequence[Any] | None = None, **kwargs: Any
+    ) -> AbstractAsyncContextManager[OneLoopCollections]:
+        """Return a context of these collections."""
+        return self._unlocked
 
 
-async def read_spans(store: Any, rollout_id: str) -> Sequence[agl.Span]:
-    """Return the spans of a rollout's latest attempt, in any order.
+class KeyedCollection(ListBasedCollection[Any]):  # type: ignore[misc]
+    """Finds an object without a search when all of its keys are given."""
 
-    Raises TrainingError when a run's own store evicted them to free memory.
-    """
-    source = _own(store) or store
-    if isinstance(source, RunStore | StoreClient):
-        return await source.spans_of(rollout_id)
-    spans: Sequence[agl.Span] = await source.query_spans(rollout_id, "latest")
-    return spans
+    def tracking_context(self, operation: str, collection: str) -> AbstractAsyncContextManager[None]:
+        """Measure nothing."""
+        return _NOTHING
 
+    async def get(self, filter: Any = None, sort: Any = None) -> Any:  # noqa: A002  as the base class names it
+        """Return the first object that matches `filter`, or None."""
+        if filter and len(filter) == len(self.primary_keys()):
+            with suppress(KeyError):  # there is none, or the filter names something else than the keys
+                return self._found(filter)
+        return await super().get(filter, sort)
 
-async def mark_consumed(store: Any, rollout_id: str) -> None:
-    """Let a run's own store, or one of `sql-agent store`, delete an ended rollout later; `agl store` keeps all."""
-    own = _own(store) or store
-    if isinstance(own, RunStore | StoreClient):
-        await own.mark_consumed(rollout_id)
-
-
-async def lose_rollouts(store: agl.LightningStore, reason: str, *, is_lost: Callable[[agl.Rollout, str], bool]) -> int:
-    """End the started rollouts of which `is_lost` is true as failed, because of `reason`; returns how many there were.
-
-    `is_lost` gets a rollout and the id of the worker that runs it.
-    """
-    lost = 0
-    for rollout in await store.query_rollouts(status_in=list(STARTED)):
-        attempt = getattr(rollout, "attempt", None)
-        if attempt is not None and is_lost(rollout, attempt.worker_id or ""):
-            metadata = (rollout.metadata or {}) | {_LOST: reason}
-            await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
-            lost += 1
-    return lost
+    def _found(self, keys: Mapping[str, Mapping[str, str]]) -> Any:
+        found: Any = self._items
+        for name in self.primary_keys():
+            found = found[keys[name]["exact"]]
+        return found
 
 
-async def started_ids(store: agl.LightningStore) -> list[str]:
-    """Return the ids of the rollouts that a runner has taken and that have not ended."""
-    return [rollout.rollout_id for rollout in await store.query_rollouts(status_in=list(STARTED))]
-
-
-def reason_lost(rollout: agl.Rollout) -> str | None:
-    """Return why `lose_rollouts` ended `rollout`; None when it did not."""
-    return (rollout.metadata or {}).get(_LOST)
-
-
-def reason_refused(rollout: agl.Rollout) -> str | None:
-    """Return why the store refused the end of `rollout`; None when it did not."""
-    return (rollout.metadata or {}).get(REFUSED)
-
-
-async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
-    """Cancel the rollouts of an earlier algorithm that have not ended, because its proxy has; returns how many."""
-    stale = await store.query_rollouts(status_in=[*_QUEUED, *STARTED])
-    for rollout in stale:
-        await store.update_rollout(rollout.rollout_id, status="cancelled")
-    return len(stale)
-
-
-def _own(store: Any) -> RunStore | None:
-    """Return the run's own store behind agent-lightning's server; None when the store is served elsewhere."""
-    inner = getattr(store, "store", None)
-    return inner if isinstance(inner, RunStore) else None
+def _untracked(_operation: str, _collection: str) -> AbstractAsyncContextManager[None]:
+    return _NOTHING

@@ -1,4 +1,4 @@
-"""Ask a store that another process serves, by fewer requests where it is one of ours."""
+"""Ask a store that another process serves: `agl store` by agent-lightning's requests, ours by fewer requests."""
 
 from __future__ import annotations
 
@@ -12,90 +12,75 @@ import agentlightning as agl
 import aiohttp
 from pydantic import TypeAdapter
 
-from sql_agent.rollouts.exchange import (
+from sql_agent.rollouts.store_address import StoreAddress
+from sql_agent.rollouts.store_protocol import (
     CONSUMED,
     ENDED,
-    EXCHANGE,
     REFUSED,
+    REPORT,
     STARTED,
+    STORE_ERRORS,
+    AlgorithmStore,
     EndedAttempt,
     EndedRollout,
-    ExchangeRequest,
+    RunnerReport,
 )
-from sql_agent.rollouts.presence import STORE_ERRORS
 from sql_agent.system.tokens import bearer
 
 logger = logging.getLogger(__name__)
 
 _CONSUMED_AT_ONCE = 32
-_UNKNOWN_PATH = (404, 405)
-_AWAY = (*_UNKNOWN_PATH, 408, 425, 429, 502, 503, 504)  # what a gateway says while the store behind it does not answer
+_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # what a gateway says while the store behind it does not answer
 _CAUSE_CHARS = 200
 _ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
 _ENDED = TypeAdapter(list[EndedRollout])
 
 
-class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
-    """Uses the requests that only a RunStore answers, and agent-lightning's own where `agl store` serves the store."""
+def open_store(address: StoreAddress, **options: Any) -> AglStoreClient:
+    """Return a client of the store at `address`; `options` are those of agent-lightning's client."""
+    return (AglStoreClient if address.is_agl_store else StoreClient)(address.url, token=address.token, **options)
+
+
+class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[misc]
+    """Adapter for a store that knows agent-lightning's own requests only, as `agl store` does.
+
+    Such a store reports no ends and keeps all rollouts.
+    """
 
     def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
         """Use the store at `server_address`, a URL without a path, which wants the bearer `token`, if any."""
         super().__init__(server_address, **options)
         self.token = token
-        self._consumed: list[str] = []
-        self._is_ours = True  # until it does not know the first request of ours
-        self._has_answered = False
-        self._name = secrets.token_hex(8)
-        self._answers = 0  # to our requests for rollouts
-        self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
 
-    async def exchange(
+    async def report_and_take(
         self, ended: Sequence[EndedAttempt], *, worker_id: str, limit: int
     ) -> Sequence[agl.AttemptedRollout]:
         """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
 
-        Raises one of STORE_ERRORS when the store does not answer; it may then have the spans or not, so the same
-        attempts must be reported again. Rollouts that it had taken meanwhile come with its next answer. An attempt
-        whose end the store refuses whenever it is tried is given up as failed. Two calls of one client must not
-        overlap.
+        Raises one of STORE_ERRORS when the store does not answer; the store may then have the spans or not, so the same
+        attempts must be reported again. An attempt whose end the store refuses is given up as failed. Two calls of one
+        client must not overlap.
         """
-        if self._is_ours:
-            request = self._request(ended, worker_id, limit)
-            try:
-                answer = await self._post(EXCHANGE, request)
-            except aiohttp.ClientResponseError as error:
-                if not ended or not is_refusal(error.status):
-                    raise
-                for attempt in ended:  # by itself, to find which of them it is
-                    await self._report_alone(attempt, worker_id)
-                return []
-            if answer is not None:
-                self._answers += limit > 0
-                return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
         # At once, because `agl store` is asked for seconds about a rollout that it does not have any more.
         await asyncio.gather(*map(self._report, ended))
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
 
+    async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
+        """Return at once: the store cannot report ends."""
+
+    async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
+        """Return the spans of a rollout's latest attempt, in any order."""
+        spans: Sequence[agl.Span] = await self.query_spans(rollout_id, "latest")
+        return spans
+
+    async def mark_consumed(self, rollout_id: str) -> None:
+        """Do nothing: the store keeps all rollouts."""
+
     async def _get_session(self) -> aiohttp.ClientSession:
         session: aiohttp.ClientSession = await super()._get_session()
         session.headers.update(bearer(self.token))
         return session
-
-    def _request(self, ended: Sequence[EndedAttempt], worker_id: str, limit: int) -> Any:
-        number = self._answers + 1
-        request = ExchangeRequest(client=self._name, number=number, worker_id=worker_id, ended=ended, limit=limit)
-        return request.model_dump(mode="json")
-
-    async def _report_alone(self, attempt: EndedAttempt, worker_id: str) -> None:
-        session = await self._get_session()
-        body = self._request([attempt], worker_id, 0)
-        async with session.post(f"{self.server_address_root}{EXCHANGE}", json=body) as response:
-            if not is_refusal(response.status):
-                response.raise_for_status()
-                return
-            cause = " ".join((await response.text()).split())[:_CAUSE_CHARS]
-        await self._give_up(attempt, f"status {response.status}: {cause}")
 
     async def _report(self, attempt: EndedAttempt) -> None:
         try:
@@ -105,7 +90,7 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
             await self._give_up(attempt, f"status {error.status}: {error.message}")
 
     async def _give_up(self, attempt: EndedAttempt, cause: str) -> None:
-        """End a rollout as failed, because its store refuses how it ended: it would be reported for ever."""
+        """End a rollout as failed whose end the store refuses, because it would be reported for ever."""
         reason = f"the store refused its end with {cause}"
         logger.info("rollout %s is given up: %s", attempt.rollout_id, reason)  # its algorithm prints why
         try:
@@ -117,19 +102,45 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
                 raise
             logger.warning("rollout %s ends by its time limit: %s, and its failure too", attempt.rollout_id, reason)
 
+
+class StoreClient(AglStoreClient):
+    """Client of a RunStore, which answers one request for many rollouts."""
+
+    def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
+        """Use the store at `server_address`, a URL without a path, which wants the bearer `token`, if any."""
+        super().__init__(server_address, token=token, **options)
+        self._consumed: list[str] = []
+        self._name = secrets.token_hex(8)
+        self._answers = 0  # to our requests for rollouts
+        self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
+
+    async def report_and_take(
+        self, ended: Sequence[EndedAttempt], *, worker_id: str, limit: int
+    ) -> Sequence[agl.AttemptedRollout]:
+        """Do as the base class in one request; rollouts of an answer that was lost come with the next answer."""
+        try:
+            answer = await self._post(REPORT, self._runner_report(ended, worker_id, limit))
+        except aiohttp.ClientResponseError as error:
+            if not ended or not is_refusal(error.status):
+                raise
+            for attempt in ended:  # by itself, to find the attempt that the store refuses
+                await self._report_alone(attempt, worker_id)
+            return []
+        self._answers += limit > 0
+        return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
+
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
-        """Call `callback` with each rollout that ends, until cancelled; returns when the store cannot tell.
+        """Call `callback` with each rollout that ends, until cancelled.
 
         Where it returns true, the rollout's spans are kept until they are read or the rollout is consumed.
         """
-        while self._is_ours:
+        while True:
             try:
-                told = _ENDED.validate_python(await self._post(ENDED, None) or [])
-            # Rollouts that are missed now are found by whoever waits for them.
-            except (*STORE_ERRORS, ValueError) as error:
-                logger.info("the store did not tell which rollouts ended: %r", error)
-                told = []
-            for ended in told:
+                reported = _ENDED.validate_python(await self._post(ENDED, None))
+            except (*STORE_ERRORS, ValueError) as error:  # the scheduler's polls find the rollouts that are missed now
+                logger.info("the store did not report which rollouts ended: %r", error)
+                reported = []
+            for ended in reported:
                 if callback(ended.rollout):
                     self._spans[ended.rollout.rollout_id] = ended.spans
             await asyncio.sleep(_ENDED_PAUSE_S)
@@ -137,16 +148,14 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
         """Return the spans of a rollout's latest attempt, in any order; the first time those that came with its end."""
         spans = self._spans.pop(rollout_id, None)
-        return spans if spans is not None else await self.query_spans(rollout_id, "latest")
+        return spans if spans is not None else await super().spans_of(rollout_id)
 
     async def mark_consumed(self, rollout_id: str) -> None:
-        """Let a RunStore delete an ended rollout later; many are sent in one request.
+        """Let the store delete an ended rollout later; many are sent in one request.
 
         A store that does not answer now is asked again with the next rollouts: it only keeps them for longer.
         """
         self._spans.pop(rollout_id, None)
-        if not self._is_ours:
-            return
         self._consumed.append(rollout_id)
         if len(self._consumed) % _CONSUMED_AT_ONCE:
             return
@@ -156,19 +165,25 @@ class StoreClient(agl.LightningStoreClient):  # type: ignore[misc]
         except STORE_ERRORS:
             self._consumed = consumed + self._consumed
 
+    def _runner_report(self, ended: Sequence[EndedAttempt], worker_id: str, limit: int) -> Any:
+        number = self._answers + 1
+        request = RunnerReport(client=self._name, number=number, worker_id=worker_id, ended=ended, limit=limit)
+        return request.model_dump(mode="json")
+
+    async def _report_alone(self, attempt: EndedAttempt, worker_id: str) -> None:
+        session = await self._get_session()
+        body = self._runner_report([attempt], worker_id, 0)
+        async with session.post(f"{self.server_address_root}{REPORT}", json=body) as response:
+            if not is_refusal(response.status):
+                response.raise_for_status()
+                return
+            cause = " ".join((await response.text()).split())[:_CAUSE_CHARS]
+        await self._give_up(attempt, f"status {response.status}: {cause}")
+
     async def _post(self, path: str, body: Any) -> Any:
-        """Return the answer to one of our own requests; None, now and later, when the store does not know the first."""
-        try:
-            answer = await self._request_json("post", path.removeprefix("/v1/agl"), json=body)
-        except aiohttp.ClientResponseError as error:
-            if error.status not in _UNKNOWN_PATH or self._has_answered:  # as a gateway says while a store restarts
-                raise
-            self._is_ours = False
-            return None
-        self._has_answered = True
-        return answer
+        return await self._request_json("post", path.removeprefix("/v1/agl"), json=body)
 
 
 def is_refusal(status: int) -> bool:
-    """Return whether `status` is a store's answer to what it was sent, which will be the same the next time."""
+    """Return whether `status` is a store's answer to the content of a request, which will be the same the next time."""
     return status >= 400 and status not in _AWAY

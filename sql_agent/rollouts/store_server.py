@@ -20,10 +20,18 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.exchange import CONSUMED, ENDED, EXCHANGE, EndedAttempt, EndedRollout, ExchangeRequest
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.run_role import HEALTH_PATH
+from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_address import HEALTH_PATH
+from sql_agent.rollouts.store_protocol import (
+    CONSUMED,
+    ENDED,
+    REPORT,
+    STARTED,
+    EndedAttempt,
+    EndedRollout,
+    RunnerReport,
+)
 from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import AccessCheck
 
@@ -61,8 +69,8 @@ class FrequentRequests:
         self._has_ended = asyncio.Event()
         self._answered: defaultdict[str, _Answered] = defaultdict(_Answered)  # by client
         self._answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
-            EXCHANGE: self._exchange,
-            ENDED: self._tell_ended,
+            REPORT: self._report,
+            ENDED: self._report_ended,
             CONSUMED: self._consume,
             _TRACES: self._add_spans,
         }
@@ -82,14 +90,14 @@ class FrequentRequests:
             response = Response(to_json({"detail": detail}), 500)
         await response(scope, receive, send)
 
-    async def _exchange(self, body: bytes) -> bytes:
-        given = ExchangeRequest.model_validate_json(body)
+    async def _report(self, body: bytes) -> bytes:
+        given = RunnerReport.model_validate_json(body)
         await self._store.add_many_spans([span for attempt in given.ended for span in attempt.spans])
         for attempt in given.ended:
             await self._end(attempt)
         return to_json(await self._take(given)) if given.limit > 0 else b"[]"
 
-    async def _take(self, given: ExchangeRequest) -> Sequence[agl.AttemptedRollout]:
+    async def _take(self, given: RunnerReport) -> Sequence[agl.AttemptedRollout]:
         """Return queued rollouts, or again those of an answer that was lost, because nobody else would run them."""
         answered = self._answered[given.client]
         async with answered.lock:  # a client that gave up may ask again before it was answered
@@ -99,7 +107,10 @@ class FrequentRequests:
                 return answered.taken
             if given.number < answered.number:  # it came late, and its client has another answer
                 return []
-            return [taken for taken in answered.taken if await self._store.is_started(taken.rollout_id)]
+            lost = [taken.rollout_id for taken in answered.taken]
+            started = await self._store.query_rollouts(rollout_id_in=lost, status_in=STARTED)
+            ids = {rollout.rollout_id for rollout in started}
+            return [taken for taken in answered.taken if taken.rollout_id in ids]
 
     async def _end(self, attempt: EndedAttempt) -> None:
         try:
@@ -107,7 +118,7 @@ class FrequentRequests:
         except ValueError:  # of a rollout that was deleted meanwhile, which must not lose the others
             logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
 
-    async def _tell_ended(self, _body: bytes) -> bytes:
+    async def _report_ended(self, _body: bytes) -> bytes:
         """Answer when rollouts have ended since the last request, or after a second."""
         self._store.on_end = self._note_end  # from the first request on, because a run's own store tells its algorithm
         with suppress(TimeoutError):
@@ -147,7 +158,7 @@ async def serve_store(
     It answers those who have the bearer `token`, without one everybody. Raises TrainingError when it cannot be served
     there.
     """
-    store = RunStore(Notifier(1), eviction_memory_threshold=SPAN_BYTES)
+    store = RunStore(QueueSignal(1), eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(store, host, port)
     async with served(server, token=token):
         started(server.endpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
 import signal
 import time
@@ -194,6 +195,8 @@ def _how_it_ended(child: _Child, killed_for_memory: int) -> str:
         return how_killed(code, killed_for_memory)
     if code == OUT_OF_MEMORY:
         return "got no more memory and ended"
+    if code == errno.EMFILE:
+        return "got no more file descriptors and ended"
     return f"died with exit code {code}" if code else "ended"
 
 

@@ -18,7 +18,7 @@ from sql_agent.runs.run_lines import CutFile, cut_after, run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
 if TYPE_CHECKING:
-    from sql_agent.rollouts.rollouts import FinishedRollout
+    from sql_agent.rollouts.finished_rollout import FinishedRollout
     from sql_agent.runs.trackers import Trackers
 
 _OF_EVERY_STEP = ("metrics.jsonl", "rollouts.jsonl")

@@ -14,17 +14,15 @@ import agentlightning as agl
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts.group_ranking import GroupBarrier
+from sql_agent.rollouts.group_scheduler import GroupBarrier, RetryingScheduler
+from sql_agent.rollouts.lease import End, LeaseHolder
 from sql_agent.rollouts.preflight import check_triplet
-from sql_agent.rollouts.presence import Announcement, Announcer, End
 from sql_agent.rollouts.processes import RunProcesses, proxy_name
-from sql_agent.rollouts.recovery import Recovery
-from sql_agent.rollouts.retry import RetryingScheduler
-from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.recovery import Recovery, cancel_stale_rollouts
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
-from sql_agent.rollouts.scheduler import RolloutScheduler, named_store_errors
-from sql_agent.rollouts.stall import describe_stalled
-from sql_agent.rollouts.store import cancel_stale_rollouts, is_own
+from sql_agent.rollouts.scheduler import RolloutScheduler, describe_stall, named_store_errors
+from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import how_to_go_on
 from sql_agent.runs.run_log import RunLog
@@ -63,7 +61,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
         self._watches: list[asyncio.Task[None]] = []
-        self._announcer: Announcer | None = None
+        self._lease: LeaseHolder | None = None
         self._stall_shown_at = time.monotonic()
         self.store_address: StoreAddress
         self.error: SqlAgentError | None = None
@@ -98,22 +96,30 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                 self._processes.unwatch()
                 for watch in self._watches:
                     watch.cancel()
-                if self._announcer is not None:
-                    await self._announcer.close("was interrupted" if self.interrupted and not self.error else end)
+                if self._lease is not None:
+                    await self._lease.release("was interrupted" if self.interrupted and not self.error else end)
 
     async def _claim_store(self) -> None:
         """Raise TrainingError when a live algorithm uses the store, because this one would cancel its rollouts."""
         store = self.get_store()
-        if is_own(store):
+        if isinstance(store, RunStore):  # which nobody else uses
             return
-        self._announcer = Announcer(store, Announcement(session=uuid4().hex, run=self._log.folder.name))
+        self._lease = LeaseHolder(store, uuid4().hex, self._log.folder.name, on_loss=self._lose_store)
         with named_store_errors():
-            other = await self._announcer.claim()
+            other = await self._lease.acquire()
         if other is not None:
             raise TrainingError(
                 f"the run {other} uses the store at {self.store_address.url}",
                 hint="wait until it has ended, or start another store on another port",
             )
+
+    def _lose_store(self, other: str) -> None:
+        self._fail(
+            TrainingError(
+                f"the run {other} took the store at {self.store_address.url} while this run was suspended",
+                hint="continue this run with --resume once the other has ended, or on another store",
+            )
+        )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Return what `waiting` returns, or None as soon as a signal asks for the end.
@@ -171,9 +177,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         watch = asyncio.create_task(self._scheduler.watch())
         watch.add_done_callback(self._watch_ended)
         self._watches = [watch]
-        if self._announcer is not None:
+        if self._lease is not None:
             with named_store_errors():
-                await self._announcer.serve(resources[0])
+                await self._lease.publish(resources[0])
             self._watches.append(asyncio.create_task(self._recovery.watch_runners()))
         judge = load_task(self._settings.task).group_judge(self._settings)
         return RetryingScheduler(
@@ -206,7 +212,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         try:
             async with asyncio.timeout(_LOOK_S):
                 with named_store_errors():
-                    return await describe_stalled(self.get_store(), waiting) if waiting else None
+                    return await describe_stall(self.get_store(), waiting) if waiting else None
         except TimeoutError:
             return f"Nothing has ended for a while, and the store does not say within {_LOOK_S:.0f} s why."
 

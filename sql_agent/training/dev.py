@@ -14,14 +14,14 @@ import agentlightning as agl
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.config.settings import Settings
-from sql_agent.rollouts.adapter import TokenIdAdapter
+from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.llm_proxy import model_entry
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
-from sql_agent.rollouts.store import read_spans
+from sql_agent.rollouts.spans import TokenIdAdapter
+from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
 from sql_agent.system.runtime import install_event_loop, slow_imports
@@ -100,8 +100,8 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
             watch.cancel()
 
 
-async def _spans(store: agl.LightningStore, rollout: FinishedRollout) -> tuple[agl.Span, ...]:
-    return tuple(sorted(await read_spans(store, rollout.rollout_id), key=lambda span: span.sequence_id))
+async def _spans(store: AlgorithmStore, rollout: FinishedRollout) -> tuple[agl.Span, ...]:
+    return tuple(sorted(await store.spans_of(rollout.rollout_id), key=lambda span: span.sequence_id))
 
 
 @asynccontextmanager

@@ -13,14 +13,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would no
 import agentlightning as agl
 
 from sql_agent.config.settings import Settings
-from sql_agent.rollouts.adapter import TokenIdAdapter
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.run_role import RunRole, StoreAddress
+from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.runner_role import RunnerRole
+from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store_address import StoreAddress, watched_store
+from sql_agent.rollouts.store_client import open_store
+from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.rollouts.store_server import SPAN_BYTES, served
-from sql_agent.rollouts.store_watch import watched_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
@@ -116,14 +117,14 @@ async def _train(
 @asynccontextmanager
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
-) -> AsyncIterator[tuple[agl.LightningStore, StoreAddress]]:
+) -> AsyncIterator[tuple[AlgorithmStore, StoreAddress]]:
     """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.
 
     `say` gets a line when the one that runs elsewhere does not answer. Raises TrainingError when the run's own cannot
     be served.
     """
     if run_role.store:
-        client = StoreClient(run_role.store.url, token=run_role.store.token)
+        client = open_store(run_role.store)
         try:
             with watched_store(run_role.store.url, "the run", say):
                 yield client, run_role.store
@@ -135,8 +136,8 @@ async def opened_store(
                 await asyncio.wait(others, timeout=_CANCEL_S)
             await client.close()
         return
-    own = RunStore(processes.notifier, eviction_memory_threshold=SPAN_BYTES)
+    own = RunStore(processes.queue_signal, eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(own, "127.0.0.1", free_port())
     token = new_token()
     async with served(server, token=token):
-        yield server, StoreAddress(server.endpoint, token)
+        yield own, StoreAddress(server.endpoint, token)

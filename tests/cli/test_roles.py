@@ -21,9 +21,9 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
-from sql_agent.rollouts.presence import Announcement, Announcer
-from sql_agent.rollouts.run_role import StoreAddress, check_store
+from sql_agent.rollouts.lease import LeaseHolder
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
+from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.system.sockets import free_port
 from tests.support.processes import ROOT, assert_nothing_left, family_and_ports, lines, served_store, wait_for
 from tests.support.small_database import make_database
@@ -193,14 +193,14 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
                 client = agl.LightningStoreClient(address)
                 route = agl.ProxyLLM(endpoint=proxy, model="m")
                 resources = await client.add_resources(route_resources(route, sent_settings(settings, "night")))
-                announcer = Announcer(client, Announcement(session="1", run="night"))
-                assert await announcer.claim() is None
+                holder = LeaseHolder(client, "1", "night")
+                assert await holder.acquire() is None
                 await until("The run night starts; this runner waits")
-                await announcer.serve(resources.resources_id)
+                await holder.publish(resources.resources_id)
                 await until("Settings taken from the run night")
                 with terminal([*command, "agent.max_turns=7"], refusing_log, **RUNNER) as refusing:
                     assert await asyncio.to_thread(refusing.wait, 60) == 2
-                await announcer.close("was interrupted")
+                await holder.release("was interrupted")
                 await client.close()
                 assert await asyncio.to_thread(runner.wait, 60) == 0
     assert log.read_text().splitlines()[-1] == "The run night was interrupted; this runner leaves"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sql_agent.agent.agent import shared_client
-from sql_agent.rollouts.call_numbers import CallNumbers
+from sql_agent.rollouts.lit_agent import CallNumbers
 from tests.support.judge_server import completion, serving
 
 

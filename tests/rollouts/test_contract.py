@@ -16,14 +16,12 @@ import pytest
 import uvicorn
 
 import sql_agent.rollouts
-from sql_agent.rollouts.adapter import TokenIdAdapter
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.llm_proxy import LocalLlmProxy
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.runner import ConcurrentRunner, NoTracer
-from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_client import StoreClient
-from sql_agent.rollouts.store_collections import KeyedCollection, OneLoopCollections
+from sql_agent.rollouts.queue_signal import QueueSignal
+from sql_agent.rollouts.spans import TokenIdAdapter
+from sql_agent.rollouts.store import KeyedCollection, OneLoopCollections, RunStore
+from sql_agent.rollouts.store_client import AglStoreClient
 from sql_agent.training.algorithm import TrainingAlgorithm
 
 # What we override, public methods too, because an override that agent-lightning no longer calls raises no error.
@@ -33,15 +31,11 @@ OVERRIDES = [
     (KeyedCollection, "get"),
     (KeyedCollection, "tracking_context"),
     (OneLoopCollections, "atomic"),
-    (ConcurrentRunner, "_post_process_rollout_result"),
-    (ConcurrentRunner, "get_worker_id"),
-    (ConcurrentRunner, "init_worker"),
-    (ConcurrentRunner, "iter"),
     (TokenIdAdapter, "_extract_tokens_from_raw"),
     (TokenIdAdapter, "_literal_eval_maybe"),
     (TokenIdAdapter, "_maybe_reward_value"),
     (TokenIdAdapter, "adapt"),
-    (StoreClient, "_get_session"),
+    (AglStoreClient, "_get_session"),
     (SqlLitAgent, "training_rollout_async"),
     (SqlLitAgent, "validation_rollout_async"),
     (TrainingAlgorithm, "run"),
@@ -49,7 +43,6 @@ OVERRIDES = [
 # The private methods that we call, with the arguments that we pass.
 CALLED = {
     (agl.LLMProxy, "_serve_context"): "",
-    (agl.LitAgentRunner, "_step_impl"): "next_rollout",
     (agl.LightningStoreClient, "_get_session"): "",
     (agl.LightningStoreClient, "_request_json"): "method, path",
     (agl.InMemoryLightningStore, "_evict_spans_for_rollout"): "collections, rollout_id",
@@ -98,11 +91,6 @@ def test_every_override_replaces_a_method_with_the_same_parameters(ours: type, n
     )
 
 
-@pytest.mark.parametrize("name", ["trace_context", "get_last_trace"])
-def test_the_methods_of_a_tracer_that_trace_nothing_here_still_exist(name: str) -> None:
-    assert base_of(NoTracer, name), f"agent-lightning no longer has DummyTracer.{name}"
-
-
 @pytest.mark.parametrize(("owner", "name"), CALLED, ids=lambda value: getattr(value, "__name__", value))
 def test_every_private_method_that_we_call_takes_our_arguments(owner: type, name: str) -> None:
     method = getattr(owner, name, None)
@@ -142,8 +130,8 @@ async def test_the_store_s_collections_can_be_locked_queried_and_emptied() -> No
 
 
 def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> None:
-    notifier = Notifier(1)
-    store = RunStore(notifier)
+    signal = QueueSignal(1)
+    store = RunStore(signal)
 
     def result(call: Coroutine[Any, Any, Any]) -> Any:
         with pytest.raises(StopIteration) as ended:  # a call that waits returns from `send` instead
@@ -159,7 +147,7 @@ def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> N
     result(store.update_attempt(**ids, status="succeeded"))
     assert result(store.spans_of(taken.rollout_id)) == [span]
     result(store.mark_consumed(taken.rollout_id))
-    notifier.close()
+    signal.close()
 
 
 def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
@@ -175,9 +163,7 @@ def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
         RunStore,
         OneLoopCollections,
         KeyedCollection,
-        StoreClient,
-        ConcurrentRunner,
-        NoTracer,
+        AglStoreClient,
         LocalLlmProxy,
         TokenIdAdapter,
         SqlLitAgent,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sql_agent.reward import GroupJudge, Judge, JudgeCase, Verdict
-from sql_agent.rollouts.group_ranking import GroupBarrier, rank_group
+from sql_agent.rollouts.finished_rollout import FinishedRollout
+from sql_agent.rollouts.group_scheduler import GroupBarrier, rank_group
 from sql_agent.rollouts.metrics import summary
-from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.schemas import Drop, DropCause, Outcome, RewardParts, RolloutRecord
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.judge_server import Server, serving
@@ -44,6 +44,11 @@ def reward_of(result: FinishedRollout) -> RewardParts:
 def ranking(**scores: float) -> str:
     places = [{"answer": int(k[1:]), "reason": "so", "score": v} for k, v in scores.items()]
     return json.dumps({"ranking": places})
+
+
+@pytest.fixture(autouse=True)
+def _two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sql_agent.reward.judges.endpoint.ATTEMPTS", 2)
 
 
 def ranking_judge(server: Server) -> GroupJudge:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import agentlightning as agl
+import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import PreflightError
-from sql_agent.rollouts.adapter import TokenIdAdapter
 from sql_agent.rollouts.llm_proxy import model_entry
 from sql_agent.rollouts.preflight import check_opentelemetry, check_triplet
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.spans import TokenIdAdapter
+from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.rollouts.supervisor import Ended
 from sql_agent.system.sockets import bind_local, free_port
 from sql_agent.training.serving.server import ServerThread
@@ -99,6 +101,54 @@ def test_a_context_in_which_no_call_fits_is_named_with_its_setting(
     with pytest.raises(PreflightError, match="maximum context length is 10") as caught:
         asyncio.run(preflight(processes, server_with_a_small_context, tmp_path / "proxy.log"))
     assert "local.max_context" in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_token_ids", [True, False])
+def test_the_key_of_a_policy_is_in_no_file_while_its_proxy_runs_and_after_it_was_killed(
+    with_token_ids: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, keys = FastAPI(), list[str]()
+
+    @app.post("/v1/chat/completions")
+    async def complete(request: Request) -> dict[str, Any]:
+        keys.append(request.headers["authorization"])
+        choice = {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+
+    server, folder = ServerThread(app, bind_local()), tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    server.start()
+    before = set(descendants(os.getpid()))
+    processes = RunProcesses(load_settings(), n_proxies=1)
+
+    async def ask() -> None:
+        models, log = [model_entry("policy", server.base_url, api_key="secret-key")], tmp_path / "proxy.log"
+        (address,) = await processes.start_proxies(
+            StoreAddress("http://127.0.0.1:9"), models, [log], with_token_ids=with_token_ids
+        )
+        body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
+        headers = {"Authorization": f"Bearer {processes.proxy_token}", "x-sequence-id": "1"}
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            path = "/rollout/r/attempt/a/v1/chat/completions"
+            reply = await client.post(f"{address}{path}", json=body, headers=headers)
+        assert reply.status_code == 200, reply.text
+
+    def files() -> list[Path]:
+        return [path for path in folder.rglob("*") if path.is_file()]
+
+    try:
+        asyncio.run(ask())
+        assert keys == ["Bearer secret-key"]
+        assert [path for path in files() if path.suffix == ".yaml"], "the file that a killed proxy leaves"
+        for pid in set(descendants(os.getpid())) - before - {processes._supervisor.pid}:
+            os.kill(pid, signal.SIGKILL)
+        for secret in (b"secret-key", processes.proxy_token.encode()):
+            assert not [path for path in files() if secret in path.read_bytes()]
+    finally:
+        processes.stop()
+        server.stop()
 
 
 def test_a_model_that_is_down_is_named_as_the_cause_and_a_proxy_that_is_ended_is_replaced(

@@ -38,3 +38,11 @@ def test_the_variables_of_roles_and_stores_count_in_the_file_env_too(
     monkeypatch.chdir(tmp_path)
     role = RunRole.from_environment("http://127.0.0.1:4747")
     assert (role.role, role.managed_store) == ("runner", False)
+
+
+def test_a_token_that_no_http_header_can_carry_is_refused_and_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for token in ("secret\nline", "geheim-ü"):
+        monkeypatch.setenv("STORE_TOKEN", token)
+        with pytest.raises(ConfigError, match="STORE_TOKEN has a line break or another character") as caught:
+            RunRole.from_environment("http://127.0.0.1:4747")
+        assert "secret" not in f"{caught.value}{caught.value.hint}"

@@ -12,11 +12,11 @@ import agentlightning as agl
 import aiohttp
 import pytest
 
-from sql_agent.rollouts.exchange import EndedAttempt
-from sql_agent.rollouts.notifier import Notifier
+from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.runner import ConcurrentRunner
-from sql_agent.rollouts.store import RunStore, reason_refused
+from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.store_protocol import REFUSED, EndedAttempt
 from sql_agent.rollouts.store_server import served
 from sql_agent.system.sockets import free_port
 
@@ -52,7 +52,7 @@ class Unsteady(StoreClient):
     lost_answers = 0
     refusals = 0
 
-    async def exchange(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
+    async def report_and_take(self, ended: Sequence[EndedAttempt], **options: Any) -> Sequence[agl.AttemptedRollout]:
         if self.refusals:
             self.refusals -= 1
             raise aiohttp.ClientResponseError(Mock(), (), status=500, message="a defect")
@@ -61,7 +61,7 @@ class Unsteady(StoreClient):
             if self.losses % 2:
                 raise aiohttp.ClientResponseError(Mock(), (), status=503)
             raise aiohttp.ServerDisconnectedError
-        return await super().exchange(ended, **options)
+        return await super().report_and_take(ended, **options)
 
     async def _post(self, path: str, body: Any) -> Any:
         answer = await super()._post(path, body)
@@ -72,15 +72,13 @@ class Unsteady(StoreClient):
 
 
 @asynccontextmanager
-async def running(store: RunStore, notifier: Notifier) -> AsyncIterator[Unsteady]:
+async def running(store: RunStore, signal: QueueSignal) -> AsyncIterator[Unsteady]:
     """Run rollouts of `store` in a runner of this process; yields the runner's client."""
     server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
     async with served(server):
         client = Unsteady(server.endpoint, retry_delays=())
-        runner = ConcurrentRunner(concurrency=8, notifier=notifier, receiver=0)
-        runner.init(agent=Echo())
-        runner.init_worker(0, client)
-        task = asyncio.create_task(runner.iter())
+        runner = ConcurrentRunner(Echo(), client, concurrency=8, queue_signal=signal, receiver=0)
+        task = asyncio.create_task(runner.run())
         try:
             yield client
         finally:
@@ -99,70 +97,70 @@ async def ended(store: RunStore, count: int) -> dict[str, str]:
 
 
 async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_spans() -> None:
-    notifier = Notifier(1)
-    store = RunStore(notifier)
+    signal = QueueSignal(1)
+    store = RunStore(signal)
     resources = await store.add_resources({})
-    async with running(store, notifier) as client:
+    async with running(store, signal) as client:
         for question in ("one", "fail", "two"):
             await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
         assert await ended(store, 3) == {"one": "succeeded", "fail": "failed", "two": "succeeded"}
         assert client.losses == 0
     spans = [await store.query_spans(rollout.rollout_id) for rollout in await store.query_rollouts()]
     assert [[span.name for span in of_rollout] for of_rollout in spans] == [["one"], [], ["two"]]
-    notifier.close()
+    signal.close()
 
 
 async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_polls() -> None:
-    notifier = Notifier(1)
-    store = RunStore(notifier)
+    signal = QueueSignal(1)
+    store = RunStore(signal)
     resources = await store.add_resources({})
-    async with running(store, notifier) as client:
+    async with running(store, signal) as client:
         client.losses = 0
         await asyncio.sleep(0.2)
         for number in range(20):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
         assert set((await ended(store, 20)).values()) == {"succeeded"}
-    notifier.close()
+    signal.close()
 
 
 async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_for_them() -> None:
-    notifier = Notifier(1)
-    store = RunStore(notifier)
+    signal = QueueSignal(1)
+    store = RunStore(signal)
     resources = await store.add_resources({})
-    async with running(store, notifier) as client:
+    async with running(store, signal) as client:
         client.lost_answers = 3
         for number in range(10):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
         assert set((await ended(store, 10)).values()) == {"succeeded"}
         assert client.lost_answers == 0
-    notifier.close()
+    signal.close()
 
 
 async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_loses_no_other() -> None:
-    notifier = Notifier(1)
-    store = Refusing(notifier)
+    signal = QueueSignal(1)
+    store = Refusing(signal)
     resources = await store.add_resources({})
-    async with running(store, notifier) as client:
+    async with running(store, signal) as client:
         client.losses = 0
         for question in ("one", "refused", "two"):
             await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
         assert await ended(store, 3) == {"one": "succeeded", "refused": "failed", "two": "succeeded"}
     (failed,) = await store.query_rollouts(status_in=["failed"])
-    assert "TypeError: a span that cannot be stored" in (reason_refused(failed) or "")
-    notifier.close()
+    assert "TypeError: a span that cannot be stored" in failed.metadata[REFUSED]
+    signal.close()
 
 
 async def test_a_store_that_refuses_to_hand_out_rollouts_is_reported_once_with_the_cause(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    notifier = Notifier(1)
-    store = RunStore(notifier)
+    signal = QueueSignal(1)
+    store = RunStore(signal)
     resources = await store.add_resources({})
-    async with running(store, notifier) as client:
+    async with running(store, signal) as client:
         client.losses, client.refusals = 0, 3
         await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
         await ended(store, 1)
     refused, again = capsys.readouterr().out.splitlines()
     assert "gives a runner no rollouts: ClientResponseError: 500, message='a defect'" in refused
     assert again == f"The store at {client.server_address_root} answers again."
-    notifier.close()
+    signal.close()

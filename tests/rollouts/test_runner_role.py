@@ -14,10 +14,10 @@ import pytest
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts import recovery, runner_role
-from sql_agent.rollouts.presence import Announcement, Announcer
-from sql_agent.rollouts.run_role import StoreAddress
+from sql_agent.rollouts.lease import LEASE_ROW, Lease, LeaseHolder
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.runner_role import RunnerRole
+from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.tasks.task import load_task
 from tests.support.small_database import make_database
 
@@ -55,8 +55,8 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_runner_that_finds_the_entry_of_a_killed_algorithm_says_that_it_waits() -> None:
     store = Store()
-    killed = Announcement(session="1", run="night", holds=True, resources_id="rs-1")
-    await store.update_worker("sql-agent-algorithm-1", killed.model_dump())
+    killed = Lease(session="1", run="night", resources_id="rs-1")
+    await store.update_worker(LEASE_ROW, killed.model_dump())
     runner = Runner(store)
     await runner.run_until(bool)
     assert runner.said == ["No sign of the run night for 0 s; this runner waits"]
@@ -78,12 +78,13 @@ async def test_what_is_wrong_on_the_runner_s_own_host_ends_it_and_is_not_taken_f
     monkeypatch.setattr(
         runner_role, "load_task", lambda _: SimpleNamespace(open_database=medical.open_database, prepare=prepare)
     )
-    monkeypatch.setattr("sql_agent.rollouts.presence.BEAT_S", 0.02)
-    announcer = Announcer(store, Announcement(session="1", run="night", resources_id=resources.resources_id))
-    assert await announcer.claim() is None
+    monkeypatch.setattr("sql_agent.rollouts.lease.BEAT_S", 0.02)
+    holder = LeaseHolder(store, "1", "night")
+    assert await holder.acquire() is None
+    await holder.publish(resources.resources_id)
     with pytest.raises(type(error), match=str(error.args[-1])):
         await Runner(store).run_until(lambda said: any("does not answer" in line for line in said))
-    await announcer.close("finished")
+    await holder.release("finished")
 
 
 async def test_an_algorithm_without_a_runner_says_that_it_waits_for_one_and_when_one_is_there(

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import agentlightning as agl
 import aiohttp
@@ -17,10 +18,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from sql_agent.rollouts import scheduler as rollout_scheduler
-from sql_agent.rollouts.exchange import REFUSED
-from sql_agent.rollouts.retry import RetryingScheduler, RolloutLostError
-from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.rollouts.finished_rollout import FinishedRollout
+from sql_agent.rollouts.group_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler, StoreLostError, named_store_errors
+from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_protocol import REFUSED
 from sql_agent.schemas import Drop, DropCause, Question
 
 QUESTION = Question(id="q", question="?", answer="!")
@@ -28,8 +30,8 @@ STORE = URL("http://127.0.0.1:9/v1/agl/rollouts")
 REQUEST = aiohttp.RequestInfo(STORE, "GET", CIMultiDictProxy(CIMultiDict()), STORE)
 
 
-class UnreadableStore(agl.InMemoryLightningStore):  # type: ignore[misc]
-    async def query_spans(self, *_: Any, **__: Any) -> Any:
+class UnreadableStore(RunStore):
+    async def spans_of(self, rollout_id: str) -> Any:
         raise ConnectionResetError("the store hung up")
 
 
@@ -54,7 +56,7 @@ async def end_whatever_is_queued(store: agl.LightningStore) -> None:
 
 
 async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
-    store, counts = UnreadableStore(), Counts()
+    store, counts = UnreadableStore(Mock()), Counts()
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
     retrying = RetryingScheduler(scheduler, retries=2, observer=counts)
     helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(scheduler.watch())]
@@ -71,7 +73,7 @@ async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and
 
 
 async def test_a_rollout_whose_end_the_store_refused_is_lost_with_that_reason() -> None:
-    store = agl.InMemoryLightningStore()
+    store = RunStore(Mock())
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
     watch = asyncio.create_task(scheduler.watch())
     run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
@@ -85,7 +87,7 @@ async def test_a_rollout_whose_end_the_store_refused_is_lost_with_that_reason() 
 
 
 async def test_a_group_keeps_its_route_while_steps_overlap_and_groups_share_the_routes() -> None:
-    store = agl.InMemoryLightningStore()
+    store = RunStore(Mock())
     scheduler = RolloutScheduler(store, None, ["r", "s"], timeout_s=10.0, train_roles="write")
     steps_and_groups = [(1, "a"), (2, "b"), (1, "a"), (3, "c"), (2, "b"), (1, "a"), (4, "d")]
     runs = [asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", *each))) for each in steps_and_groups]
@@ -107,7 +109,7 @@ async def rollout_in_hand(
     timeout_s: float,
 ) -> AsyncIterator[tuple[agl.LightningStore, asyncio.Task[FinishedRollout]]]:
     """Yield a store of which a runner has taken the only rollout, and the task that waits for its end."""
-    store = agl.InMemoryLightningStore()
+    store = RunStore(Mock())
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=timeout_s, train_roles="write")
     run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
     watch = asyncio.create_task(scheduler.watch())
@@ -128,6 +130,7 @@ async def test_a_rollout_in_hand_outlives_a_clock_that_is_set_an_hour_on_or_back
     jump_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout_scheduler, "_LOOK_S", 0.0)
+    monkeypatch.setattr(rollout_scheduler, "_NOTIFIED_POLL_S", 0.02)
     async with rollout_in_hand(timeout_s=10.0) as (store, run):
         before = time.time
         monkeypatch.setattr(time, "time", lambda: before() + jump_s)
@@ -138,6 +141,7 @@ async def test_a_rollout_in_hand_outlives_a_clock_that_is_set_an_hour_on_or_back
 
 async def test_a_rollout_that_runs_for_too_long_is_lost_with_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout_scheduler, "_LOOK_S", 0.0)
+    monkeypatch.setattr(rollout_scheduler, "_NOTIFIED_POLL_S", 0.02)
     async with rollout_in_hand(timeout_s=0.2) as (store, run):
         finished = await asyncio.wait_for(run, 10)
         assert finished.dropped == Drop(cause=DropCause.ATTEMPT, detail="it ran for more than 0.2 s")
@@ -147,7 +151,7 @@ async def test_a_rollout_that_runs_for_too_long_is_lost_with_that_reason(monkeyp
 
 async def test_a_store_that_is_stopped_keeps_no_rollout_from_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout_scheduler, "_CANCEL_S", 0.05)
-    store = agl.InMemoryLightningStore()
+    store = RunStore(Mock())
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
     running = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
     while not scheduler.waiting:  # noqa: ASYNC110  nothing tells

@@ -6,7 +6,7 @@ import asyncio
 
 import agentlightning as agl
 
-from sql_agent.rollouts.stall import describe_stalled
+from sql_agent.rollouts.scheduler import describe_stall
 
 
 async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:
@@ -17,7 +17,7 @@ async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None
     assert taken is not None
     await asyncio.sleep(0)
     ids = [r.rollout_id for r in await store.query_rollouts()]
-    text = await describe_stalled(store, dict.fromkeys(ids, 0.0) | {taken.rollout_id: 61.0})
+    text = await describe_stall(store, dict.fromkeys(ids, 0.0) | {taken.rollout_id: 61.0})
     assert "waiting for 2 rollouts" in text and "1 queuing" in text
     assert f"{taken.rollout_id} on Worker-7 for 61 s" in text
     assert queued.rollout_id in ids

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import agentlightning as agl
 import pytest
-from agentlightning.store.client_server import LightningStoreServer
 
 from sql_agent.rollouts import store as run_store
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.store import RunStore, mark_consumed
+from sql_agent.rollouts.store import RunStore
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setattr(run_store, "_KEPT", 3)
-    return RunStore(Notifier(1))
+    return RunStore(Mock())
 
 
 def span_of(attempt: agl.AttemptedRollout, name: str) -> agl.Span:
@@ -33,7 +33,7 @@ async def run_one(store: RunStore) -> agl.AttemptedRollout:
     assert attempt is not None
     await store.add_many_spans([span_of(attempt, "a call")])
     await store.update_attempt(attempt.rollout_id, attempt.attempt.attempt_id, status="succeeded")
-    await mark_consumed(LightningStoreServer(store, "127.0.0.1", 0), attempt.rollout_id)
+    await store.mark_consumed(attempt.rollout_id)
     return attempt
 
 

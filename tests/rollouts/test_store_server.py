@@ -13,23 +13,23 @@ import aiohttp
 import pytest
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts import presence, span_exporter, store_client
+from sql_agent.rollouts import runner, spans, store_client
 from sql_agent.rollouts import store as run_store
-from sql_agent.rollouts.exchange import EXCHANGE, EndedAttempt, ExchangeRequest
-from sql_agent.rollouts.notifier import Notifier
-from sql_agent.rollouts.run_role import StoreAddress, check_store
-from sql_agent.rollouts.span_exporter import SpanExporter, make_span
-from sql_agent.rollouts.store import RunStore, mark_consumed, read_spans, subscribed_to_ends
-from sql_agent.rollouts.store_client import StoreClient
+from sql_agent.rollouts.spans import SpanExporter, make_span
+from sql_agent.rollouts.store import RunStore
+from sql_agent.rollouts.store_address import StoreAddress, check_store
+from sql_agent.rollouts.store_client import AglStoreClient, StoreClient, open_store
+from sql_agent.rollouts.store_protocol import REPORT, EndedAttempt, RunnerReport
 from sql_agent.rollouts.store_server import served
 from sql_agent.system.sockets import free_port
 
 
 @pytest.fixture(params=["short", "agent-lightning's"])
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[StoreClient]:
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[AglStoreClient]:
     """A client of a RunStore that is served by one of the two ways."""
-    server = agl.LightningStoreServer(RunStore(Notifier(1)), "127.0.0.1", free_port())
-    client = StoreClient(server.endpoint, retry_delays=(0.1, 0.2))  # agentlightning's own make eight seconds
+    server = agl.LightningStoreServer(RunStore(Mock()), "127.0.0.1", free_port())
+    kind = StoreClient if request.param == "short" else AglStoreClient
+    client = kind(server.endpoint, retry_delays=(0.1, 0.2))  # agentlightning's own make eight seconds
     if request.param == "short":
         async with served(server):
             yield client
@@ -58,10 +58,10 @@ def end_of(taken: agl.AttemptedRollout, number: int) -> EndedAttempt:
     return EndedAttempt(rollout_id=taken.rollout_id, attempt_id=attempt, status="succeeded", spans=spans)
 
 
-async def run_one(client: StoreClient, number: int) -> dict[str, Any]:
+async def run_one(client: AglStoreClient, number: int) -> dict[str, Any]:
     """Send one rollout on its way and return what was heard of it, without ids and times."""
     await client.enqueue_rollout(input={"question": number}, metadata={"group": "g"}, resources_id="r")
-    (taken,) = await client.exchange([], worker_id="w", limit=4)
+    (taken,) = await client.report_and_take([], worker_id="w", limit=4)
     rollout_id, attempt_id = taken.rollout_id, taken.attempt.attempt_id
     issued = await client.get_next_span_sequence_id(rollout_id, attempt_id)
     exporter = SpanExporter()
@@ -71,7 +71,7 @@ async def run_one(client: StoreClient, number: int) -> dict[str, Any]:
     )
     await exporter.close()
     (running,) = await client.query_rollouts(rollout_id_in=[rollout_id])
-    assert await client.exchange([end_of(taken, 2)], worker_id="w", limit=0) == []
+    assert await client.report_and_take([end_of(taken, 2)], worker_id="w", limit=0) == []
     (rollout,) = await client.wait_for_rollouts(rollout_ids=[rollout_id], timeout=0.0)
     found = await client.query_spans(rollout_id, "latest")
     return {
@@ -81,8 +81,8 @@ async def run_one(client: StoreClient, number: int) -> dict[str, Any]:
     }
 
 
-async def test_both_ways_give_the_same_answers(client: StoreClient) -> None:
-    assert await client.exchange([], worker_id="w", limit=4) == []
+async def test_both_ways_give_the_same_answers(client: AglStoreClient) -> None:
+    assert await client.report_and_take([], worker_id="w", limit=4) == []
     assert await run_one(client, 7) == {
         "taken": ("preparing", {"question": 7}, {"group": "g"}, "r", "w"),
         "statuses": ("running", "succeeded"),
@@ -90,32 +90,32 @@ async def test_both_ways_give_the_same_answers(client: StoreClient) -> None:
     }
 
 
-async def test_the_end_of_a_rollout_that_the_store_does_not_have_loses_no_other(client: StoreClient) -> None:
+async def test_the_end_of_a_rollout_that_the_store_does_not_have_loses_no_other(client: AglStoreClient) -> None:
     for _ in range(2):
         await client.enqueue_rollout(input={})
-    kept, gone = await client.exchange([], worker_id="w", limit=2)
+    kept, gone = await client.report_and_take([], worker_id="w", limit=2)
     gone = gone.model_copy(
         update={"rollout_id": "gone", "attempt": gone.attempt.model_copy(update={"rollout_id": "gone"})}
     )
-    await client.exchange([end_of(gone, 1), end_of(kept, 1)], worker_id="w", limit=0)
+    await client.report_and_take([end_of(gone, 1), end_of(kept, 1)], worker_id="w", limit=0)
     (ended,) = await client.wait_for_rollouts(rollout_ids=[kept.rollout_id], timeout=0.0)
     assert ended.status == "succeeded"
     assert [span.name for span in await client.query_spans(kept.rollout_id)] == ["end"]
 
 
-async def test_an_end_that_is_reported_twice_because_the_answer_was_lost_counts_once(client: StoreClient) -> None:
+async def test_an_end_that_is_reported_twice_because_the_answer_was_lost_counts_once(client: AglStoreClient) -> None:
     await client.enqueue_rollout(input={})
-    (taken,) = await client.exchange([], worker_id="w", limit=1)
+    (taken,) = await client.report_and_take([], worker_id="w", limit=1)
     end = end_of(taken, 1)
     for _ in range(2):
-        await client.exchange([end], worker_id="w", limit=0)
+        await client.report_and_take([end], worker_id="w", limit=0)
     assert [span.name for span in await client.query_spans(taken.rollout_id)] == ["end"]
 
 
 async def test_rollouts_of_an_answer_that_did_not_arrive_come_again_unless_they_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = RunStore(Notifier(1))
+    store = RunStore(Mock())
     take, may_answer = store.dequeue_many_rollouts, asyncio.Event()
 
     async def take_and_wait(**options: Any) -> Sequence[agl.AttemptedRollout]:
@@ -131,36 +131,36 @@ async def test_rollouts_of_an_answer_that_did_not_arrive_come_again_unless_they_
             await store.enqueue_rollout(input={"question": number})
         for _ in range(2):  # the second time while the store is still about the first
             with pytest.raises(TimeoutError):
-                await client.exchange([], worker_id="w", limit=2)
+                await client.report_and_take([], worker_id="w", limit=2)
         await client.close()
         client._request_timeout = 30.0
         may_answer.set()
         first, second = await store.query_rollouts(status_in=["preparing"])
         await store.update_rollout(first.rollout_id, status="failed")
-        again = await client.exchange([], worker_id="w", limit=4)
-        others = await client.exchange([], worker_id="w", limit=4)
+        again = await client.report_and_take([], worker_id="w", limit=4)
+        others = await client.report_and_take([], worker_id="w", limit=4)
         await client.close()
     assert [taken.rollout_id for taken in again] == [second.rollout_id]
     assert len(others) == 3, "those that nobody had"
 
 
 async def test_a_request_that_arrives_after_a_later_one_was_answered_takes_no_rollouts() -> None:
-    store = RunStore(Notifier(1))
+    store = RunStore(Mock())
     server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
     async with served(server), aiohttp.ClientSession() as session:
         for _ in range(2):
             await store.enqueue_rollout(input={})
         taken = []
         for number in (1, 3, 2):
-            request = ExchangeRequest(client="c", number=number, worker_id="w", ended=[], limit=1)
-            async with session.post(f"{server.endpoint}{EXCHANGE}", json=request.model_dump()) as response:
+            request = RunnerReport(client="c", number=number, worker_id="w", ended=[], limit=1)
+            async with session.post(f"{server.endpoint}{REPORT}", json=request.model_dump()) as response:
                 taken.append(len(await response.json()))
             await store.enqueue_rollout(input={})
     assert taken == [1, 1, 0]
 
 
 async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_has_to_poll(
-    client: StoreClient, request: pytest.FixtureRequest
+    client: AglStoreClient, request: pytest.FixtureRequest
 ) -> None:
     ended: list[agl.Rollout] = []
 
@@ -168,41 +168,42 @@ async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_ha
         ended.append(rollout)
         return True
 
-    async with subscribed_to_ends(client, end) as is_told:
-        if "short" not in request.node.name:
-            async with asyncio.timeout(10):
-                while is_told():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            return
-        await asyncio.sleep(0.2)  # until it has asked
-        await run_one(client, 1)
-        async with asyncio.timeout(10):
-            while not ended:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        assert is_told()
+    watch = asyncio.create_task(client.watch_ended(end))
+    if "short" not in request.node.name:
+        await asyncio.wait_for(watch, timeout=10)
+        return
+    await asyncio.sleep(0.2)  # until it has asked
+    await run_one(client, 1)
+    async with asyncio.timeout(10):
+        while not ended:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not watch.done()
+    watch.cancel()
     (rollout,) = ended
     asked = Mock(wraps=client.query_spans)
     client.query_spans = asked
-    assert {span.name for span in await read_spans(client, rollout.rollout_id)} == {"call", "end"}
+    assert {span.name for span in await client.spans_of(rollout.rollout_id)} == {"call", "end"}
     asked.assert_not_called()
     await client.add_span(span_of(await attempted(client, rollout), "late", 3))
-    assert {span.name for span in await read_spans(client, rollout.rollout_id)} == {"call", "end", "late"}
+    assert {span.name for span in await client.spans_of(rollout.rollout_id)} == {"call", "end", "late"}
 
 
-async def attempted(client: StoreClient, rollout: agl.Rollout) -> agl.AttemptedRollout:
+async def attempted(client: AglStoreClient, rollout: agl.Rollout) -> agl.AttemptedRollout:
     found = await client.get_rollout_by_id(rollout.rollout_id)
     assert isinstance(found, agl.AttemptedRollout)
     return found
 
 
 async def test_a_store_is_asked_directly_whatever_proxy_the_environment_names(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+    client: AglStoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(presence, "BEAT_S", 0.01)
+    monkeypatch.setattr(runner, "BEAT_S", 0.01)
     address = StoreAddress(client.server_address_root)
-    await asyncio.to_thread(check_store, address)
-    heartbeat = presence.Heartbeat(address, "w")
+    checked = await asyncio.to_thread(check_store, address)
+    assert checked.is_agl_store is not isinstance(client, StoreClient)
+    assert type(open_store(checked)) is type(client)
+    heartbeat = runner.Heartbeat(address, "w")
     try:
         async with asyncio.timeout(10):
             while not await client.query_workers():  # noqa: ASYNC110  it is in another thread
@@ -214,7 +215,7 @@ async def test_a_store_is_asked_directly_whatever_proxy_the_environment_names(
 async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(span_exporter, "_RETRIES", 1)
+    monkeypatch.setattr(spans, "_RETRIES", 1)
     monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
     exporter = SpanExporter()
     span = make_span("call", {}, rollout_id="r", attempt_id="a", seconds=(1.0, 2.0))
@@ -224,7 +225,7 @@ async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store
 
 
 async def test_a_store_in_another_process_forgets_what_was_consumed_even_if_it_did_not_always_answer(
-    client: StoreClient, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    client: AglStoreClient, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_store, "_KEPT", 3)
     monkeypatch.setattr(store_client, "_CONSUMED_AT_ONCE", 2)
@@ -245,6 +246,6 @@ async def test_a_store_in_another_process_forgets_what_was_consumed_even_if_it_d
         (newest,) = [
             r for r in await client.query_rollouts() if json.loads(json.dumps(r.input)) == {"question": number}
         ]
-        await mark_consumed(client, newest.rollout_id)
+        await client.mark_consumed(newest.rollout_id)
     left = len(await client.query_rollouts())
     assert (left, asked) == ((3, 5) if "short" in request.node.name else (10, 0)), "agl store keeps all"

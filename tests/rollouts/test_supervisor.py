@@ -6,6 +6,7 @@ import asyncio
 import errno
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sql_agent.rollouts.runner import end_without_descriptors
 from sql_agent.rollouts.supervisor import Ended, Supervisor
 
 
@@ -38,6 +40,18 @@ def use_memory_up(part: str) -> None:
     raise MemoryError
 
 
+def use_descriptors_up(_: None) -> None:
+    end_without_descriptors()  # there are some
+    resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+    opened = []
+    while True:
+        try:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            end_without_descriptors()
+            raise
+
+
 def start_and_sleep(note: Path, said: Path) -> None:
     supervisor = Supervisor({"sleep": sleep}, if_killed=said.write_text)  # which ends when this name goes
     supervisor.start("Sleeper", "sleep", note)
@@ -46,7 +60,9 @@ def start_and_sleep(note: Path, said: Path) -> None:
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor({"sleep": sleep, "leave": leave, "use memory up": use_memory_up})
+    supervisor = Supervisor(
+        {"sleep": sleep, "leave": leave, "use memory up": use_memory_up, "use descriptors up": use_descriptors_up}
+    )
     yield supervisor
     supervisor.stop()
 
@@ -121,6 +137,12 @@ async def test_a_child_that_gets_no_more_memory_ends_and_is_replaced(supervisor:
     supervisor.start("Starved", "use memory up", part)
     (ended,) = await ends(supervisor, 1)
     assert ended.how == "got no more memory and ended" and ended.replaced
+
+
+async def test_a_runner_without_file_descriptors_ends_and_is_replaced(supervisor: Supervisor) -> None:
+    supervisor.start("Runner 0", "use descriptors up")
+    (ended,) = await ends(supervisor, 1)
+    assert ended.how == "got no more file descriptors and ended" and ended.replaced
 
 
 async def test_what_was_started_ends_with_a_parent_that_is_killed_and_says_so(tmp_path: Path) -> None:

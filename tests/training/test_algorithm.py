@@ -16,8 +16,8 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts import presence
-from sql_agent.rollouts.presence import read_announcement
+from sql_agent.rollouts import lease
+from sql_agent.rollouts.lease import read_lease
 from sql_agent.rollouts.scheduler import StoreLostError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
@@ -41,7 +41,7 @@ class Algorithm(TrainingAlgorithm):
 
 @pytest.fixture
 def algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Algorithm:
-    monkeypatch.setattr(presence, "BEAT_S", 0.02)
+    monkeypatch.setattr(lease, "BEAT_S", 0.02)
     settings = load_settings([f"database.path={make_database(tmp_path / 'medical.db')}", "judge.name=facts"])
     processes: Any = SimpleNamespace(watch=lambda _: None, unwatch=lambda: None)
     return Algorithm(settings, RunLog(tmp_path), Ui(), processes, resume=False)
@@ -73,7 +73,7 @@ async def test_runners_are_told_that_a_run_failed_whatever_ended_it(algorithm: A
         await algorithm.run([], {})
     except ZeroDivisionError:
         assert not isinstance(error, SqlAgentError)
-    found = await read_announcement(store)
+    found = await read_lease(store)
     assert found is not None and found[0].end == "failed"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import NoTripletsError
-from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
 from sql_agent.rollouts.trajectory import Turn
 from sql_agent.runs.console import Ui

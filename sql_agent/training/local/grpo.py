@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
+from sql_agent.rollouts.finished_rollout import FinishedRollout
+from sql_agent.rollouts.group_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.llm_proxy import model_entry
-from sql_agent.rollouts.retry import RetryingScheduler, RolloutLostError
-from sql_agent.rollouts.rollouts import FinishedRollout
 from sql_agent.rollouts.scheduler import RolloutRequest
 from sql_agent.schemas import Question
 from sql_agent.system.memory import named_memory_errors

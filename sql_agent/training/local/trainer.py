@@ -26,7 +26,7 @@ from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
 from sql_agent.training.serving.engine import Listener
 
 if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
-    from sql_agent.rollouts.rollouts import FinishedRollout
+    from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 
 class PolicyTrainer:

@@ -20,7 +20,7 @@ from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
 if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
-    from sql_agent.rollouts.rollouts import FinishedRollout
+    from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 _WARMUP_STEPS = 2  # AdamW's first step moves every weight by the full learning rate
 _FROZEN_SHARE = 0.5  # of the layers, the lowest, and the embedding with them

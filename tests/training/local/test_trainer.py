@@ -8,7 +8,7 @@ import pytest
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.rollouts import FinishedRollout
+from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.runs.run_log import RunLog
 from sql_agent.training.local.trainer import PolicyTrainer

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import agentlightning as agl
-
-from sql_agent.rollouts.rollouts import read_rollout
+from sql_agent.rollouts.finished_rollout import read_rollout
+from sql_agent.rollouts.spans import record_span
 from sql_agent.schemas import Outcome
 from tests.support.records import record
 
 
 def drop_of(outcome: Outcome, turns: int) -> str:
     """Why a rollout is dropped that ended with `outcome` after `turns` of which no triplet came back."""
-    given = record(7, judge=0.0, outcome=outcome, turns=turns).model_dump(mode="json")
-    spans = [agl.emit_object(given, propagate=False), agl.emit_reward(0.0, propagate=False)]
+    given = record(7, judge=0.0, outcome=outcome, turns=turns)
+    spans = [record_span(given, rollout_id="r", attempt_id="a", sequence_id=1)]
     ended, adapter = SimpleNamespace(rollout_id="r", status="succeeded"), SimpleNamespace(adapt=lambda spans: [])
     return str(read_rollout(ended, "g", spans, 0, adapter=adapter, train_roles="write").dropped)
 

@@ -12,7 +12,7 @@ from agents import function_tool
 from litellm.llms.hosted_vllm.chat.transformation import HostedVLLMChatConfig
 
 from sql_agent.rollouts.llm_proxy import model_entry
-from sql_agent.rollouts.policy_calls import PolicyCalls
+from sql_agent.rollouts.proxy_calls import PolicyCalls
 from sql_agent.system.sockets import free_port
 from tests.support.judge_server import completion, serving
 

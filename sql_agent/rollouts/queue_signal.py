@@ -1,4 +1,4 @@
-"""Wake the event loop of another process, so that it need not poll."""
+"""Wake a runner process when a rollout is queued, so that it need not poll the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 
 
-class Notifier:
+class QueueSignal:
     """Wakes `receivers` processes, which are numbered from 0; create it before they are forked."""
 
     def __init__(self, receivers: int) -> None:
@@ -20,11 +20,11 @@ class Notifier:
 
     def notify(self) -> None:
         """Wake one receiver; the receivers take turns."""
-        with contextlib.suppress(BlockingIOError):  # its buffer is full of notifications, so it will wake anyway
+        with contextlib.suppress(BlockingIOError):  # its buffer is full of signals, so it will wake anyway
             next(self._turn)[0].send(b"!")
 
     def listen(self, receiver: int, callback: Callable[[], object]) -> None:
-        """Call `callback` on this event loop when `receiver` was notified, once for many notifications."""
+        """Call `callback` on this event loop when `receiver` was signalled, once for many signals."""
         end = self._pairs[receiver % len(self._pairs)][1]
 
         def read() -> None:

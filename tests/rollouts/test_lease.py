@@ -11,25 +11,25 @@ from uuid import uuid4
 import agentlightning as agl
 import pytest
 
-from sql_agent.rollouts import presence
+from sql_agent.rollouts import lease
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "BEAT_S", 0.2)
+    monkeypatch.setattr(lease, "BEAT_S", 0.2)
 
 
 async def test_a_store_whose_host_is_gone_does_not_keep_a_run_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "_LAST_S", 0.05)
+    monkeypatch.setattr(lease, "_RELEASE_S", 0.05)
     store = agl.InMemoryLightningStore()
-    announcer = presence.Announcer(store, presence.Announcement(session="s", run="r"))
-    assert await announcer.claim() is None
+    holder = lease.LeaseHolder(store, "s", "r")
+    assert await holder.acquire() is None
 
     async def never(*_: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(store, "update_worker", never)
-    await asyncio.wait_for(announcer.close("failed"), timeout=10)
+    await asyncio.wait_for(holder.release("failed"), timeout=10)
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.1])
@@ -40,36 +40,33 @@ async def test_of_algorithms_that_begin_at_the_same_time_one_has_the_store(
     store = agl.InMemoryLightningStore()
     for call in ("update_worker", "query_workers"):
         monkeypatch.setattr(store, call, slowed(getattr(store, call), slowness_s))
-    announcers = [
-        presence.Announcer(store, presence.Announcement(session=uuid4().hex, run=f"run-{number}"))
-        for number in range(4)
-    ]
+    holders = [lease.LeaseHolder(store, uuid4().hex, f"run-{number}") for number in range(4)]
 
     async def begin(number: int) -> str | None:
         await asyncio.sleep(number * pause_s)
-        return await announcers[number].claim()
+        return await holders[number].acquire()
 
     others = await asyncio.gather(*map(begin, range(4)))
     assert others.count(None) == 1, others
-    found = await presence.read_announcement(store)
+    found = await lease.read_lease(store)
     assert found is not None and found[0].run == f"run-{others.index(None)}"
-    late = presence.Announcer(store, presence.Announcement(session="0", run="late"))
-    assert await late.claim() == found[0].run, "one that has the store keeps it"
-    await announcers[others.index(None)].close("finished")
-    later = presence.Announcer(store, presence.Announcement(session="z", run="later"))
-    assert await later.claim() is None, "an algorithm that has ended leaves the store to others"
-    await later.close("finished")
+    late = lease.LeaseHolder(store, "0", "late")
+    assert await late.acquire() == found[0].run, "one that has the store keeps it"
+    await holders[others.index(None)].release("finished")
+    later = lease.LeaseHolder(store, "z", "later")
+    assert await later.acquire() is None, "an algorithm that has ended leaves the store to others"
+    await later.release("finished")
 
 
 async def test_an_algorithm_that_was_killed_leaves_the_store_to_the_next_one() -> None:
     store = agl.InMemoryLightningStore()
-    killed = presence.Announcement(session="0", run="killed", holds=True, resources_id="rs-1")
-    await store.update_worker("sql-agent-algorithm-0", killed.model_dump())
-    resumed = presence.Announcer(store, presence.Announcement(session="1", run="resumed"))
-    assert await resumed.claim() is None
-    found = await presence.read_announcement(store)
+    killed = lease.Lease(session="0", run="killed", resources_id="rs-1")
+    await store.update_worker(lease.LEASE_ROW, killed.model_dump())
+    resumed = lease.LeaseHolder(store, "1", "resumed")
+    assert await resumed.acquire() is None
+    found = await lease.read_lease(store)
     assert found is not None and found[0].run == "resumed", "a runner follows the newest"
-    await resumed.close("finished")
+    await resumed.release("finished")
 
 
 def slowed(call: Callable[..., Awaitable[Any]], most_s: float) -> Callable[..., Awaitable[Any]]:
@@ -81,3 +78,18 @@ def slowed(call: Callable[..., Awaitable[Any]], most_s: float) -> Callable[..., 
         return await call(*args, **options)
 
     return later
+
+
+async def test_an_algorithm_that_was_suspended_while_another_took_the_store_is_told_and_leaves_it() -> None:
+    store, lost = agl.InMemoryLightningStore(), list[str]()
+    suspended = lease.LeaseHolder(store, "0", "suspended", lost.append)
+    assert await suspended.acquire() is None
+    taken = lease.Lease(session="1", run="other")
+    await store.update_worker(lease.LEASE_ROW, taken.model_dump())
+    async with asyncio.timeout(10):
+        while not lost:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert lost == ["other"]
+    await suspended.release("failed")
+    found = await lease.read_lease(store)
+    assert found is not None and found[0] == taken

@@ -1,37 +1,38 @@
-"""Record the token ids of each call of the LLM proxy in the store, under the rollout that made the call."""
+"""Answer and record the calls of rollouts in the LLM proxy: each call's token ids go to the store under its rollout."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import aiohttp
 from agentlightning.llm_proxy import get_active_llm_proxy
 from litellm.integrations.custom_logger import CustomLogger
+from pydantic_core import from_json, to_json
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.agent.session import ROLE_HEADER
-from sql_agent.rollouts.adapter import ROLE_ATTRIBUTE
-from sql_agent.rollouts.call_numbers import SEQUENCE_HEADER
-from sql_agent.rollouts.policy_calls import PATHS, PolicyCalls
-from sql_agent.rollouts.span_exporter import SpanExporter, make_span
+from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span
 from sql_agent.system.memory import ends_without_memory
-
-logger = logging.getLogger(__name__)
+from sql_agent.system.tokens import bearer
 
 _CALL = "raw_gen_ai_request"
-_PREFIX = "llm.hosted_vllm."
 _KEPT = ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
 _CHOICES = "choices"  # where vLLM itself puts the response ids
 _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
+_PATHS = ("/v1/chat/completions", "/chat/completions")
+_PROVIDER = "hosted_vllm/"
+# Numbers for the span, which the agent does not read: they are most of a reply.
+_FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
+_CONNECT_S = 10.0
 
 
 class RolloutPath:
@@ -57,7 +58,7 @@ class RolloutPath:
             given = Headers(scope=scope).get(SEQUENCE_HEADER)
             number = int(given) if given else await _store().get_next_span_sequence_id(rollout_id, attempt_id)
             policy: PolicyCalls | None = get_active_llm_proxy().policy_calls
-            if policy is not None and path in PATHS:
+            if policy is not None and path in _PATHS:
                 await self._forward(policy, scope, receive, send, _Call(rollout_id, attempt_id, number))
                 return
             named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, SEQUENCE_HEADER: str(number)}
@@ -147,9 +148,75 @@ def _attributes(reply: Mapping[str, Any], role: str | None) -> dict[str, str]:
     kept = [name for name in _KEPT if name in reply]
     if "response_token_ids" not in reply and _CHOICES in reply:
         kept.append(_CHOICES)
-    attributes = {_PREFIX + name: _text(reply[name]) for name in kept}
+    attributes = {PREFIX + name: _text(reply[name]) for name in kept}
     return attributes if role is None else attributes | {ROLE_ATTRIBUTE: role}
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes back to the caller, and the policy's whole reply, None when it did not answer well."""
+
+    status: int
+    body: bytes
+    reply: Mapping[str, Any] | None
+
+
+class PolicyCalls:
+    """Sends calls to the servers of `models`, the entries of a proxy's model list.
+
+    litellm's own way takes ten times the processor time of a call, for what only other servers than ours need.
+    """
+
+    def __init__(self, models: Sequence[Mapping[str, Any]]) -> None:
+        self._models = {entry["model_name"]: entry["litellm_params"] for entry in models}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections to the policy."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def answer(self, body: bytes) -> Answer:
+        """Forward the call `body` to the policy that it names, and return its answer; an error becomes a status."""
+        try:
+            call = from_json(body)
+            model = self._models[call["model"]]
+        except (ValueError, KeyError, TypeError) as error:
+            return _failed(400, f"no call of a known model ({', '.join(self._models)}): {error!r}")
+        call |= {"model": model["model"].removeprefix(_PROVIDER), "return_token_ids": True}
+        if "tools" in call:
+            call["tools"] = _plain(call["tools"])
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                headers={"Content-Type": "application/json"},
+            )
+        url, key = f"{model['api_base']}/chat/completions", bearer(model["api_key"])
+        try:
+            async with self._session.post(url, data=to_json(call), headers=key) as response:
+                status, content = response.status, await response.read()
+            reply = from_json(content) if status == 200 else None
+        except Exception as error:  # aiohttp lets a RuntimeError of uvloop through
+            return _failed(502, f"the policy at {model['api_base']} did not answer: {type(error).__name__}: {error}")
+        if reply is None:
+            return Answer(status, content, None)
+        return Answer(status, to_json({key: reply[key] for key in reply if key not in _FOR_SPANS}), reply)
+
+
+def _plain(schema: Any) -> Any:
+    """Return a schema of tools without `strict` and `additionalProperties`, as litellm sends it to a vLLM server."""
+    if isinstance(schema, dict):
+        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
+        return {key: _plain(value) for key, value in schema.items() if key not in left_out}
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    return schema
+
+
+def _failed(status: int, message: str) -> Answer:
+    return Answer(status, to_json({"error": {"message": message, "type": "policy", "code": status}}), None)

@@ -1,4 +1,4 @@
-"""Read an ended rollout from the LightningStore: its token sequences, its record and its reward."""
+"""Read an ended rollout from its spans: token sequences, record and reward."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import agentlightning as agl
-from agentlightning.semconv import AGL_OBJECT, LightningSpanAttributes
 
-from sql_agent.rollouts.adapter import final_reward
-from sql_agent.rollouts.store import mark_consumed, read_spans
+from sql_agent.rollouts.spans import read_record
+from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
@@ -22,7 +21,7 @@ _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.confi
 
 @dataclass(frozen=True)
 class FinishedRollout:
-    """Holds one ended rollout; `dropped` is the reason why it cannot be trained on, or None when it was kept.
+    """One ended rollout; `dropped` is the reason why it cannot be trained on, or None when it was kept.
 
     `group` names the rollouts whose rewards are compared; `record` and `reward` (0.0–1.1) are None where there is none.
     `turns` are all calls of the model, `sequences` are made of those that are trained.
@@ -42,24 +41,23 @@ class FinishedRollout:
         return len(self.turns)
 
     @classmethod
-    def lost(cls, rollout_id: str, group: str, cause: DropCause, detail: str) -> FinishedRollout:
+    def lost(cls, rollout_id: str, group: str, drop: Drop) -> FinishedRollout:
         """Return a dropped rollout without turns, record and reward."""
-        return cls(rollout_id, group, None, None, (), (), Drop(cause=cause, detail=detail))
+        return cls(rollout_id, group, None, None, (), (), drop)
 
 
-async def complete_spans(store: agl.LightningStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
+async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
     """Return the spans of a rollout's latest attempt by sequence id, and how many are missing after `deadline_s`.
 
     A rollout can be marked as succeeded before its last span is stored, so this waits until the sequence ids 1..max are
-    all there. It then marks the rollout as consumed, so that the store may delete it.
+    all there.
     """
     deadline = time.monotonic() + deadline_s
     pause_s, longest_s = _SPAN_POLLS_S
     while True:
-        spans = sorted(await read_spans(store, rollout_id), key=lambda s: s.sequence_id)
+        spans = sorted(await store.spans_of(rollout_id), key=lambda s: s.sequence_id)
         missing = missing_spans([s.sequence_id for s in spans])
         if not missing or time.monotonic() > deadline:
-            await mark_consumed(store, rollout_id)
             return spans, missing
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, longest_s)
@@ -78,9 +76,8 @@ def read_rollout(
     The regular expression `train_roles` matches the roles that are trained.
     """
     turns = turns_of(adapter.adapt(spans), train_roles)
-    record = _record(spans)
-    # The adapter puts the reward on the last triplet only, but it belongs to the whole rollout.
-    reward = final_reward(spans)
+    record = read_record(spans)
+    reward = record.reward.total if record is not None and record.reward is not None else None
     return FinishedRollout(
         rollout_id=rollout.rollout_id,
         group=group,
@@ -113,10 +110,3 @@ def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
     if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
         return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
     return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
-
-
-def _record(spans: Sequence[Any]) -> RolloutRecord | None:
-    for span in reversed(spans):
-        if span.name == AGL_OBJECT:
-            return RolloutRecord.model_validate_json(span.attributes[LightningSpanAttributes.OBJECT_JSON.value])
-    return None

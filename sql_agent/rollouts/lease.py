@@ -1,0 +1,115 @@
+"""Lease a store to one algorithm at a time: a row in the store, which its holder renews and runners read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Literal
+
+import agentlightning as agl
+from pydantic import BaseModel
+
+from sql_agent.rollouts.store_protocol import STORE_ERRORS
+
+BEAT_S = 0.75  # between two renewals
+LEASE_ROW = "sql-agent-algorithm"  # entered as a worker, because the store notes the time of a worker's heartbeat
+_EXPIRY_BEATS = 3  # without a renewal, after which another algorithm may take the lease
+_RELEASE_S = 2.0  # for the last write of an algorithm
+
+End = Literal["finished", "failed", "was interrupted"]
+
+
+class Lease(BaseModel, frozen=True):
+    """Name the algorithm that uses a store.
+
+    `session` differs for each start of an algorithm, `resources_id` has its settings once its policy answers, and `end`
+    says how the algorithm ended.
+    """
+
+    session: str
+    run: str
+    resources_id: str | None = None
+    end: End | None = None
+
+
+class LeaseHolder:
+    """Holds the lease of `store` for one algorithm, from `acquire` until `release`.
+
+    `on_loss` gets the run that took the lease over, which is possible when this algorithm was suspended for seconds.
+    """
+
+    def __init__(
+        self, store: agl.LightningStore, session: str, run: str, on_loss: Callable[[str], object] = lambda _run: None
+    ) -> None:
+        self._store = store
+        self._lease = Lease(session=session, run=run)
+        self._on_loss = on_loss
+        self._task: asyncio.Task[None] | None = None
+
+    async def acquire(self) -> str | None:
+        """Take the lease: return None, or the run of a live algorithm that has the lease or gets it.
+
+        agent-lightning's stores cannot compare and set. So an algorithm that finds the row free writes its own, and
+        looks a beat later which one stayed: of several that begin at the same time the last writer gets the lease.
+        Raises one of STORE_ERRORS when the store does not answer.
+        """
+        found = await read_lease(self._store)
+        if found is not None and found[0].end is None:
+            for _ in range(_EXPIRY_BEATS):
+                await asyncio.sleep(BEAT_S)
+                now = await read_lease(self._store)
+                if now is not None and now != found:
+                    return now[0].run
+        await self._write()
+        await asyncio.sleep(BEAT_S)
+        if other := await self._other_holder():
+            return other
+        self._task = asyncio.create_task(self._renew())
+        return None
+
+    async def publish(self, resources_id: str) -> None:
+        """Tell the runners where the settings are. Raises one of STORE_ERRORS when the store does not answer."""
+        self._lease = self._lease.model_copy(update={"resources_id": resources_id})
+        await self._write()
+
+    async def release(self, end: End) -> None:
+        """Tell the runners how the algorithm ended, once and if it had the lease."""
+        if self._task is None:
+            return
+        has_lost = self._task.done()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        if has_lost:
+            return
+        self._lease = self._lease.model_copy(update={"end": end})
+        with contextlib.suppress(*STORE_ERRORS):  # without a store there is nobody to tell
+            async with asyncio.timeout(_RELEASE_S):  # the client tries for minutes when the store's host is gone
+                await self._write()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            with contextlib.suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
+                if other := await self._other_holder():
+                    self._on_loss(other)
+                    return
+                await self._write()
+
+    async def _other_holder(self) -> str | None:
+        found = await read_lease(self._store)
+        return found[0].run if found is not None and found[0].session != self._lease.session else None
+
+    async def _write(self) -> None:
+        await self._store.update_worker(LEASE_ROW, self._lease.model_dump())
+
+
+async def read_lease(store: agl.LightningStore) -> tuple[Lease, float] | None:
+    """Return the lease of `store` and the time of its last renewal by the store's clock; None without a lease.
+
+    Raises one of STORE_ERRORS when the store does not answer.
+    """
+    for worker in await store.query_workers(worker_id_contains=LEASE_ROW):
+        return Lease.model_validate(worker.heartbeat_stats), worker.last_heartbeat_time or 0.0
+    return None
