@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from sql_agent.errors import SqlAgentError
+from sql_agent.errors import ConfigError, SqlAgentError
 from sql_agent.system.files import named_disk_errors
 from sql_agent.system.messages import printable
 from sql_agent.system.signals import INTERRUPTED, STOPPING, end_interrupted, say_interrupted, stopping_signals
@@ -41,6 +41,16 @@ def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[st
             code = main(argv)
     except SqlAgentError as error:
         print_error(error)
+        return 2
+    except ImportError as error:
+        if "socksio" not in str(error):
+            raise
+        print_error(
+            ConfigError(
+                "ALL_PROXY or another variable names a SOCKS proxy, and the package for it is not installed",
+                hint="pip install 'httpx[socks]', or unset ALL_PROXY, HTTP_PROXY and HTTPS_PROXY",
+            )
+        )
         return 2
     except KeyboardInterrupt:
         end_interrupted(say_interrupted)

@@ -1,4 +1,4 @@
-"""Name the errors of memory that ran out, end processes that get none, count those that the kernel killed for it."""
+"""Out of memory: recognise the errors, end a process that gets no more, count processes that the kernel killed."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from sql_agent.errors import SqlAgentError, TrainingError
 
 OUT_OF_MEMORY = errno.ENOMEM  # the exit code of a process that gets no more memory
 MORE_MEMORY = "end other programs, or lower train.micro_batch or runner.concurrency; then start it again"
-# As torch, CUDA, oneDNN and Python's threads say it in a RuntimeError; a thread needs memory for its stack.
-_WORDS = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "can't start new thread")
+# The words of torch, CUDA, oneDNN and Python's threads (whose stacks need memory) in a RuntimeError, of torch's
+# bindings in a SystemError, of the loader of shared libraries in an ImportError.
+_WORDS = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "can't start new thread",
+          "error return without exception set", "failed to map segment")  # fmt: skip
+_KINDS = (RuntimeError, SystemError, ImportError)
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Return whether `error` says that this process or its GPU got no more memory."""
+    """Decide whether `error` means that this process or its GPU got no more memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     words = str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in words for w in _WORDS))
+    return isinstance(error, MemoryError) or (isinstance(error, _KINDS) and any(w in words for w in _WORDS))
 
 
 @contextmanager
 def named_memory_errors() -> Iterator[None]:
-    """Raise a TrainingError for an error of memory that ran out, wherever it came from."""
+    """Raise a TrainingError in place of any error that means out of memory."""
     try:
         yield
     except SqlAgentError:
         raise
-    except (MemoryError, RuntimeError, OSError) as error:
+    except (MemoryError, OSError, *_KINDS) as error:
         if not is_memory_error(error):
             raise
         said = str(error).splitlines()
@@ -46,7 +49,7 @@ def named_memory_errors() -> Iterator[None]:
 
 @contextmanager
 def ends_without_memory() -> Iterator[None]:
-    """End this process with the exit code OUT_OF_MEMORY, without a traceback, for an error of memory that ran out."""
+    """End this process with exit code OUT_OF_MEMORY, without a traceback, for an error that means out of memory."""
     try:
         yield
     except Exception as error:
@@ -56,9 +59,10 @@ def ends_without_memory() -> Iterator[None]:
 
 
 def end_when_ignored() -> None:
-    """End this process with the exit code OUT_OF_MEMORY where Python could only ignore that memory ran out.
+    """End this process with exit code OUT_OF_MEMORY where Python can only ignore a MemoryError.
 
-    A thread that could not start for want of memory is waited for for ever, and one that ended is missed by nobody.
+    That is in a destructor or in a thread: a thread that never started is waited for without end, and the end of
+    another goes unnoticed.
     """
     ignore, end_of_thread = sys.unraisablehook, threading.excepthook
 
@@ -74,7 +78,7 @@ def end_when_ignored() -> None:
 
 
 def memory_kills() -> int:
-    """Return how many processes of this host the kernel has killed for want of memory; 0 where it does not say."""
+    """Return how many processes of this host the kernel killed because memory ran out; 0 where that is unknown."""
     try:
         counters = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -83,9 +87,9 @@ def memory_kills() -> int:
 
 
 def how_killed(code: int, kills_before: int) -> str:
-    """Return what killed a process with the exit code `code`, a negative signal, as a participle.
+    """Return what killed a process whose exit code is `code`, a negative signal: "was killed by SIGKILL".
 
-    `kills_before` are the `memory_kills` from before it died.
+    `kills_before` is the value of `memory_kills` before the process died.
     """
     if code == -signal.SIGKILL and memory_kills() > kills_before:
         return "was killed by the kernel, because memory ran out"
