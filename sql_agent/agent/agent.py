@@ -1,4 +1,4 @@
-"""Run the agent on one question: play the workflow, and record how it ended."""
+"""Run the agent on one question by its workflow, and record how the run ended."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sql_agent.schemas import Outcome, QueryCall, Question, Reply, Usage
 from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
-_OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # each server has its own
+_OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # differs by server
 _IDLE_S = 3.0  # less than a server keeps an idle connection: the LLM proxy 30 s, others often 5
-_DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # whatever http_proxy says of this machine
+_DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # past http_proxy
 
 
 @dataclass(frozen=True)
 class AgentRun:
-    """Holds the answer of one run, how it ended, its queries, the model's replies, and the seconds it took."""
+    """The answer of one run, its outcome, its queries, the model's replies, and its seconds."""
 
     answer: str
     outcome: Outcome
@@ -39,7 +39,7 @@ class AgentRun:
 
     @property
     def usage(self) -> Usage:
-        """What the model read and wrote in all replies."""
+        """The tokens that the model read and wrote in all replies."""
         return Usage(
             requests=len(self.replies),
             prompt_tokens=sum(reply.prompt_tokens for reply in self.replies),
@@ -60,9 +60,8 @@ async def run_agent(
     """Ask the model behind `endpoint` one question by the workflow of `settings`, which queries `database`.
 
     A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
-    failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's own exception. With
-    `http_client` its connections are used and left open; otherwise the run opens and closes its own. `observer` gets
-    each query while the run goes on.
+    failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's exception. A given
+    `http_client` stays open; otherwise the run opens and closes one. `observer` gets each query during the run.
     """
     started = time.monotonic()
     async with AsyncExitStack() as stack:
@@ -74,7 +73,7 @@ async def run_agent(
             http_client=http_client or await stack.enter_async_context(DefaultAsyncHttpxClient(mounts=_DIRECT)),
         )
         session = AgentSession(question, task, database, endpoint, client, settings, observer=observer)
-        answer, outcome = await _played(session)
+        answer, outcome = await _run_workflow(session)
     seconds = time.monotonic() - started
     return AgentRun(answer, outcome, tuple(session.tool.calls), tuple(session.replies), seconds)
 
@@ -84,15 +83,15 @@ def shared_client(
 ) -> DefaultAsyncHttpxClient:
     """Open an HTTP client for many runs at once; `on_request` gets each request before it is sent.
 
-    Servers of this machine are asked directly, and with `direct` all are; else http_proxy and its like hold.
+    Requests to this machine ignore http_proxy and its like; with `direct` all requests do.
     """
     hooks = {"request": [on_request]} if on_request else {}
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
     return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct, event_hooks=hooks)
 
 
-async def _played(session: AgentSession) -> tuple[str, Outcome]:
-    """Play the workflow; returns the answer, "" where there is none, and how it ended."""
+async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
+    """Return the answer, "" without one, and the outcome of the workflow."""
     try:
         answer = (await WORKFLOWS[session.settings.agent.workflow](session)).strip()
     except MaxTurnsExceeded:
@@ -103,12 +102,12 @@ async def _played(session: AgentSession) -> tuple[str, Outcome]:
         if error.code != "context_length_exceeded" and not _OVERFLOW.search(str(error)):
             raise
         return "", Outcome.CONTEXT_OVERFLOW
-    # A call that the server could not parse was left as text.
+    # A server leaves a call that it cannot parse as text.
     return answer, Outcome.MALFORMED_CALL if "<tool_call>" in answer else Outcome.ANSWERED
 
 
 def _model_failure(message: str) -> Outcome:
-    """Return the outcome of a ModelBehaviorError, whose kinds openai-agents distinguishes by the text only."""
+    """Return the outcome of a ModelBehaviorError; openai-agents distinguishes its kinds by the message only."""
     if "not found in agent" in message:
         return Outcome.UNKNOWN_TOOL
     if "no assistant text" in message:

@@ -1,4 +1,4 @@
-"""Show how a question is answered in a workflow with the gold SQL, for supervised fine-tuning."""
+"""Demonstrations of a workflow made from a question's gold SQL, for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MISTAKE_EVERY = 6  # demonstrations of react
 
 @dataclass(frozen=True)
 class DemonstratedTurn:
-    """Holds what the model writes in one turn, what it reads after it, and whether it is to learn the turn.
+    """The text that the model writes in one turn, the text it reads next, and whether the turn is trained.
 
-    `reaction` is the tool's result after a call of the tool, else the next message to the model; "" at the end.
+    `reaction` is the tool's result after a call of the tool, else the next user message; "" at the end.
     """
 
     text: str
@@ -33,7 +33,7 @@ class DemonstratedTurn:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Holds one conversation: the system prompt, the first message to the model, whether it has the tool, its turns."""
+    """One conversation: the system prompt, the first user message, whether the model has the tool, and the turns."""
 
     system: str
     opening: str
@@ -47,17 +47,17 @@ Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a demonstration of the workflow of `settings` for a question with gold SQL.
 
-    `number` counts the demonstrations, and a workflow with several roles shows them in turn.
+    `number` counts the demonstrations; a workflow with several roles demonstrates them in turn.
     """
     return _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Show a call of the tool for each statement, sometimes after a mistake, and the answer.
+    """Return a call of the tool for each statement, sometimes after a mistake, and then the answer.
 
-    A statement that fails, that is repeated, or that found nothing before another one found something, is read and not
-    learned: the model shall learn how to go on after it, and not to search in the wrong place. Where none finds
-    anything, searching twice is right.
+    A statement is not trained when it fails, is repeated, or found nothing while a later one found something: the model
+    learns how to go on after it, and not to search in the wrong place. Where no statement finds anything, searching
+    twice is right.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
@@ -78,7 +78,7 @@ def _react(number: int, question: Question, task: Task, database: Database, sett
 
 @dataclass(frozen=True)
 class _Query:
-    """Holds a statement, what the database answers, and whether the model is to learn to write it."""
+    """A statement, its result, and whether the model is trained to write it."""
 
     sql: str
     answer: QueryAnswer
@@ -86,7 +86,7 @@ class _Query:
 
 
 def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTurn]:
-    """Yield a call of the tool for each of `queries`, answered as in a rollout that may make `max_calls`."""
+    """Yield a call of the tool for each of `queries`, with the results of a rollout that may make `max_calls`."""
     for place, query in enumerate(queries):
         before = [earlier.sql for earlier in queries[:place]]
         shown = answer_json(in_rollout(query.answer, query.sql, before, max_calls))
@@ -94,32 +94,32 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` behind a statement that fails, if there is one."""
+    """Return `queries` after a statement that fails, if a mistake makes one fail."""
     failing = _failing(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 
 
 def _repeated(queries: Sequence[_Query], _database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` with one of them made twice."""
+    """Return `queries` with one of them run twice."""
     place = number % len(queries)
     return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
 
 
 def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_calls: int, _number: int) -> list[_Query]:
-    """Return `queries` with the last of them made until no query is left."""
+    """Return `queries` with the last one repeated until no query is left."""
     return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
 
 
-# What models do: a statement that fails, or one statement again and again until their turns are over.
+# Typical of models: a statement that fails, and one statement again and again until no turn is left.
 _DETOURS = (_after_error, _repeated, _repeated_to_the_end)
 
 
 def _check_rewrite(
     number: int, question: Question, task: Task, database: Database, settings: Settings
 ) -> Demonstration:
-    """Show how the statement is written, sometimes after one that failed or missed, or how its result is answered from.
+    """Return the writing of the statement, sometimes as a rewrite of one that failed, or the answer from its result.
 
-    Only of a question whose other statements find nothing can these be shown: a result that is right is not rewritten.
+    The other statements of a question are rewritten only where they find nothing: a right result is not rewritten.
     """
     lang, gold = question.lang, question.statements[-1]
     system = task.describe(lang, database, settings)
@@ -143,7 +143,7 @@ _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _ch
 
 
 def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with a mistake that makes it fail, and what the database says; () where no mistake does."""
+    """Return `sql` with a mistake that makes it fail, and the database's error; () when no mistake does."""
     for broken in mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
@@ -152,7 +152,7 @@ def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, Q
 
 
 def _finds_something(answer: QueryAnswer) -> bool:
-    """Return whether a cell of the answer holds something; a count of 0 holds nothing."""
+    """Return whether a cell of the answer is true; NULL, an empty text and a count of 0 are not."""
     return any(cell for row in answer.records for cell in row)
 
 

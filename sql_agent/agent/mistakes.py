@@ -1,4 +1,4 @@
-"""Break a statement in the ways in which models do, for demonstrations of how an error is repaired."""
+"""Typical mistakes of models in SQL, for demonstrations of how to repair an error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-
 
 
 def mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
-    """Yield `sql` with one mistake each, most of which make it fail in a database of `schema`.
+    """Yield copies of `sql` with one mistake each; most of them fail in a database of `schema`.
 
-    `number` says which kind of mistake comes first, and where in the statement it is.
+    `number` selects which kind of mistake comes first, and its place in the statement.
     """
     first = number % len(_KINDS)
     for make in (*_KINDS[first:], *_KINDS[:first]):
@@ -25,7 +25,7 @@ def mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
 
 
 def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with the name of a column that is not there."""
+    """Return `sql` with a column name that the schema lacks."""
     chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in schema.column_names], number)
     if chosen is None:
         return None
@@ -34,7 +34,7 @@ def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a table that most often lacks its columns."""
+    """Return `sql` with another table, which in most cases lacks the columns."""
     chosen = _one_of(_with_table(_FROM, sql), number)
     others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
     if chosen is None or not others:
@@ -43,7 +43,7 @@ def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column taken from another of its tables."""
+    """Return `sql` with a column qualified by another of its tables."""
     found = _with_table(_OF_TABLE, sql)
     chosen = _one_of(found, number)
     others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
@@ -53,13 +53,13 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 
 def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column that may be of several tables."""
+    """Return `sql` with a column that is no longer qualified, and may be ambiguous."""
     chosen = _one_of(_with_table(_OF_TABLE, sql), number)
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
 def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
-    """Return `sql` with the end of a call around it, which models write that learned to call tools."""
+    """Return `sql` with a closing brace, which models that learned to call tools append."""
     return f"{sql}}}"
 
 
@@ -73,7 +73,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
 
 
 def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
-    """Return where `pattern` finds a table in `sql`, and not a quoted text."""
+    """Return the matches of `pattern` that are a table and not a quoted string."""
     return [match for match in pattern.finditer(sql) if match["table"]]
 
 

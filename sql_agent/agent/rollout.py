@@ -1,4 +1,4 @@
-"""Run the agent on one question and grade what it did."""
+"""Run the agent on one question and grade its answer."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
 ) -> RolloutRecord:
     """Run the agent on `question` of `task` and grade its answer.
 
-    A judge, an endpoint or a database that fails gives a record with `dropped` set. Without a `judge`, as for a
-    question that has no reference answer, nothing is graded and `reward` is None.
-    `http_client` lets many rollouts share their connections; `observer` gets each query while the agent runs.
+    When the judge, the endpoint or the database fails, the record has `dropped` set. Without a `judge`, as for a
+    question without a reference answer, nothing is graded and `reward` is None. `http_client` lets many rollouts share
+    their connections; `observer` gets each query while the agent runs.
     """
     run, read = AgentRun("", Outcome.ANSWERED, (), (), 0.0), None
     try:
@@ -71,13 +71,13 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
 
 
 def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
-    """Return the record of a rollout whose database could not be opened: dropped, and why."""
+    """Return the record of a rollout that was dropped because its database could not be opened."""
     nothing = AgentRun("", Outcome.ANSWERED, (), (), 0.0)
     return _record(question, nothing, dropped=Drop(cause=DropCause.DATABASE, detail=str(error)))
 
 
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
-    """Return what a statement was answered that met another database than was opened; the model is not to blame."""
+    """Return the error of a statement that ran after the database file had changed; it is not the model's failure."""
     errors = (call.answer.error for call in calls)
     return next((f"{e.message}; {e.hint}" for e in errors if e is not None and e.kind == DATABASE_CHANGED), None)
 

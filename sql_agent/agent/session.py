@@ -30,7 +30,7 @@ Message = dict[str, Any]  # with "role" and "content", as openai-agents takes th
 
 
 class AgentSession:
-    """Holds one rollout: its question, and the model's replies and queries so far, in `replies` and `tool.calls`."""
+    """One rollout: its question, the model's `replies` so far, and the queries so far in `tool.calls`."""
 
     def __init__(  # noqa: PLR0917  the parts of a rollout, in the order of `run_agent`
         self,
@@ -62,10 +62,10 @@ class AgentSession:
         tools: Sequence[Tool] = (),
         max_turns: int = 1,
     ) -> str:
-        """Return the model's final text after `messages`, answering its calls of `tools` in between.
+        """Run the model on `messages`, execute its calls of `tools`, and return its final text.
 
-        `role` is recorded with each call; an empty one is that of a workflow with a single role. Raises as
-        openai-agents' Runner does, and OpenAIError for a failure of the endpoint.
+        `role` is recorded with each call; it is empty in a workflow with a single role. Raises the exceptions of
+        openai-agents' Runner, and OpenAIError for a failure of the endpoint.
         """
         endpoint = self._endpoint
         agent = Agent(
@@ -86,9 +86,9 @@ class AgentSession:
 
 
 class _RecordingModel(OpenAIChatCompletionsModel):
-    """Appends each reply to `replies`, also one that openai-agents cannot use and raises an exception about.
+    """Appends each reply to `replies`, including a reply for which openai-agents raises an exception.
 
-    It overrides a private method, because the public one raises before it returns such a reply.
+    Overrides a private method, because the public method raises before it returns such a reply.
     """
 
     def __init__(self, model: str, client: AsyncOpenAI, replies: list[Reply], role: str) -> None:
@@ -101,21 +101,21 @@ class _RecordingModel(OpenAIChatCompletionsModel):
         try:
             completion = await super()._fetch_response(*args, **kwargs)
         except (JSONDecodeError, UnicodeDecodeError) as error:
-            raise OpenAIError(f"what answers at the model's address sent damaged JSON: {error}") from error
-        if not isinstance(completion, ChatCompletion):  # the client returns a page, such as a login, as its text
-            raise OpenAIError("what answers at the model's address is no OpenAI-compatible server: it sent no JSON")
-        if not completion.choices:  # some providers send their own failure so, with status 200
-            why = getattr(completion, "error", None) or "it does not say why"
-            raise OpenAIError(f"what answers at the model's address sent no reply of the model: {why}")
+            raise OpenAIError(f"the model endpoint returned damaged JSON: {error}") from error
+        if not isinstance(completion, ChatCompletion):  # the client returns an HTML page, such as a login, as a string
+            raise OpenAIError("the model endpoint URL did not return JSON; is it an OpenAI-compatible server?")
+        if not completion.choices:  # some providers report a failure like this, with status 200
+            why = getattr(completion, "error", None) or "it gave no reason"
+            raise OpenAIError(f"the model endpoint returned no choices: {why}")
         try:
             self._replies.append(_reply(completion, time.monotonic() - started, self._role))
         except (ValidationError, AttributeError, TypeError) as error:  # the client checks no types
-            raise OpenAIError(f"what answers at the model's address sent a reply in another form: {error}") from error
+            raise OpenAIError(f"the model endpoint's reply does not fit OpenAI's schema: {error}") from error
         return completion
 
 
 def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
-    """Return what a record keeps of `completion`, which has a choice."""
+    """Return the part of `completion` that a rollout record keeps."""
     tokens = completion.usage
     counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
     choice = completion.choices[0]

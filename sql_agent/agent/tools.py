@@ -1,4 +1,4 @@
-"""Provide the agent's one tool, `query_database_by_sql`: it takes a statement and returns JSON."""
+"""The agent's one tool, `query_database_by_sql`: it takes a statement and returns JSON."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from sql_agent.schemas import QueryAnswer, QueryCall
 
 REPEATED = "you ran this statement before: change it, or answer"
 LAST = "no query is left: answer now"
-_MAX_KEPT_CHARS = 10_000  # of a statement in the record of a call; none that runs has more than 8,000
+_MAX_KEPT_CHARS = 10_000  # of a statement in the record; statements that run have at most 8,000
 
 
 class QueryObserver(Protocol):
-    """Takes the queries of one rollout while it runs; `number` counts them from 1, as they are sent."""
+    """Receives the queries of one rollout while it runs; `number` counts them from 1 in the order they are sent."""
 
     def sent(self, number: int, sql: str) -> None:
-        """Take a statement before it runs."""
+        """Receive a statement before it runs."""
 
     def answered(self, number: int, call: QueryCall) -> None:
-        """Take a statement with its rows or error."""
+        """Receive a statement with its rows or error."""
 
 
 class QueryTool:
-    """Runs statements on a database for one rollout; `calls` holds every call in the order they ended.
+    """Runs statements on a database for one rollout; `calls` has every call in the order in which they ended.
 
-    A model of the size that is trained here repeats a statement that found nothing until its turns are over, and then
-    has no answer. So the hint says when a statement was run before, and after `max_calls` of them that none is left.
+    Small models repeat a statement that found nothing until their turns are over, and then have no answer. So a hint
+    tells the model when it ran a statement before, and after `max_calls` statements that no query is left.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class QueryTool:
 
     @property
     def dialect(self) -> str:
-        """The name of the database's dialect, for models."""
+        """The name of the SQL dialect that the model is told."""
         return self._database.dialect.title
 
     async def __call__(self, sql: str) -> str:
-        """Run one statement and return the JSON that the model reads; never raises for a bad statement."""
+        """Run one statement and return the JSON for the model; a statement that fails returns its error as JSON."""
         number = self._announce(sql)
         start = time.perf_counter()
         answer = await self._database.in_thread(self._database.query, sql)
         return self._record(number, sql, answer, time.perf_counter() - start)
 
     def refuse(self, arguments: str, message: str) -> str:
-        """Record a call whose arguments could not be read, and return the JSON that tells the model why."""
+        """Record a call whose arguments cannot be parsed, and return the JSON that tells the model why."""
         hint = 'call it with {"sql": "SELECT ..."}: one text, nothing else'
         return self._record(self._announce(arguments), arguments, refusal("malformed_call", message, hint), 0.0)
 
@@ -80,21 +80,21 @@ class QueryTool:
 
 
 def most_calls(settings: Settings) -> int:
-    """Return how many statements an agent that calls the tool may run: its last turn is for the answer."""
+    """Return how many statements the agent of the workflow "react" may run: its last turn is for the answer."""
     return settings.agent.max_turns - 1
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Return `answer` to `sql` with what follows from the statements `before` it: that it is repeated, or the last."""
+    """Add hints to `answer` where `sql` repeats one of the statements `before`, and where no query is left."""
     if sql in before:
-        answer = _with_hint(answer, behind=REPEATED)  # behind what leads on
+        answer = _with_hint(answer, behind=REPEATED)  # after the hint that helps
     if max_calls is not None and len(before) + 1 >= max_calls:
         answer = _with_hint(answer, before=LAST)
     return answer
 
 
 def _kept(sql: str) -> str:
-    """Return what a record keeps: a lone surrogate fits into no file, and what is far too long did not run."""
+    """Return the statement for the record: without lone surrogates, which UTF-8 cannot encode, and not too long."""
     return sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -108,7 +108,7 @@ def _with_hint(answer: QueryAnswer, *, before: str = "", behind: str = "") -> Qu
 
 
 def answer_json(answer: QueryAnswer) -> str:
-    """Return the compact JSON of an answer that the model sees."""
+    """Return the compact JSON of `answer` for the model."""
     shown: dict[str, Any] = {"status": answer.status}
     if answer.error is not None:
         shown["error"] = answer.error.model_dump()
@@ -135,10 +135,10 @@ def parameters(dialect: str) -> dict[str, Any]:
 
 
 def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
-    """Return `tool` in the form of openai-agents; `description` is the task's.
+    """Return `tool` as a tool of openai-agents; `description` is the task's.
 
-    Built by hand, because the library's own wrapper answers malformed arguments with a fixed "An error occurred"
-    and does not report them; here the model gets the reason and the call is recorded.
+    Built by hand, because the library's wrapper answers malformed arguments with a fixed "An error occurred" and does
+    not report them; here the model gets the reason and the call is recorded.
     """
 
     async def invoke(_context: object, arguments: str) -> str:
@@ -163,7 +163,7 @@ def _parsed(arguments: str) -> object:
 
 
 def sql_of(parsed: object) -> str:
-    """Return the statement in the arguments of a call. Raises ValueError that says what is wrong with them."""
+    """Return the statement in the arguments of a call. Raises ValueError with a message for the model."""
     sql = parsed.get("sql") if isinstance(parsed, dict) else None
     if not isinstance(sql, str):
         raise ValueError('the arguments are not an object with a text under "sql"')  # noqa: TRY004

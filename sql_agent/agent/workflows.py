@@ -1,4 +1,4 @@
-"""Define the workflows: which roles the model plays for one question, in which order, and with which prompts."""
+"""The workflows: which roles the model has for one question, in which order, and with which prompts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Workflow = Callable[[AgentSession], Awaitable[str]]
 
 
 async def react(session: AgentSession) -> str:
-    """Let the model call the tool until it answers; returns the answer."""
+    """Let the model call the tool until it answers, and return the answer."""
     task, question = session.task, session.question
     return await session.ask(
         [user(question.question)],
@@ -33,13 +33,13 @@ async def react(session: AgentSession) -> str:
 
 
 async def check_rewrite(session: AgentSession) -> str:
-    """Write a statement, run it, check it, and write it again until the check approves it; returns the answer.
+    """Write a statement, run it, check it, rewrite it until the check approves it, and return the answer.
 
     At most `agent.max_turns` statements are written. A statement that fails or gets a hint needs no check, because the
-    error or the hint says what to change, and neither does the last one, because nothing would come of it. A rewriting
-    that repeats the statement ends it, because the model stands by what it wrote and would only go round in a circle. A
-    rewriting continues the conversation in which the statement was written, so that both are one training sequence. The
-    answer is the statement, or what a last role makes of its result where the task wants no statement.
+    error or the hint says what to change; the last statement needs none, because it cannot be rewritten. The workflow
+    ends when a rewrite repeats the statement, because the model would only go round in a circle. A rewrite continues
+    the conversation in which the statement was written, so that both are one training sequence. The answer is the
+    statement, or, where the task does not want SQL, the text that a last role writes from the result.
     """
     question, lang = session.question.question, session.question.lang
     system = session.task.describe(lang, session.database, session.settings)
@@ -69,7 +69,7 @@ async def check_rewrite(session: AgentSession) -> str:
 
 
 async def _check(session: AgentSession, message: str, system: str) -> str:
-    """Return what the check says, "" where the reply cannot be used, because the statement may be right even so."""
+    """Return the text of the check; "" for a reply that cannot be used, because the statement may still be right."""
     try:
         return await session.ask([user(message)], system=system, role=CHECK)
     except ModelBehaviorError:
@@ -80,24 +80,22 @@ WORKFLOWS: Mapping[str, Workflow] = {"react": react, "check-rewrite": check_rewr
 
 
 def approves(check: str) -> bool:
-    """Return whether a check approves a statement: it does unless its last verdict says that the statement is wrong."""
+    """Return whether the text of a check approves the statement: its last verdict is RIGHT, or it has no verdict."""
     verdicts = _VERDICT.findall(check)
     return not verdicts or verdicts[-1].lower() == "right"
 
 
 def prompt(role: str, lang: Lang, **values: str) -> str:
-    """Return the prompt of a role, with `values` in the places of their names."""
+    """Return the prompt of a role, in which {name} is replaced by `values[name]`."""
     places = re.compile(r"\{(" + "|".join(values) + r")\}")
     return places.sub(lambda place: values[place[1]], _prompt_file(f"{role}.{lang}.txt")).strip()
 
 
 def user(text: str) -> Message:
-    """Return a message to the model."""
     return {"role": "user", "content": text}
 
 
 def assistant(text: str) -> Message:
-    """Return a message of the model."""
     return {"role": "assistant", "content": text}
 
 

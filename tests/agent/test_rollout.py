@@ -142,7 +142,7 @@ async def test_each_reply_of_the_model_is_recorded_as_it_was_written(model: Mode
 @pytest.mark.parametrize(
     ("body", "media_type", "why"),
     [
-        ("<html>log in</html>", "text/html", "no OpenAI-compatible server"),
+        ("<html>log in</html>", "text/html", "is it an OpenAI-compatible server"),
         ('{"choices": [', "application/json", "damaged JSON"),
         (b'{"choices": "\xff"}', "application/json", "damaged JSON"),
         ('{"error": {"message": "the provider is down", "code": 502}}', "application/json", "the provider is down"),
@@ -169,7 +169,7 @@ async def test_what_is_no_completion_is_a_failure_of_the_server_and_not_the_mode
 async def test_a_reply_in_another_form_loses_its_rollout_only(model: Model, tmp_path: Path, message: Any) -> None:
     record = await play(model, tmp_path, JSONResponse({"choices": [{"index": 0, "message": message}]}))
     assert record.dropped is not None and record.dropped.cause is DropCause.MODEL_SERVER
-    assert "a reply in another form" in record.dropped.detail
+    assert "does not fit OpenAI" in record.dropped.detail
 
 
 async def test_an_error_of_a_query_reaches_the_model_with_a_hint_and_it_can_try_again(
