@@ -146,7 +146,7 @@ async def test_each_reply_of_the_model_is_recorded_as_it_was_written(model: Mode
         ('{"choices": [', "application/json", "damaged JSON"),
         (b'{"choices": "\xff"}', "application/json", "damaged JSON"),
         ('{"error": {"message": "the provider is down", "code": 502}}', "application/json", "the provider is down"),
-        ('{"choices": []}', "application/json", "no reply of the model"),
+        ('{"choices": []}', "application/json", "returned no choices"),
     ],
 )
 async def test_what_is_no_completion_is_a_failure_of_the_server_and_not_the_models(
