@@ -63,6 +63,14 @@ def test_what_does_not_exist_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(wrong_names(page)) == 5
 
 
+def test_the_changelog_calls_removed_only_what_is_removed() -> None:
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", page[page.index("### Removed") : page.index("### Changed")], re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`([a-z]+\.[a-z_0-9]+)`", row)]
+    assert len(names) > 20
+    assert [name for name in names if is_setting(name)] == []
+
+
 @pytest.mark.parametrize("name", MOST_LINES)
 def test_the_pages_that_a_newcomer_reads_stay_short(name: str) -> None:
     assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= MOST_LINES[name]
