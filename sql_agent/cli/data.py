@@ -1,4 +1,4 @@
-"""Make a database and questions, check and filter questions: sql-agent data build | load | import | questions | …"""
+"""Make, import or copy a database and make questions about it: sql-agent data build | load | import | questions | …"""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
 from sql_agent.tasks.medical.tables import TABLES
 
 _DESCRIPTION = """\
-Make the sample database or import your data, and make questions with gold SQL,
-answer and evidence about any database with the tables drugs_info and
-disease; or check your own."""
+Make the sample database or import your data, make questions with gold SQL,
+answer and evidence about any database with the tables drugs_info and disease,
+or check your own questions."""
 
 _BUILD_DESCRIPTION = """\
-Make the SQLite file of the sample facts about drugs and diseases: always the
-same bytes."""
+Make the SQLite file of the sample facts about drugs and diseases. The bytes are
+always the same."""
 
 _LOAD_DESCRIPTION = """\
 Copy the sample, or your own SQLite file, to a MySQL or MariaDB server."""
 
 _QUESTIONS_DESCRIPTION = """\
-Make train, val and test questions about a database. Each comes with the SQL
-that answers it, which was run, the answer and the place it was read from.
-With --writer llm the model TEACHER_MODEL rewrites them in its own words; a text
-is used when the teacher, shown it and the rows, gives the reference answer.
-After an interrupt the same command continues."""
+Make train, val and test questions about a database. Each has gold SQL, which
+was run, the answer, and evidence: where the answer was read. With --writer llm
+the model TEACHER_MODEL rewords them; a new text is used only if the teacher,
+given the text and the rows, gives the reference answer. After an interrupt the
+same command continues."""
 
 _IMPORT_DESCRIPTION = """\
 Add drugs and diseases from another source to the tables drugs_info and disease
@@ -82,7 +82,7 @@ _EXAMPLES = "".join(
         data_teacher.FACTS_EXAMPLES,
     )
 )
-# The commands that have a module of their own.
+# The commands that other modules define.
 _IN_MODULES: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "check": data_check.run,
     "facts": data_teacher.run_facts,
@@ -123,7 +123,7 @@ def _load(arguments: argparse.Namespace, console: Console) -> None:
     console.print(f"{address}: {', '.join(f'{n} rows in {table}' for table, n in counts.items())}", soft_wrap=True)
     if arguments.reader:
         reader = make_reader(address, arguments.reader)
-        console.print("This user may only read the two tables; the password is shown once:")
+        console.print("This user may only read the two tables. The password is not shown again:")
         print(f"DATABASE_URL={reader.url}")
 
 
@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, **help_text(description, examples))
 
     build = add("build", "make the sample database", _BUILD_DESCRIPTION, _BUILD)
-    build.add_argument("--lang", choices=get_args(Lang), required=True, help="of names and texts")
+    build.add_argument("--lang", choices=get_args(Lang), required=True, help="language of names and texts")
     build.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
     teacher = data_teacher
     teacher.add_filter_arguments(
@@ -236,14 +236,14 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("--db", type=database, required=True, metavar="URL",
                       help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
     load.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
-    load.add_argument("--lang", choices=get_args(Lang), default="en", help="of the sample (default: en)")
-    load.add_argument("--replace", action="store_true", help="replace the two tables if they are there")
-    load.add_argument("--reader", metavar="NAME", help="make a user who may only read them, and print its URL")
+    load.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
+    load.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
+    load.add_argument("--reader", metavar="NAME", help="create a user who may only read them, and print its URL")
     questions = add("questions", "make questions about a database", _QUESTIONS_DESCRIPTION, _QUESTIONS)
     questions.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to ask about")
     questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
                            "with _STYLE unless mixed")  # fmt: skip
-    questions.add_argument("--seed", type=int, default=0, help="another seed makes other questions (default: 0)")
+    questions.add_argument("--seed", type=int, default=0, help="seed of the choice of questions (default: 0)")
     questions.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
                            "the size of the database)")  # fmt: skip
     questions.add_argument("--style", choices=get_args(Style), default="mixed", help="formal templates, as people "

@@ -34,14 +34,18 @@ EXAMPLES = """\
 """
 
 _EXAMPLES_SHOWN = 3
-_FAULTS = frozenset({"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"})  # else: the guard's
+_FAULTS = frozenset(
+    {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
+)  # all other kinds are the guard's
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sql-agent data check`."""
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one a split")
-    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} that they are about")
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one file a split"
+    )
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} of the questions")
     add_question_arguments(parser)
 
 
@@ -91,7 +95,7 @@ def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases:
 def _figures(
     questions: Sequence[Question], checked: Sequence[CheckedQuestion], databases: DatabasePool
 ) -> tuple[dict[str, str], ...]:
-    """Return one file's column of the table, by section: figures by their labels."""
+    """Return one column of the table: for each section the figures by label."""
     forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
     types = Counter(q.task_type or "(none)" for q in questions)
     quotes = sum(len(q.evidence) for q in questions)
@@ -124,7 +128,7 @@ def _figures(
 
 
 def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[str]:
-    """Return a line with examples for each kind of problem that was found."""
+    """Return a line with examples for each kind of problem."""
     everything = [c for each in checked.values() for c in each]
     return [
         *_listed("Gold SQL that fails", (f"{c.question.id}: {c.failure}" for c in everything if c.failure)),

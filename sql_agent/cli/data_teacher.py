@@ -1,5 +1,4 @@
-"""Have the teacher model filter or reword questions, or turn references into facts: sql-agent data filter | facts, and
-sql-agent data questions --writer llm"""
+"""Have the teacher model filter or reword questions, or turn references into facts: sql-agent data filter | facts."""
 
 from __future__ import annotations
 
@@ -44,23 +43,23 @@ FILTER_EXAMPLES = """\
 """
 
 FACTS_DESCRIPTION = """\
-Turn references of prose into facts, which the judge `facts` can grade. The
-model TEACHER_MODEL proposes them; each must stand to the letter in the evidence
-or in a cell that the gold SQL returns, else the prose stays. A question is
-in --out as soon as it is done; after an interrupt the same command continues."""
+Turn prose references into facts, which the judge `facts` can grade. The model
+TEACHER_MODEL proposes them; each must be a verbatim quote from the evidence or
+from a cell that the gold SQL returns, else the prose stays. Each question is
+written to --out at once; after an interrupt the same command continues."""
 
 FACTS_EXAMPLES = """\
   sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db
 """
 
 LOG_NAME = "rewritten.jsonl"
-# Train and val share wordings, test has its own: it is rewritten after them, and no wording of theirs is taken again.
+# Train and val share wordings; test is rewritten after them and never reuses their wordings.
 _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("test",)}
 _SHOWN = 5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `utils/filter_questions.py`, which is `sql-agent data filter`; returns 0."""
+    """Run `utils/filter_questions.py`, which is `sql-agent data filter`, and return 0."""
     examples = FILTER_EXAMPLES.replace("sql-agent data filter", "python utils/filter_questions.py")
     parser = argparse.ArgumentParser(prog="filter_questions.py", **help_text(FILTER_DESCRIPTION, examples))
     add_filter_arguments(parser)
@@ -71,7 +70,9 @@ def add_filter_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sql-agent data filter`."""
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="KEPT", help="file to write, .parquet or .jsonl")
-    parser.add_argument("--rubric", type=Path, metavar="FILE", help="text, a line a demand (default: the built-in one)")
+    parser.add_argument(
+        "--rubric", type=Path, metavar="FILE", help="text file, one criterion a line (default: the built-in rubric)"
+    )
     add_question_arguments(parser)
 
 
@@ -80,13 +81,16 @@ def add_facts_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
     parser.add_argument(
-        "--db", type=database, metavar="DB", help=f"{DATABASE}; facts may then also stand in cells of the gold SQL"
+        "--db",
+        type=database,
+        metavar="DB",
+        help=f"{DATABASE}; facts may then also quote cells of the gold SQL's result",
     )
     add_question_arguments(parser)
 
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what every command needs that reads question files: --mapping and --task."""
+    """Add --mapping and --task, for every command that reads question files."""
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
     parser.add_argument("--task", metavar="NAME", help="medical (default), spider, or package.module:NAME of your own")
 
@@ -95,7 +99,7 @@ def add_writer_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of rewriting to `sql-agent data questions`."""
     parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewrites the questions, each is "
                         "checked (default: no rewriting)")  # fmt: skip
-    parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="how many of them, above 0 up to 1 "
+    parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="share to rewrite, above 0 up to 1 "
                         "(default: 1)")  # fmt: skip
 
 
@@ -110,7 +114,7 @@ def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
 
 
 def run_filter(arguments: argparse.Namespace) -> int:
-    """Decide on the questions, write those that are kept, and print what was dropped and why; returns 0.
+    """Decide on the questions, write those that are kept, and print what was dropped and why. Return 0.
 
     Raises JudgeError when the teacher cannot be asked; the decisions made by then are kept for the next call.
     """
@@ -147,7 +151,7 @@ def run_filter(arguments: argparse.Namespace) -> int:
 
 
 def run_facts(arguments: argparse.Namespace) -> int:
-    """Rewrite the references that are prose and return 0. Raises JudgeError when the teacher cannot be asked."""
+    """Turn prose references into facts and return 0. Raises JudgeError when the teacher cannot be asked."""
     ui, settings, out = Ui(wraps=True), settings_of(arguments), arguments.out
     _check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)
@@ -294,9 +298,11 @@ def _rubric(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the rubric {path}: {error}", hint="give a text file, a line a demand") from None
+        raise DataError(
+            f"cannot read the rubric {path}: {error}", hint="give a text file with one criterion a line"
+        ) from None
     if not text.strip():
-        raise DataError(f"the rubric {path} is empty", hint="write a line for each demand")
+        raise DataError(f"the rubric {path} is empty", hint="write one criterion a line")
     return text
 
 

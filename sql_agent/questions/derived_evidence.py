@@ -1,4 +1,4 @@
-"""Find evidence for references of prose without any: cells of the gold SQL's rows that they quote word for word."""
+"""Derive evidence for prose references without any: cells in the gold SQL's rows that the reference quotes verbatim."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sql_agent.reward.judges.items import is_prose
 from sql_agent.schemas import Evidence, QueryAnswer, Question
 
 _NAME = re.compile(r"\w+")
-_SHORTEST = 2  # characters; a single one is found in nearly any text
+_SHORTEST = 2  # characters; nearly every text contains a single character
 
 
 def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions`, those of prose with gold SQL and without evidence given what `derive_evidence` finds."""
+    """Return `questions`; those with a prose reference and no evidence get the evidence of `derive_evidence`."""
     return [_with_evidence(question, databases) if lacks_evidence(question) else question for question in questions]
 
 
 def with_extractive_answers(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions`, references of prose replaced by the quotes of their evidence, given or derived, a line each.
+    """Return `questions`; each prose reference becomes the quotes of its given or derived evidence, one a line.
 
-    The judge "facts" pays for such answers. Prose without any evidence stays.
+    The judge "facts" rewards such answers. A prose reference without evidence stays.
     """
     return [
         q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
@@ -33,15 +33,15 @@ def with_extractive_answers(questions: Sequence[Question], databases: DatabasePo
 
 
 def lacks_evidence(question: Question) -> bool:
-    """Return whether the reference is prose without evidence, so that no judge knows which facts count."""
+    """Return whether the reference is prose without evidence, so that the judge cannot know which facts count."""
     return not question.evidence and is_prose(question.answer, question.lang)
 
 
 def derive_evidence(question: Question, database: Database) -> tuple[Evidence, ...]:
-    """Return the cells that the gold SQL returns and that the reference quotes as a whole, without repetition.
+    """Return each distinct cell of the gold SQL's result that the reference quotes as a whole.
 
-    A cell that the question quotes too, such as the name that is asked about, is not part of the answer. The row is
-    that of the column `id` in the result, else the only row of the table with that text.
+    A cell that the question quotes too, such as the name in the question, is not part of the answer. The row of a cell
+    comes from the column `id` of the result; without one, it is the only row of the table with that text.
     """
     found = [
         evidence for sql in question.statements for evidence in _cells(sql, database.query(sql), question, database)
@@ -72,7 +72,7 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:
-    """Return the id of the row with `cell` in `column`: `row_id` where it is one of them, else the only one."""
+    """Return the id of the row with `cell` in `column`: `row_id` if it is one of several, or the only one."""
     text = database.dialect.text_literal(cell)
     answer = database.query(f"SELECT id FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 20")
     ids = [record[0] for record in answer.records if isinstance(record[0], int)]

@@ -1,4 +1,4 @@
-"""Query a database for a question, so that a judge can be evaluated on answers to it."""
+"""Query a database for a question, to evaluate judges on answers to the question."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 
 
 def read_example(question: Question, database: Database) -> Example:
-    """Run the gold SQL of `question`, then the same with all columns, then a SELECT of each table as a whole.
+    """Run the gold SQL of `question`, the same statements with all columns, and a SELECT of each whole table.
 
-    Raises DataError when the question has no SQL, or one that fails on `database`.
+    Raises DataError when the question has no SQL, or its SQL fails on `database`.
     """
     if not question.statements:
         raise DataError(
-            f"question {question.id!r} has no SQL, so there are no rows that an answer could have read",
+            f"question {question.id!r} has no SQL, so an answer can have read no rows",
             hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
         )
     gold = _read(question, question.statements, database)
@@ -30,7 +30,7 @@ def read_example(question: Question, database: Database) -> Example:
     if failure is not None:
         raise DataError(
             f"the SQL of question {question.id!r} fails on {database.source}: {failure.message}",
-            hint="give --db the database that these questions are about; where it is slow, raise database.deadline_s",
+            hint="is --db the database of these questions? if it is slow, raise database.deadline_s",
         )
     tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
     every_column = [_COLUMNS.sub("SELECT * FROM", sql, count=1) for sql in question.statements]

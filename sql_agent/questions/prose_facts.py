@@ -1,4 +1,4 @@
-"""Turn a reference of prose into facts with a teacher model, which must quote each from the evidence or a cell."""
+"""Turn a prose reference into facts with a teacher model, which must quote each fact from the evidence or a cell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FactList(Record):
 
 
 class Rewritten(NamedTuple):
-    """Holds a question, its reference rewritten as facts or, with `problem` set, left as prose, and the cost."""
+    """A question whose reference is now facts, or still prose if `problem` is set, and the cost."""
 
     question: Question
     problem: str
@@ -34,10 +34,10 @@ class Rewritten(NamedTuple):
 
 
 async def facts_of_prose(question: Question, client: JudgeClient, database: Database | None) -> Rewritten:
-    """Ask for the facts of a question's prose; if some are not copied letter by letter, ask once more and say which.
+    """Ask the teacher for the facts of a prose reference; ask once more if facts are not verbatim quotes.
 
-    Sources are the quotes of the evidence and, with a `database`, the cells that the gold SQL returns. When the teacher
-    declines, the prose stays. Raises JudgeError when it cannot be asked.
+    Facts are quoted from the evidence and, with a `database`, from the cells that the gold SQL returns. If the teacher
+    refuses, the prose stays. Raises JudgeError when the teacher cannot be asked.
     """
     sources = _sources(question, database)
     if not sources:
@@ -65,7 +65,7 @@ def _parse(text: str) -> FactList | None:
 
 
 def _sources(question: Question, database: Database | None) -> list[str]:
-    """Return the texts that facts may be copied from, the evidence first, up to a total number of characters."""
+    """Return the texts to quote from, the evidence first, up to a total number of characters."""
     texts = [item.quote for item in question.evidence]
     if database is not None:
         answers = [database.query(sql) for sql in question.statements]
@@ -89,7 +89,7 @@ def _prompt(question: Question, sources: Sequence[str]) -> str:
 
 
 def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:
-    """Return each fact that cannot be used, and why."""
+    """Return each unusable fact with the reason."""
     wrong = []
     for fact in facts:
         if not any(fact in source for source in sources):

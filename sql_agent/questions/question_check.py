@@ -1,4 +1,4 @@
-"""Check questions against a database: do their gold queries return rows, and what do their references earn?"""
+"""Check questions against a database: does their gold SQL return rows, and how do references score?"""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
 Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
-ENOUGH = 0.9  # no policy can earn what an unreachable reference, or SQL for another database, asks for
-_AT_LEAST = 8  # questions, however slow the database is
+REQUIRED_SHARE = 0.9  # of gold SQL with rows, and the mean score of references: no policy can do better than these
+_MIN_CHECKED = 8  # questions, however slow the database is
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
 
 
 @dataclass(frozen=True)
 class CheckedQuestion:
-    """Holds what a check found out about a question.
+    """The result of checking one question.
 
-    `question` has its evidence, derived where it could be; `database` says which one was queried. `returns_rows` says
-    that all gold statements run and one returns rows, `failure` why one could not run, `failure_kind` the kind of its
-    QueryFailure. `earned` is what the judge gives the reference (0.0–1.0), None where none was asked, `reason` why it
-    is not all, `hint` what to do.
+    question      with its evidence, derived if possible
+    database      the queried database
+    form          form of the reference answer
+    returns_rows  whether all gold statements run and one returns rows
+    failure       why a gold statement failed, with the kind of its QueryFailure in `failure_kind`
+    earned        score of the reference (0.0–1.0), None without a judge; `reason` and `hint` explain a low one
     """
 
     question: Question
@@ -47,7 +49,7 @@ class CheckedQuestion:
 
     @property
     def needs_rows(self) -> bool:
-        """Return whether there is gold SQL that must return rows; where the reference is a refusal it need only run."""
+        """Whether the gold SQL must return rows; for a refusal it need only run."""
         return bool(self.question.statements) and (self.form != "refusal" or self.failure is not None)
 
 
@@ -60,9 +62,9 @@ def check_questions(
     seconds: float | None = None,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> list[CheckedQuestion]:
-    """Run the gold SQL of `questions`, each in its database, and have `judge`, if there is one, grade their references.
+    """Run the gold SQL of each question in its database, and grade the reference with `judge` unless it is None.
 
-    After `seconds` no further question is checked, so fewer may be returned. `on_done` is called with their number.
+    After `seconds` no further question is checked, so fewer may be returned. `on_done` gets the number checked so far.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -70,7 +72,7 @@ def check_questions(
     async def check_all() -> list[CheckedQuestion]:
         checked: list[CheckedQuestion] = []
         for question in questions:
-            if deadline is not None and len(checked) >= _AT_LEAST and time.monotonic() > deadline:
+            if deadline is not None and len(checked) >= _MIN_CHECKED and time.monotonic() > deadline:
                 break
             with databases.of(question.database) as database:
                 checked.append(await _check(question, database, readers[question.lang], judge))
@@ -86,7 +88,7 @@ def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
 
 
 def reference_form(question: Question, reader: Reader) -> Form:
-    """Return the form of a question's reference answer, as the judge "facts" distinguishes them."""
+    """Return the form of the reference answer, as the judge "facts" distinguishes forms."""
     if reader.is_refusal(question.answer):
         return "refusal"
     if is_prose(question.answer, question.lang):
@@ -96,14 +98,14 @@ def reference_form(question: Question, reader: Reader) -> Form:
 
 
 class Quotes(NamedTuple):
-    """Counts the quotes whose cell holds them, and those that the database could not be asked for."""
+    """Counts of quotes found in their cells, and of quotes that could not be checked."""
 
     standing: int
     unchecked: int
 
 
 def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> Quotes:
-    """Look whether the cells of the questions' evidence hold their quotes letter by letter."""
+    """Count the evidence quotes that their cells contain verbatim."""
     standing = unchecked = 0
     for question in questions:
         with databases.of(question.database) as database:
@@ -117,14 +119,14 @@ def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) ->
 
 
 def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
-    """Return the error that would make training on these questions pointless, with an example; None if there is none.
+    """Return an error, with an example, if training on these questions is pointless; None otherwise.
 
-    It is that fewer than 0.9 of the gold queries that must return rows do, or that the references earn less than 0.9 on
-    average.
+    That is so when fewer than REQUIRED_SHARE of the gold queries that must return rows do, or when the mean score of
+    the references is lower.
     """
     with_sql = [c for c in checked if c.needs_rows]
     wrong = [c for c in with_sql if not c.returns_rows]
-    if with_sql and (len(with_sql) - len(wrong)) / len(with_sql) < ENOUGH:
+    if with_sql and (len(with_sql) - len(wrong)) / len(with_sql) < REQUIRED_SHARE:
         first = wrong[0]
         return ConfigError(
             f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {first.database}, such as "
@@ -133,7 +135,7 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
         )
     graded = [(c.earned, c) for c in checked if c.earned is not None]
     mean = fmean(earned for earned, _ in graded) if graded else 1.0
-    if mean >= ENOUGH:
+    if mean >= REQUIRED_SHARE:
         return None
     worst = min(graded, key=lambda pair: pair[0])[1]
     return ConfigError(
@@ -164,7 +166,7 @@ async def _graded(
 ) -> CheckedQuestion:
     question = result.question
     quotes = tuple(item.quote for item in question.evidence)
-    # Of a reference of prose the judge reads the evidence only.
+    # For a prose reference the judge reads only the evidence.
     answer = "\n".join(quotes) if result.form == "prose" and quotes else question.full_answer
     read: tuple[Evidence, ...] | None = question.evidence or None
     if not calls:
@@ -182,7 +184,7 @@ async def _graded(
 
 
 def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
-    """Make a call that returned these cells, for a question without SQL."""
+    """Return a call that read these cells, for a question without SQL."""
     columns = tuple(f"c{number}" for number in range(len(cells)))
     answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
     return QueryCall(sql="", answer=answer, seconds=0.0)

@@ -1,4 +1,4 @@
-"""Turn a row of a user's file into a Question, by the known names of columns or by a mapping file.
+"""Turn a row of a user's file into a Question, by known column names or a mapping file.
 
 A mapping file is TOML. A dotted path leads into nested columns:
 
@@ -26,7 +26,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Lang, Question
 from sql_agent.system.messages import first_problem
 
-# For each of our fields the columns that are read for it, the first that a row has.
+# The columns that are read for each of our fields; the first one that a row has is taken.
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "qid"),
     "question": ("question",),
@@ -51,7 +51,7 @@ _CHINESE = re.compile("[㐀-鿿]")
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """Maps some of our fields to the columns of a user's file, perhaps as dotted paths."""
+    """Maps some of our fields to columns, or dotted paths, of a user's file."""
 
     path: Path
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ColumnMapping:
 
     @classmethod
     def load(cls, path: Path) -> ColumnMapping:
-        """Read a mapping file. Raises ConfigError when it is not TOML or names a field that we do not have."""
+        """Read a mapping file. Raises ConfigError when it is not TOML or has an unknown field."""
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -68,13 +68,15 @@ class ColumnMapping:
             raise ConfigError(f"{path} is not valid TOML: {error}") from None
         item = values.pop(_EVIDENCE_ITEM, {})
         if not isinstance(item, dict):
-            raise ConfigError(f"{path}: {_EVIDENCE_ITEM} is no table", hint=f"write [{_EVIDENCE_ITEM}], then table = …")
+            raise ConfigError(
+                f"{path}: {_EVIDENCE_ITEM} is not a table", hint=f"write [{_EVIDENCE_ITEM}], then table = …"
+            )
         _check_names(path, values, SPELLINGS)
         _check_names(path, item, EVIDENCE_SPELLINGS)
         return cls(path, values, item)
 
     def check(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raise ConfigError when a column of the mapping is in no row of `file`."""
+        """Raise ConfigError when no row of `file` has a column of the mapping."""
         for name, column in self.columns.items():
             if rows and all(_at(row, column) is None for row in rows):
                 raise ConfigError(
@@ -84,7 +86,7 @@ class ColumnMapping:
 
 
 def _text_of(number: float) -> str:
-    """Return a number as people write it: 27 also for 27.0."""
+    """Return a number as text: "27" also for 27.0."""
     return str(number) if isinstance(number, int) else f"{number:.15g}"
 
 
@@ -100,7 +102,9 @@ def question_of_row(
     values = {name: value for name, column in columns.items() if (value := _at(row, column)) is not None}
     for name, kinds in (("id", int), ("answer", int | float)):
         value = values.get(name)
-        if isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value):  # pandas has NaN for none
+        if (
+            isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+        ):  # pandas writes NaN for a missing value
             values[name] = _text_of(value)
     if default_id is not None:
         values.setdefault("id", default_id)
@@ -126,9 +130,9 @@ def question_of_row(
 
 
 def check_text(value: Any, where: str) -> None:
-    """Raise DataError that begins with `where` when a text in `value` cannot be written as UTF-8.
+    """Raise DataError that begins with `where` when a text in `value` cannot be encoded as UTF-8.
 
-    JSON can escape half of a surrogate pair, which Python reads but neither a store nor a model's server can be sent.
+    JSON can escape half of a surrogate pair. Python reads it, but it cannot be sent to a store or a model's server.
     """
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -148,13 +152,13 @@ def language(text: str) -> Lang:
 def _column(
     row: Mapping[str, Any], name: str, spellings: Mapping[str, tuple[str, ...]], mapped: Mapping[str, str]
 ) -> str:
-    """Return the column of `row` that holds our field `name`; our own name where none does."""
+    """Return the column of `row` with our field `name`, or the field's main spelling if there is none."""
     known = (mapped[name],) if name in mapped else spellings[name]
     return next((column for column in known if _at(row, column) is not None), known[0])
 
 
 def _at(row: Any, column: str) -> Any:
-    """Return the value of a column, or at a dotted path where no column has that name; None where there is none."""
+    """Return the value of a column, else the value at this dotted path, else None."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
     for part in column.split("."):
@@ -163,7 +167,7 @@ def _at(row: Any, column: str) -> Any:
 
 
 def _joined_statements(value: Any, where: str) -> str | None:
-    """Join a statement or a list of them into one text, with ";" between them."""
+    """Join one or several statements into a text, with ";" between them."""
     statements = [value] if isinstance(value, str) else value
     if not isinstance(statements, Sequence) or not all(isinstance(sql, str) for sql in statements):
         raise DataError(
@@ -171,7 +175,7 @@ def _joined_statements(value: Any, where: str) -> str | None:
         )
     if len(statements) == 1:
         return str(statements[0])
-    # On a line of its own the semicolon also ends a statement whose last line ends with a comment.
+    # On a separate line, so that a comment at the end of a statement does not swallow the semicolon.
     return "\n;\n".join(sql.strip().rstrip(";") for sql in statements if sql.strip()) or None
 
 

@@ -59,7 +59,7 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
 def write_parquet(path: Path, questions: Sequence[Question]) -> None:
     """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
 
-    The file appears when it is complete.
+    The file is replaced only when it is complete.
     """
     rows = [question.model_dump(mode="json") for question in questions]
     with atomic_write(path) as unfinished:
@@ -67,7 +67,7 @@ def write_parquet(path: Path, questions: Sequence[Question]) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
-    """Write one JSON object a line: the question's fields and the extra ones of its pair."""
+    """Write one JSON object a line: the fields of the question and the extra ones beside it."""
     with atomic_write(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for question, extra in rows:
             file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
@@ -83,7 +83,7 @@ def _rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
 
 
 def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the rows of a parquet file with their numbers, from 1. Raises DataError when it is none."""
+    """Return the rows of a parquet file with their numbers from 1. Raises DataError for other files."""
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
@@ -97,14 +97,14 @@ def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def _not_utf8(path: Path, table: pa.Table) -> DataError:
-    """Return the error that names the first text of `table` that is not UTF-8, which is found by reading each again."""
+    """Return an error with the row and column of the first text that is not UTF-8."""
     for column in table.column_names:
         for number, value in enumerate(table.column(column), 1):
             try:
                 value.as_py()
             except UnicodeDecodeError as error:
                 return DataError(f"{path}, row {number}, column {column}: not UTF-8: {error}", hint="write it as UTF-8")
-    return DataError(f"{path} holds a text that is not UTF-8", hint="write its texts as UTF-8")
+    return DataError(f"{path} contains a text that is not UTF-8", hint="write its texts as UTF-8")
 
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
@@ -119,7 +119,7 @@ def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # also of a number with too many digits, or of deep nesting
+        except (ValueError, RecursionError) as error:  # also for numbers with too many digits and for deep nesting
             raise DataError(
                 f"{path}, row {number} is not JSON that can be read: {error}", hint="each line is one JSON object"
             ) from None

@@ -1,4 +1,4 @@
-"""Check without a model that a rewritten question still asks the same and gives nothing away."""
+"""Check without a model that a rewritten question still asks the same and does not reveal the answer."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ Reason = Literal[
     "answered otherwise",
 ]
 
-# Characters that an asker and a situation may add to a question.
+# Characters that a rewriting may add to a question for the person and the situation.
 _ADDED: dict[Lang, int] = {"en": 240, "zh": 100}
 _WILDCARDS = re.compile(r"[%\n]+")
 
 
 class Problem(NamedTuple):
-    """Why a rewritten question cannot be used: a stable word, by which it is counted, and what was found."""
+    """Why a rewritten question cannot be used: a stable reason to count by, and the details."""
 
     reason: Reason
     detail: str
 
 
 class TaskChecks(NamedTuple):
-    """What a task knows of its questions' texts.
+    """Checks that only the task can make.
 
-    `names_in` returns the names of the database's rows that stand in a text, `problem` says why a question's text does
-    not fit to its answer, or None.
+    `names_in` returns the names of database rows that occur in a text; `problem` returns why the text of a question
+    does not fit its answer, or None.
     """
 
     names_in: Callable[[str], Iterable[str]]
@@ -54,14 +54,14 @@ class TaskChecks(NamedTuple):
 
 
 class UsedTexts:
-    """Keeps the texts that are taken, and the wordings of each half: texts without what they ask about."""
+    """The texts in use, and the wordings of each half: texts without what they ask about."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = set(map(normalise, texts))
         self._wordings: dict[Half, set[str]] = {"train": set(), "test": set()}
 
     def problem(self, text: str, kept: Sequence[str], half: Half) -> Problem | None:
-        """Return why `text` cannot be taken: it is, or a question of the other half has this wording."""
+        """Return a problem if another question has this text, or one of the other half has this wording."""
         if normalise(text) in self._texts:
             return Problem("twice", "another question has this text")
         other: Half = "test" if half == "train" else "train"
@@ -70,16 +70,16 @@ class UsedTexts:
         return None
 
     def add(self, text: str, kept: Sequence[str], half: Half) -> None:
-        """Take `text` for a question of `half`."""
+        """Record that a question of `half` uses `text`."""
         self._texts.add(normalise(text))
         self._wordings[half].add(_wording(text, kept))
 
 
 def kept_texts(question: Question) -> tuple[str, ...]:
-    """Return what a rewritten text must hold to the letter: what the gold SQL looks for and the question names.
+    """Return the texts that a rewriting must contain verbatim: what the gold SQL looks for and the question names.
 
-    These are the texts in the gold SQL and the quotes of the evidence, as far as they stand in the question. The name
-    as it is asked, misspelt perhaps, is one of them, because the first statement of the gold SQL looks for it.
+    These are the texts in the gold SQL and the quotes of the evidence that occur in the question. They include the name
+    as the question spells it, even misspelt, because the first statement of the gold SQL looks for it.
     """
     asked = normalise(question.question)
     texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]
@@ -88,7 +88,7 @@ def kept_texts(question: Question) -> tuple[str, ...]:
 
 
 def cheap_problem(original: Question, text: str, reader: Reader, task: TaskChecks) -> Problem | None:
-    """Return why `text` cannot replace the text of `original`, by what needs no model; None when nothing is wrong."""
+    """Return why `text` cannot replace the text of `original`, by checks that need no model; None if it can."""
     return (
         _form_problem(original, text)
         or _name_problem(original, text, task)
@@ -122,7 +122,7 @@ def _answer_problem(original: Question, text: str, reader: Reader, task: TaskChe
 
 
 def _sql_texts(question: Question) -> Iterator[str]:
-    """Yield the texts that the gold SQL compares with, without wildcards; they look the same in every dialect."""
+    """Yield the text literals of the gold SQL without wildcards; literals look the same in every dialect."""
     for statement in question.statements:
         for literal in parse(statement, SQLITE).find_all(exp.Literal):
             if literal.is_string:
@@ -130,7 +130,7 @@ def _sql_texts(question: Question) -> Iterator[str]:
 
 
 def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
-    """Yield what a text must not give away, normalised; yes, no and the refusal give nothing away."""
+    """Yield the normalised answer items that a text must not reveal; yes, no and refusals reveal nothing."""
     if reader.is_refusal(question.answer):
         return
     number = reader.number_or_yes_no(question.answer, question.question)
@@ -145,7 +145,7 @@ def _is_new(item: str, original: str, text: str) -> bool:
 
 
 def _stands_in(part: str, text: str) -> bool:
-    """Return whether `part` stands in `text` from the start of a word on: "iron" not in "environment", 1 not in 10."""
+    """Return whether `part` occurs in `text` at the start of a word: "iron" not in "environment", "1" not in "10"."""
     return re.search(rf"(?<![a-z0-9]){re.escape(normalise(part))}(?!\d)", normalise(text)) is not None
 
 

@@ -253,7 +253,7 @@ def test_a_mapping_file_names_nested_columns(tmp_path: Path, name: str) -> None:
         ("identity = 'key'", "no field 'identity'"),
         ("id = 3", "id is not the name of a column"),
         ("[evidence_item]\npage = 'p'", "no field 'page'"),
-        ("evidence_item = 'x'", "evidence_item is no table"),
+        ("evidence_item = 'x'", "evidence_item is not a table"),
         ("id = ", "not valid TOML"),
         ("lang = 'output.tongue'", "output.tongue, which no row of"),
     ],

@@ -1,15 +1,15 @@
-"""Turn a record of a source into a row of one of the two tables, as a mapping file says.
+"""Turn a record of a source into a row of one of the two tables, by a mapping file.
 
 A mapping file is TOML, with a section for each table:
 
     separator = "; "                # between the parts of a cell; default "；"
 
     [drugs_info]
-    from = "products"               # the source's table, where it has several
+    from = "products"               # the source's table, if it has several
     when = ["Brand", "Generic"]     # only records with one of these fields; default: all
-    med_name = ["Brand", "Generic"] # the name: the first of these that a record has
+    med_name = ["Brand", "Generic"] # the name: the first of these fields with a text
     indication = "Uses"             # another column: a field, or several, one after the other
-    labelled = ["description"]      # the columns in which each part follows the name of its field
+    labelled = ["description"]      # columns in which the name of its field precedes each part
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TAG = re.compile(
     r"(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>",
     re.IGNORECASE,
 )
-# Columns that no source gives: the row's number, and when it was written.
+# Columns that are never imported: the row's number, and when it was written.
 NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
 
 
@@ -79,14 +79,14 @@ class MedicalRow:
 
 @dataclass(frozen=True)
 class TableMapping:
-    """Says which fields of a record are which columns, by table."""
+    """Which fields of a record become which columns, by table."""
 
     tables: Mapping[str, _Table]
     separator: str = "；"
 
     @classmethod
     def load(cls, path: Path) -> TableMapping:
-        """Read a mapping file. Raises ConfigError that names what is wrong with it."""
+        """Read a mapping file. Raises ConfigError for a fault in it."""
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -103,17 +103,17 @@ class TableMapping:
                 raise ConfigError(f"{path}: {name}: {first_problem(error)}", hint=hint) from error
             _check(path, name, tables[name])
         if not isinstance(separator, str) or not tables:
-            raise ConfigError(f"{path} maps no table, or its separator is no text", hint=hint)
+            raise ConfigError(f"{path} maps no table, or its separator is not a text", hint=hint)
         return cls(tables, separator)
 
     @classmethod
     def packaged(cls, name: str) -> TableMapping:
-        """Return the mapping for a source that is known by `name`: cmekg or openfda."""
+        """Return the packaged mapping `name`: cmekg or openfda."""
         return cls.load(_MAPPINGS / f"{name}.toml")
 
     @classmethod
     def same_names(cls) -> TableMapping:
-        """Return the mapping for sources whose tables and columns are named as ours."""
+        """Return the mapping for sources with our names of tables and columns."""
         sections = {
             table: {"from": table, "when": [NAME_COLUMNS[table]]}
             | {name: name for name in columns if name not in NOT_READ}
