@@ -34,9 +34,9 @@ class RolloutObserver(Protocol):
 class RetryingScheduler:
     """Runs a rollout that was lost again, up to `retries` times.
 
-    A rollout that was lost with its process does not count, because whoever replaces the process limits how often it
-    dies. The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts
-    of a training group wait for each other and are ranked.
+    A rollout that was lost with its process does not count, because the supervisor limits how often a process dies.
+    The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts of a
+    training group wait for each other and are ranked.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
 
 @dataclass
 class _Group:
-    """Counts the members that have not left a group, and holds those that wait for the next ranking."""
+    """The number of members that have not left a group, and the rollouts that wait for the next ranking."""
 
     members: int
     waiting: dict[str, tuple[FinishedRollout, asyncio.Future[FinishedRollout]]] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class GroupBarrier:
     def _rank_if_complete(self, group: _Group) -> None:
         if len(group.waiting) == group.members:
             complete, group.waiting = list(group.waiting.values()), {}
-            # A task of its own, because the others wait for it when the request that completed the group is cancelled.
+            # In a task, because the others wait for it also when the request that completed the group is cancelled.
             ranking = asyncio.create_task(self._rank(complete))
             self._rankings.add(ranking)
             ranking.add_done_callback(self._rankings.discard)
@@ -168,7 +168,7 @@ class GroupBarrier:
     async def _rank(self, waiting: list[tuple[FinishedRollout, asyncio.Future[FinishedRollout]]]) -> None:
         try:
             rollouts = await rank_group(self._judge, [rollout for rollout, _ in waiting])
-        except BaseException as error:  # whatever it is, it belongs to those who wait
+        except BaseException as error:  # every waiting request gets it
             for _, ranked in waiting:
                 if not ranked.done():
                     ranked.set_exception(error)

@@ -87,7 +87,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
                     record = await run_rollout(
                         question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
                     )
-        except DatabaseFileError as error:  # from opening it; the record holds what a query met
+        except DatabaseFileError as error:  # from opening it; an error of a query is in the record
             record = unopened(question, error)
         finally:
             calls = self._numbers.pop(rollout.rollout_id)

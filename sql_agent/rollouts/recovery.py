@@ -38,7 +38,7 @@ class Recovery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, ended: Ended) -> None:
-        """Report on the running event loop that a process ended, and end the rollouts that it had in hand."""
+        """Report that a process ended, and fail its rollouts; call it on the running event loop."""
         if ended.finished:
             return
         if not ended.replaced:
@@ -80,7 +80,7 @@ class Recovery:
             self._say(f"{said}; {_rerun(lost)}")
             await asyncio.sleep(_LATE_S)
             await fail_rollouts(self._store, reason, of=lambda _, by: by == worker)
-        except Exception as error:  # whichever error a store raises: the rollouts then end by their time limit
+        except Exception as error:  # any error of a store: the rollouts then end by their time limit
             self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
 
 

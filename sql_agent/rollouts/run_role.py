@@ -17,13 +17,11 @@ _ROLES = ("algorithm", "runner", "both")
 class RunRole:
     """Which part of a run this process is, and where the store is.
 
-    `role` is "algorithm", "runner" or "both"; `store` is None unless a store is served elsewhere; `managed_store` is
-    true when the run makes its own store.
+    `role` is "algorithm", "runner" or "both"; `store` is None when the run makes its own store.
     """
 
     role: str
     store: StoreAddress | None
-    managed_store: bool
 
     @classmethod
     def from_environment(cls, external_address: str | None) -> RunRole:
@@ -33,7 +31,7 @@ class RunRole:
         """
         role = (AglSettings().role or "").strip() or "both"
         if role not in _ROLES:
-            raise ConfigError(f"AGL_CURRENT_ROLE={role} is no role", hint=f"set it to one of {', '.join(_ROLES)}")
+            raise ConfigError(f"AGL_CURRENT_ROLE={role} is not a role", hint=f"set it to one of {', '.join(_ROLES)}")
         managed = managed_store_from_environment(external_address)
         if managed and role != "both":
             raise ConfigError(
@@ -41,7 +39,7 @@ class RunRole:
                 hint="agl store --host 127.0.0.1 --port 4747, and --external-store-address http://127.0.0.1:4747 here",
             )
         store = StoreAddress(external_address.rstrip("/"), store_token()) if external_address else None
-        return cls(role, store, managed)
+        return cls(role, store)
 
 
 def managed_store_from_environment(external_address: str | None) -> bool:

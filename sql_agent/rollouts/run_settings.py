@@ -30,7 +30,7 @@ _HOST_KEYS = (
     "agent.mcp_url",
     "agent.mcp_command",
 )
-# Of these a runner never takes the run's value, because whoever can write to the store could run a command on this
+# Of these keys a runner never takes the run's value, because whoever can write to the store could run a command on this
 # host, or have its MCP_TOKEN sent to another server.
 _NEVER_SENT = {"agent.mcp_url": None, "agent.mcp_command": None}
 
@@ -49,7 +49,7 @@ class SentSettings(BaseModel):
 
 
 def sent_settings(settings: Settings, run: str) -> SentSettings:
-    """Return what the algorithm of the run called `run` sends to its runners. It holds no secret."""
+    """Return what the algorithm of the run called `run` sends to its runners, without secrets."""
     task = load_task(settings.task)
     return SentSettings(
         run=run,
@@ -118,7 +118,7 @@ def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
 
 
 def check_same(sent: SentSettings, here: Settings) -> None:
-    """Raise ConfigError unless the judge and the database of this host are those of the run that `sent` is of."""
+    """Raise ConfigError unless this host has the judge and the database of the run that sent `sent`."""
     task = load_task(here.task)
     judge = task.judge(here).identity
     if judge != sent.judge:

@@ -1,4 +1,4 @@
-"""Run the rollouts of an algorithm that runs elsewhere: find it in the store, take its settings, leave when it ends."""
+"""Run the rollouts of an algorithm in another terminal: find its lease, take its settings, leave when it ends."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PROXY_TIMEOUT_S = 10.0
 
 
 class RunnerRole:
-    """Serves one algorithm after the other that uses `store`, until one of them says that it ended or a signal comes.
+    """Serves the algorithms that use `store`, one after the other, until one of them ends or a signal comes.
 
-    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner
-    waits for a store that does not answer and for an algorithm that gives no sign of life, because a network may be
-    down or the run may be resumed.
+    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner waits
+    for a store that does not answer and for an algorithm without heartbeats, because a network may be down or the run
+    may be resumed.
     """
 
     def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, say: Callable[[str], None]) -> None:
@@ -46,10 +46,10 @@ class RunnerRole:
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
         self.interrupted = False
-        self._state = ""
+        self._state = ""  # the line printed last about what this runner does
         self._met: set[str] = set()  # sessions that were seen before their end
         self._served = ""  # the session whose settings were checked
-        self._last: tuple[str, float] | None = None  # session and time of the last sign of life
+        self._last: tuple[str, float] | None = None  # session and time of the last heartbeat
         self._changed = 0.0  # when that last changed, on our clock
         self._alive = False  # whether it has changed since it was first seen
 
@@ -77,18 +77,16 @@ class RunnerRole:
             found = await read_lease(self._store)
         except STORE_ERRORS:  # which `watched_store` reports when it lasts
             return
-        if found is None:
-            self._tell_waiting()
+        if found is None or (found[0].end is not None and found[0].session not in self._met):
+            self._say_once(f"Waiting for an algorithm that uses the store at {self._address.url}")
         else:
             await self._follow(*found)
 
     async def _follow(self, algorithm: Lease, beat: float) -> None:
+        """Serve `algorithm`, whose last heartbeat is `beat`, as far as its policy answers."""
         if algorithm.end is not None:
-            if algorithm.session in self._met:
-                self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
-                self._ended.set()
-            else:
-                self._tell_waiting()
+            self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
+            self._ended.set()
             return
         if algorithm.resources_id is not None:
             self._met.add(algorithm.session)
@@ -96,30 +94,25 @@ class RunnerRole:
             self._alive = self._last is not None
             self._last, self._changed = (algorithm.session, beat), time.monotonic()
         if time.monotonic() - self._changed > _SILENT_S:
-            self._tell(
-                "silent",
-                f"No sign of the run {algorithm.run} for {_SILENT_S:.0f} s; this runner waits",
-            )
+            self._say_once(f"No sign of the run {algorithm.run} for {_SILENT_S:.0f} s; this runner waits")
             return
         if not self._alive:
             return  # not known yet
         if algorithm.resources_id is None:
-            self._tell(f"starting {algorithm.session}", f"The run {algorithm.run} starts; this runner waits")
+            self._say_once(f"The run {algorithm.run} starts; this runner waits")
             return
         if self._served != algorithm.session:
             resources = await self._store.get_resources_by_id(algorithm.resources_id)  # None also for a silent store
             if resources is None:
-                self._tell(
-                    "no resources",
-                    f"The store at {self._address.url} lacks the settings of the run {algorithm.run}; "
-                    "this runner waits",
+                self._say_once(
+                    f"The store at {self._address.url} lacks the settings of the run {algorithm.run}; this runner waits"
                 )
                 return
             await self._begin(algorithm, resources.resources)
-        self._tell(f"serving {algorithm.session}", f"Running the rollouts of {algorithm.run} …")
+        self._say_once(f"Running the rollouts of {algorithm.run} …")
 
     async def _begin(self, algorithm: Lease, resources: Mapping[str, Any]) -> None:
-        """Check that this host can run the algorithm's rollouts as it wants them, and start the runners."""
+        """Check that this host has the algorithm's task, judge and database, and start the runners."""
         sent, here = settings_here(text_of(resources), self._own)
 
         def check() -> None:
@@ -139,13 +132,10 @@ class RunnerRole:
             f"{here.judge.name}; {number} runner processes"
         )
 
-    def _tell_waiting(self) -> None:
-        self._tell("waiting", f"Waiting for an algorithm that uses the store at {self._address.url}")
-
-    def _tell(self, state: str, text: str) -> None:
-        """Print `text` when the state is another than before."""
-        if state != self._state:
-            self._state = state
+    def _say_once(self, text: str) -> None:
+        """Print the state `text` when it is another state than before."""
+        if text != self._state:
+            self._state = text
             self._say(text)
 
     def _interrupt(self) -> None:

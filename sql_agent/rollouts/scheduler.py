@@ -42,7 +42,7 @@ class StoreLostError(TrainingError):
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """Asks for one rollout of `question` in training step `step`; the rewards within `group` are compared."""
+    """Ask for one rollout of `question` in training step `step`; the rewards within `group` are compared."""
 
     question: Question
     mode: Mode
@@ -54,7 +54,7 @@ class RolloutScheduler:
     """Runs rollouts through `store`; `watch` must run at the same time.
 
     `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
-    same one. A rollout is given up when it has run for `timeout_s` seconds, and all are when none has ended for twice
+    same route. A rollout is given up when it has run for `timeout_s` seconds, and all are when none has ended for twice
     as long. `train_roles` matches the roles that are trained.
     """
 
@@ -70,8 +70,8 @@ class RolloutScheduler:
         self._store = store
         self._adapter = adapter
         routes = itertools.cycle(resources)
-        # One for all of a group, because the caches there hold its common prefix; whatever its step, because those of
-        # verl's asynchronous trainers overlap.
+        # One route for all of a group, because the policy's caches then have the group's common prefix; not by step,
+        # because the steps of verl's asynchronous trainers overlap.
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._train_roles = train_roles
@@ -97,7 +97,7 @@ class RolloutScheduler:
         if drop is None:
             try:
                 spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
-            except Exception as error:  # whichever error a store raises, only this rollout is lost, not the run
+            except Exception as error:  # any error of a store loses this rollout only
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
         await self._store.mark_consumed(rollout_id)
         if drop is not None:
@@ -113,11 +113,11 @@ class RolloutScheduler:
         return finished
 
     def route_died(self, resources: Collection[str], reason: str) -> None:
-        """Blame `reason` for rollouts in hand that are lost on the routes `resources`, because their process died."""
+        """Note why the process behind the routes `resources` died, for the rollouts that are lost there."""
         self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
-        """Watch for rollouts that end, through the store's callback or by polling; runs until it is cancelled.
+        """Watch for ended rollouts, through the store's callback or by polling, until cancelled.
 
         Raises StoreLostError when the store does not answer any more, also to all that wait for a rollout.
         """
@@ -163,13 +163,13 @@ class RolloutScheduler:
             return await queued
 
     async def _send_unsent(self) -> None:
-        """Queue all rollouts that were asked for meanwhile in one request: a store takes its time per request."""
+        """Queue all requested rollouts in one request, because a store's time goes per request."""
         await asyncio.sleep(0)
         while self._unsent:
             batch, self._unsent = self._unsent[:_ENQUEUE_LIMIT], self._unsent[_ENQUEUE_LIMIT:]
             try:
                 rollouts = await self._store.enqueue_many_rollouts([rollout for rollout, _ in batch])
-            except Exception as error:  # whichever error a store raises belongs to those who wait
+            except Exception as error:  # every waiting request gets it
                 for _, queued in batch:
                     if not queued.done():
                         queued.set_exception(error)
@@ -181,7 +181,7 @@ class RolloutScheduler:
                     queued.set_result(rollout.rollout_id)
 
     async def _cancel(self, rollout_id: str) -> None:
-        # Whatever a store does not take now is reported elsewhere, and the next algorithm cancels what is left in it.
+        # A lost store is reported elsewhere, and the next algorithm cancels what is left in it.
         with suppress(StoreLostError), named_store_errors():
             async with asyncio.timeout(_CANCEL_S):
                 await self._store.update_rollout(rollout_id, status="cancelled")
@@ -204,7 +204,7 @@ class RolloutScheduler:
         return ended
 
     def _end(self, rollout: agl.Rollout) -> bool:
-        """Hand a rollout that ended to whoever waits for it, and return whether anybody does."""
+        """Give an ended rollout to the request that waits for it; return whether one does."""
         future = self._waiting.pop(rollout.rollout_id, None)
         if future is None or future.done():
             return False
@@ -215,8 +215,7 @@ class RolloutScheduler:
     async def _give_up_slow(self) -> None:
         """Give up the rollouts that have run for too long, and all when none has ended for too long.
 
-        This is not left to the store, because that goes by the time of day, and a clock that is set forward ended all
-        rollouts in hand.
+        Not left to the store, because it goes by the time of day: a clock that was set forward ended all rollouts.
         """
         now = time.monotonic()
         if now - self._last_end > 2 * self._timeout_s:
@@ -270,9 +269,9 @@ def _loss_of(rollout: agl.Rollout) -> Drop | None:
 
 @contextmanager
 def named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for what the client of a store raises when that does not answer, or not so that it helps.
+    """Raise StoreLostError for the errors of a store's client: no answer, a refusal, or an answer that cannot be read.
 
-    Errors of ours pass.
+    A SqlAgentError passes.
     """
     try:
         yield

@@ -140,7 +140,7 @@ class SpanExporter:
     def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
         """Queue `spans` and return a future that ends when the store, which may want `token`, has them.
 
-        The future holds a TrainingError when the store did not accept them in three tries.
+        The future raises TrainingError when the store did not accept them in three tries.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((spans, stored))
@@ -176,7 +176,7 @@ class SpanExporter:
                 async with self._session.post(endpoint, data=body, headers=bearer(token)) as response:
                     response.raise_for_status()
                     return None
-            except Exception as error:  # aiohttp lets a RuntimeError of uvloop through; whoever waits must get it
+            except Exception as error:  # aiohttp lets a RuntimeError of uvloop through; the future must get it
                 # Not a warning, because it is tried again, and the store may end first when a run is stopped.
                 logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
                 cause = f"{type(error).__name__}: {error}"

@@ -35,7 +35,7 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
     """
 
     def __init__(self, queue_signal: QueueSignal, **options: Any) -> None:
-        # Called safe for threads, because its server would else hold a lock of threads while a call waits.
+        # Named thread-safe, because its server would otherwise lock threads out while a call waits.
         super().__init__(thread_safe=True, span_size_estimator=_size_of, **options)
         self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None

@@ -1,4 +1,4 @@
-"""Define what the algorithm and its runners ask of a store, and the requests of ours that do it for many rollouts."""
+"""Define what an algorithm asks of a store, and the requests by which one message does for many rollouts."""
 
 from __future__ import annotations
 

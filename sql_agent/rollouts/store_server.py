@@ -42,14 +42,14 @@ _WAIT_S = 1.0
 _KEEP_ALIVE_S = 30  # longer than clients keep an idle connection
 _GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
 _STOP_S = 5.0
-_MOST_ENDED = 4096  # until they are asked for; who waits for a rollout that fell out finds it by asking for it
+_MOST_ENDED = 4096  # until they are asked for; the scheduler's polls find a rollout that fell out
 _TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
 
 
 @dataclass
 class _Answered:
-    """Holds the rollouts of the last answer to one client, which may not have arrived, and that answer's number."""
+    """The rollouts of the last answer to one client, which may not have arrived, and that answer's number."""
 
     number: int = 0
     taken: Sequence[agl.AttemptedRollout] = ()
@@ -84,7 +84,7 @@ class FrequentRequests:
         try:
             body = await Request(scope, receive).body()
             response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
-        except Exception as error:  # whichever error the store raises, the client gets it
+        except Exception as error:  # the client gets every error of the store
             detail = f"{type(error).__name__}: {error}"
             logger.log(logging.ERROR, "%s failed: %s", path, detail, exc_info=logger.isEnabledFor(logging.DEBUG))
             response = Response(to_json({"detail": detail}), 500)
@@ -98,14 +98,14 @@ class FrequentRequests:
         return to_json(await self._take(given)) if given.limit > 0 else b"[]"
 
     async def _take(self, given: RunnerReport) -> Sequence[agl.AttemptedRollout]:
-        """Return queued rollouts, or again those of an answer that was lost, because nobody else would run them."""
+        """Return queued rollouts, or those of a lost answer again, because no other runner would run them."""
         answered = self._answered[given.client]
-        async with answered.lock:  # a client that gave up may ask again before it was answered
+        async with answered.lock:  # a client that timed out may ask again before it was answered
             if given.number > answered.number:
                 answered.taken = await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id)
                 answered.number = given.number
                 return answered.taken
-            if given.number < answered.number:  # it came late, and its client has another answer
+            if given.number < answered.number:  # a late request, whose client has another answer
                 return []
             lost = [taken.rollout_id for taken in answered.taken]
             started = await self._store.query_rollouts(rollout_id_in=lost, status_in=STARTED)
@@ -115,12 +115,12 @@ class FrequentRequests:
     async def _end(self, attempt: EndedAttempt) -> None:
         try:
             await self._store.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
-        except ValueError:  # of a rollout that was deleted meanwhile, which must not lose the others
+        except ValueError:  # the rollout was deleted meanwhile; the others must not be lost
             logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
 
     async def _report_ended(self, _body: bytes) -> bytes:
         """Answer when rollouts have ended since the last request, or after a second."""
-        self._store.on_end = self._note_end  # from the first request on, because a run's own store tells its algorithm
+        self._store.on_end = self._note_end  # only now, because a run's own store calls its algorithm
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)
         self._has_ended.clear()
@@ -131,7 +131,7 @@ class FrequentRequests:
     async def _spans_of(self, rollout: agl.Rollout) -> Sequence[agl.Span]:
         try:
             return await self._store.spans_of(rollout.rollout_id)
-        except TrainingError:  # they were evicted, which its reader hears when it asks for them
+        except TrainingError:  # evicted, as its reader learns from spans_of
             return []
 
     def _note_end(self, rollout: agl.Rollout) -> None:
@@ -155,8 +155,7 @@ async def serve_store(
 ) -> None:
     """Serve a RunStore at `host` and `port` until `until` ends; `started` gets its address once it answers.
 
-    It answers those who have the bearer `token`, without one everybody. Raises TrainingError when it cannot be served
-    there.
+    It requires the bearer `token`, if any. Raises TrainingError when the address cannot be used.
     """
     store = RunStore(QueueSignal(1), eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(store, host, port)
@@ -167,9 +166,9 @@ async def serve_store(
 
 @asynccontextmanager
 async def served(server: agl.LightningStoreServer, *, token: str | None = None) -> AsyncIterator[None]:
-    """Serve the RunStore of `server` on this event loop for the context, to those who have the bearer `token`, if any.
+    """Serve the RunStore of `server` on this event loop for the context; requests need the bearer `token`, if any.
 
-    Raises TrainingError when it cannot be served. Not by its own `start`, which serves in a thread: two threads of one
+    Raises TrainingError when it cannot be served. The server's own `start` would serve in a thread: two threads of one
     process wait for each other at each request.
     """
     app: Any = server.app

@@ -64,12 +64,12 @@ class _Child:
 class Supervisor:
     """Runs jobs in children of one process, which it forks at once and which does nothing else, until `stop`.
 
-    That process stays small and has one thread, so it can fork at any time; the process that trains holds torch and
+    That process stays small and has one thread, so it can fork at any time; the process that trains has torch and
     threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
     child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
     often right after its start. SIGINT and SIGHUP are ignored in all of them, and SIGTERM in the one, because they are
     for the process that started them; they end when that one does. When it dies without `stop`, `if_killed` is called
-    with how it ended (a participle), because nobody else can tell.
+    with how it ended (a participle), because no other process can report it.
     """
 
     def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:

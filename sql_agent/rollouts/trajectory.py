@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Holds one training sequence: a prompt, the tokens after it, and which of those the policy sampled.
+    """One training sequence: a prompt, the tokens after it, and which of those the policy sampled.
 
     `response_mask[i]` is 1 where `response_ids[i]` was sampled and 0 where it came from a tool or the template.
     `logprobs[i]` is the natural log-probability of `response_ids[i]` under the sampling policy, 0.0 where the mask is
@@ -40,7 +40,7 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class Turn:
-    """Holds one call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions.
+    """One call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions.
 
     `is_trained` says whether the agent played a role that is trained.
     """
@@ -56,7 +56,7 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
     """Join the turns of one rollout, in order, into as few sequences as possible.
 
     A turn continues a sequence when its prompt starts with everything seen there so far; what the prompt adds is masked
-    out. Otherwise (a role with another conversation, a template that rewrites history) it starts a sequence of its own:
+    out. Otherwise (a role with another conversation, a template that rewrites history) it starts another sequence:
     training stays correct, only slower, and the caller counts the splits.
     """
     merged: list[TokenSequence] = []
@@ -71,7 +71,7 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
 
 def one_turn(turn: Turn) -> TokenSequence:
-    """Return `turn` as a sequence of its own."""
+    """Return `turn` as one sequence."""
     return TokenSequence(
         turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs, turn.versions
     )

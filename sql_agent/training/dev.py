@@ -74,7 +74,7 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
 ) -> list[TracedRollout]:
     async with (
         _served(settings, endpoint, ui) as entry,
-        opened_store(settings, RunRole("both", None, True), processes, ui.say) as (store, address),
+        opened_store(settings, RunRole("both", None), processes, ui.say) as (store, address),
     ):
         processes.start_runners(address)
         # Other servers than ours refuse a request for token ids, which only training needs.

@@ -127,7 +127,7 @@ def test_the_trainers_settings_are_ones_that_we_know_and_make_a_run_on_the_servi
     assert settings.backend == ("verl" if file == "compose.gpu.yaml" else "local")
     assert str(given_source(settings)) == "mysql://reader@mariadb:3306/medical"
     role = RunRole.from_environment(arguments.external_store_address)
-    assert (role.role, role.store, role.managed_store) == ("both", StoreAddress("http://store:4747", "secret"), False)
+    assert (role.role, role.store) == ("both", StoreAddress("http://store:4747", "secret"))
     assert services["store"]["environment"]["STORE_TOKEN"] == trainer["environment"]["STORE_TOKEN"]
 
 

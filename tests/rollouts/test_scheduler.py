@@ -182,3 +182,17 @@ async def test_a_store_that_is_stopped_keeps_no_rollout_from_being_cancelled(mon
 def test_a_store_that_answers_what_does_not_help_is_not_said_to_be_silent(error: Exception, said: str) -> None:
     with pytest.raises(StoreLostError, match=said), named_store_errors():
         raise error
+
+
+async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:
+    store = RunStore(Mock())
+    queued = await store.enqueue_rollout(input={"q": 1})
+    await store.enqueue_rollout(input={"q": 2})
+    taken = await store.dequeue_rollout(worker_id="Worker-7")
+    assert taken is not None
+    await asyncio.sleep(0)
+    ids = [r.rollout_id for r in await store.query_rollouts()]
+    text = await rollout_scheduler.describe_stall(store, dict.fromkeys(ids, 0.0) | {taken.rollout_id: 61.0})
+    assert "waiting for 2 rollouts" in text and "1 queuing" in text
+    assert f"{taken.rollout_id} on Worker-7 for 61 s" in text
+    assert queued.rollout_id in ids
