@@ -11,7 +11,6 @@ from sql_agent.questions.teacher import prompt_file
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.reward.judges.prompt_parts import json_string, render
-from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Lang, Question, Record, Usage
 
 _SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
@@ -45,7 +44,7 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
     prompt, usage, complaint = _prompt(question, sources), Usage(), ""
     for _ in range(2):
         try:
-            reply, spent = await client.ask(prompt + complaint, FactList.model_json_schema(), _parse, repair=_REPAIR)
+            reply, spent = await client.ask(prompt + complaint, FactList, repair=_REPAIR)
         except (JudgeRefusedError, JudgeCutOffError) as error:
             return Rewritten(question, error.message, usage + (error.usage or Usage()))
         usage += spent
@@ -58,10 +57,6 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
             f"\nYour last reply was {json_string(reply.model_dump_json())}, but {_complaint(wrong)}. Reply again."
         )
     return Rewritten(question, f"the teacher's facts cannot be used: {_complaint(wrong)}", usage)
-
-
-def _parse(text: str) -> FactList | None:
-    return read_reply(text, FactList)
 
 
 def _sources(question: Question, database: Database | None) -> list[str]:

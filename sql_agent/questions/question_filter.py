@@ -7,7 +7,6 @@ import json
 from sql_agent.questions.teacher import Entry, digest_of, prompt_file
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import render
-from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Question, Record, Usage
 
 DEFAULT_RUBRIC = "filter_rubric.txt"
@@ -33,9 +32,7 @@ class Decision(Entry):
 
 async def decide(question: Question, client: JudgeClient, rubric: str) -> tuple[Decision, Usage]:
     """Return the teacher's decision by `rubric`, a text, and its cost. Raises JudgeError."""
-    choice, usage = await client.ask(
-        _prompt(question, rubric), Choice.model_json_schema(), lambda text: read_reply(text, Choice), repair=_REPAIR
-    )
+    choice, usage = await client.ask(_prompt(question, rubric), Choice, repair=_REPAIR)
     made = {"digest": decision_digest(question, client, rubric), "question": question.question}
     return Decision(id=question.id, **made, keep=choice.keep, reason=choice.reason), usage
 

@@ -26,7 +26,6 @@ from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Reader, Words
 from sql_agent.reward.judges.prompt_parts import json_string, render
-from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Lang, QueryAnswer, QueryCall, Question, Record, Usage
 
 _FULL_MARKS = 1.0 - 1e-9
@@ -94,8 +93,7 @@ class QuestionWriter:
             return "", Problem("rows", wrong.error.message if wrong.error else "they are too many"), Usage()
         reply, usage = await self.client.ask(
             _writing_prompt(question, half),
-            NewText.model_json_schema(),
-            lambda text: read_reply(text, NewText),
+            NewText,
             repair=_REPAIR.format(field="question"),
         )
         text, kept = reply.question.strip(), kept_texts(question)
@@ -110,8 +108,7 @@ class QuestionWriter:
         try:
             given, spent = await self.client.ask(
                 self._answering_prompt(rewritten, rows),
-                GivenAnswer.model_json_schema(),
-                lambda text: read_reply(text, GivenAnswer),
+                GivenAnswer,
                 repair=_REPAIR.format(field="answer"),
             )
         except JudgeError as error:

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from openai import APIConnectionError, APITimeoutError, OpenAIError
 
@@ -20,14 +20,13 @@ from sql_agent.reward.judges.endpoint import (
     RetryableError,
     retry,
 )
+from sql_agent.reward.judges.reply import Form, parse_reply
 from sql_agent.schemas import Usage
 from sql_agent.system.outage import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
-Messages = list[dict[str, str]]
 
-PATIENCE_S = 4.0  # after which a request, or a wait that the endpoint asks for, is reported
+PATIENCE_S = 4.0  # after which a slow request, or a wait that the endpoint asks for, is reported
 _SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
 _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
@@ -73,7 +72,7 @@ class JudgeClient:
         self._sends_schema = True  # until the endpoint refuses one
         self._has_answered = False
         self._outage = Outage(f"The judge {endpoint.model}", logger.warning)
-        self._said_slow = False
+        self._reported_slow = False
 
     @property
     def identity(self) -> str:
@@ -81,21 +80,21 @@ class JudgeClient:
         return f"{self.model}@{(self._base_url or '').rstrip('/')}:json_schema:{self._max_tokens}"
 
     async def ask(
-        self, prompt: str, schema: dict[str, Any], parse: Callable[[str], T | None], *, repair: str
-    ) -> tuple[T, Usage]:
-        """Return what `parse` makes of a reply, and all that was spent. `parse` gives None for an unusable reply.
+        self, prompt: str, form: type[Form], *, repair: str, accepts: Callable[[Form], bool] = lambda _: True
+    ) -> tuple[Form, Usage]:
+        """Return the object of `form` in a reply that `accepts` finds usable, and all that was spent.
 
-        No request that was answered is sent again as it was: an unusable reply is shown to the model with `repair`,
-        and after one that was cut off the limit of tokens is doubled, twice at most. Raises JudgeRefusedError at once,
+        No request that was answered is sent again unchanged: an unusable reply is shown to the model with `repair`, and
+        after one that was cut off the limit of tokens is doubled, twice at most. Raises JudgeRefusedError at once,
         JudgeCutOffError, or JudgeError after the last attempt or when another cannot help; each with what was spent.
         """
-        messages: Messages = [{"role": "user", "content": prompt}]
+        messages = [{"role": "user", "content": prompt}]
         max_tokens, usage = self._max_tokens, Usage()
 
-        async def once() -> T:
+        async def once() -> Form:
             nonlocal messages, max_tokens, usage
             usage += Usage(requests=1)
-            reply = await self._complete(messages, schema, max_tokens)
+            reply = await self._complete(messages, form.model_json_schema(), max_tokens)
             usage += reply.usage
             if reply.refusal or reply.finish_reason == "content_filter":
                 raise self._refused(reply.refusal or reply.finish_reason, usage)
@@ -104,8 +103,8 @@ class JudgeClient:
                     raise self._cut_off(max_tokens, usage)
                 max_tokens *= 2
                 raise _CutOffError("the reply was cut off", wait_s=0.0)
-            parsed = parse(reply.text)
-            if parsed is None:
+            parsed = parse_reply(reply.text, form)
+            if parsed is None or not accepts(parsed):
                 # All replies so far: with the last one alone, two equal replies would make two equal requests.
                 shown = {"role": "assistant", "content": reply.text or "(nothing)"}
                 messages = [*messages, shown, {"role": "user", "content": repair}]
@@ -119,11 +118,11 @@ class JudgeClient:
         except RetryableError as error:
             raise self._failed(f"{error} ({usage.requests} requests)", usage) from None
         except OpenAIError as error:
-            if _is_filtered(error):
+            if _status(error) == 400 and _FILTERED.search(str(error)):  # by words: litellm loses the error's code
                 raise self._refused(str(error), usage) from None
             raise self._failed(_shown(error), usage) from None
 
-    async def _complete(self, messages: Messages, schema: dict[str, Any], max_tokens: int) -> _Reply:
+    async def _complete(self, messages: list[dict[str, str]], schema: dict[str, Any], max_tokens: int) -> _Reply:
         estimate = sum(len(m["content"]) for m in messages) // _CHARS_PER_TOKEN + max_tokens
         request: dict[str, Any] = {"messages": messages, **_sampling(self._target, max_tokens)}
         if self._sends_schema:
@@ -136,7 +135,7 @@ class JudgeClient:
                 self._outage.begin(f"did not answer within {self._timeout_s:g} s and is asked again")
                 raise RetryableError(f"no reply within {self._timeout_s:g} s") from None
             except OpenAIError as error:  # litellm's own exceptions are all derived from the client's
-                raise self._retryable(error) from None
+                raise self._retryable_if_passing(error) from None
         self._has_answered = True
         self._outage.end()
         reply = _reply(response)
@@ -144,7 +143,7 @@ class JudgeClient:
         return reply
 
     async def _send(self, request: dict[str, Any]) -> Any:
-        slow = asyncio.get_running_loop().call_later(PATIENCE_S, self._say_slow)
+        slow = asyncio.get_running_loop().call_later(PATIENCE_S, self._report_slow)
         try:
             # litellm's own time-out was seen not to fire.
             return await asyncio.wait_for(
@@ -162,24 +161,24 @@ class JudgeClient:
         finally:
             slow.cancel()
 
-    def _say_slow(self) -> None:
-        """Name a judge that hangs, the first time only: a model that thinks for long does so at each request."""
-        if not self._said_slow:
-            self._said_slow = True
+    def _report_slow(self) -> None:
+        """Report a slow judge once: a model that thinks for long is slow at each request."""
+        if not self._reported_slow:
+            self._reported_slow = True
             self._outage.begin(
                 f"has not answered a request for {PATIENCE_S:.0f} s; each may take {self._timeout_s:g} s"
             )
 
-    def _retryable(self, error: OpenAIError) -> Exception:
+    def _retryable_if_passing(self, error: OpenAIError) -> Exception:
         """Return `error` as a RetryableError if another request may succeed, and report an endpoint that is down."""
-        shown, wait_s = self._without_key(_shown(error)), _asked_to_wait(error)
+        shown, wait_s = self._without_key(_shown(error)), _requested_wait(error)
         if self._has_answered and _is_unreachable(error):
             self._outage.begin(f"does not answer any more; it is asked for {OUTAGE_S:.0f} s.")
             return OutageError(shown)
-        if self._sends_schema and _refuses_schema(error):
+        if self._sends_schema and _status(error) in (400, 422) and _NO_SCHEMA.search(str(error)):
             self._sends_schema = False
             return RetryableError(shown, wait_s=0.0)
-        if not _is_passing(error):
+        if _status(error) not in RETRIED_STATUS and type(error).__name__ not in ("APIConnectionError", "Timeout"):
             return error
         if not self._has_answered:
             self._outage.begin(f"has not answered yet and is asked again: {shown}")
@@ -190,7 +189,7 @@ class JudgeClient:
     def _refused(self, why: str, usage: Usage) -> JudgeError:
         return JudgeRefusedError(
             f"the judge {self.model} refused to grade: {self._without_key(why)[:300]}",
-            hint="take a judging model, or a content filter, that lets these questions through",
+            hint="choose a judging model, or a content filter, that allows these questions",
             usage=usage,
         )
 
@@ -218,32 +217,8 @@ def _shown(error: OpenAIError) -> str:
     return f"{type(error).__name__}: {said[:_SHOWN_CHARS]}"
 
 
-def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
-    """Return temperature and limit of tokens as the model takes them.
-
-    By name, because litellm 1.83.0 lists temperature among the parameters of o3 and gpt-5 and then refuses any value
-    but 1, and because it knows no model that is newer than itself.
-    """
-    if _REASONS.match(target.rpartition("/")[2]):
-        return {"max_completion_tokens": max_tokens}
-    supported = _litellm().get_supported_openai_params(target)  # None for a model that it does not know
-    taken = supported is None or "temperature" in supported
-    return {"max_tokens": max_tokens, **({"temperature": 0.0} if taken else {})}
-
-
-def _reply(response: Any) -> _Reply:
-    """Return what a response says. Without any choice it is an empty text, which is no usable reply."""
-    if not response.choices:
-        return _Reply("", "", "", _usage(response))
-    choice = response.choices[0]
-    other = getattr(choice.message, "provider_specific_fields", None) or {}
-    refusal = getattr(choice.message, "refusal", None) or other.get("refusal")
-    return _Reply(str(choice.message.content or ""), str(choice.finish_reason), str(refusal or ""), _usage(response))
-
-
-def _is_passing(error: OpenAIError) -> bool:
-    status = getattr(error, "status_code", None)
-    return status in RETRIED_STATUS or type(error).__name__ in ("APIConnectionError", "Timeout")
+def _status(error: OpenAIError) -> int | None:
+    return getattr(error, "status_code", None)
 
 
 def _is_unreachable(error: BaseException) -> bool:
@@ -256,17 +231,7 @@ def _is_unreachable(error: BaseException) -> bool:
     return any(isinstance(cause, ConnectionError | APIConnectionError) for cause in causes)
 
 
-def _refuses_schema(error: OpenAIError) -> bool:
-    """Return whether the endpoint does not know `response_format` with a JSON schema."""
-    return getattr(error, "status_code", None) in (400, 422) and _NO_SCHEMA.search(str(error)) is not None
-
-
-def _is_filtered(error: OpenAIError) -> bool:
-    """Return whether a content filter stopped the prompt: by its words, since litellm loses the error's code."""
-    return getattr(error, "status_code", None) == 400 and _FILTERED.search(str(error)) is not None
-
-
-def _asked_to_wait(error: OpenAIError) -> float | None:
+def _requested_wait(error: OpenAIError) -> float | None:
     """Return the seconds of a Retry-After header; None without one, or with a date in it."""
     headers = getattr(error, "litellm_response_headers", None) or {}
     try:
@@ -276,19 +241,39 @@ def _asked_to_wait(error: OpenAIError) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def _usage(response: Any) -> Usage:
+def _sampling(target: str, max_tokens: int) -> dict[str, Any]:
+    """Return temperature and limit of tokens as the model takes them.
+
+    By name, because litellm 1.83.0 lists temperature among the parameters of o3 and gpt-5 and then refuses any value
+    but 1, and because it knows no model that is newer than itself.
+    """
+    if _REASONS.match(target.rpartition("/")[2]):
+        return {"max_completion_tokens": max_tokens}
+    supported = _litellm().get_supported_openai_params(target)  # None for a model that it does not know
+    accepted = supported is None or "temperature" in supported
+    return {"max_tokens": max_tokens, **({"temperature": 0.0} if accepted else {})}
+
+
+def _reply(response: Any) -> _Reply:
+    """Return the first choice of a response. Without any choice it is an empty text, which is no usable reply."""
     tokens = getattr(response, "usage", None)
-    return Usage(
+    usage = Usage(
         prompt_tokens=getattr(tokens, "prompt_tokens", 0) or 0,
         completion_tokens=getattr(tokens, "completion_tokens", 0) or 0,
         cost_usd=_cost(response),
     )
+    if not response.choices:
+        return _Reply("", "", "", usage)
+    choice = response.choices[0]
+    other = getattr(choice.message, "provider_specific_fields", None) or {}
+    refusal = getattr(choice.message, "refusal", None) or other.get("refusal")
+    return _Reply(str(choice.message.content or ""), str(choice.finish_reason), str(refusal or ""), usage)
 
 
 def _cost(response: Any) -> float | None:
     try:
         return float(_litellm().completion_cost(completion_response=response))
-    except Exception:  # litellm raises a bare Exception for a model that its price list lacks
+    except Exception:  # litellm raises a bare Exception for a model that is not in its price list
         return None
 
 

@@ -17,7 +17,6 @@ from sql_agent.reward.judges.prompt_parts import (
     render,
     rows_text,
 )
-from sql_agent.reward.judges.reply import read_reply
 from sql_agent.reward.judges.rubric import Rubric
 from sql_agent.schemas import Question
 
@@ -26,8 +25,6 @@ REFUSALS = ("The database does not hold this information.", "数据库中没有�
 _VERSION = 4  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
-
-Grades = dict[str, dict[str, str]]
 
 
 class LlmJudge:
@@ -56,10 +53,8 @@ class LlmJudge:
     async def grade(self, case: JudgeCase) -> Verdict:
         """Grade one case. Raises JudgeError when no usable grades came, saying what came instead."""
         rubric = self.rubric_for(case.question)
-        schema = rubric.reply_model.model_json_schema()
-        grades, usage = await self._client.ask(
-            self.prompt(case), schema, lambda text: parse_grades(text, rubric), repair=_REPAIR
-        )
+        reply, usage = await self._client.ask(self.prompt(case), rubric.reply_model, repair=_REPAIR)
+        grades: dict[str, dict[str, str]] = reply.model_dump()
         score, criteria = rubric.score({name: grade["level"] for name, grade in grades.items()})
         reason = "; ".join(f"{name}: {grade['reason']}" for name, grade in grades.items() if grade["reason"])
         return Verdict(score=score, criteria=criteria, reason=reason, usage=usage)
@@ -82,12 +77,6 @@ class LlmJudge:
             "answer": plain_text(case.answer),
         }
         return render(prompt_text("judge", question.lang), values)
-
-
-def parse_grades(text: str, rubric: Rubric) -> Grades | None:
-    """Return the grades in a reply, perhaps with text around the JSON object; None when they are not all there."""
-    reply = read_reply(text, rubric.reply_model)
-    return None if reply is None else reply.model_dump()
 
 
 def _bare(sentence: str) -> str:

@@ -25,7 +25,6 @@ from sql_agent.reward.judges.prompt_parts import (
     render,
     rows_text,
 )
-from sql_agent.reward.judges.reply import read_reply
 from sql_agent.schemas import Usage
 
 _VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
@@ -92,9 +91,12 @@ class RankingJudge:
         return verdicts
 
     async def _ask(self, shown: list[JudgeCase]) -> tuple[dict[str, RankedAnswer], Usage]:
-        count = len(shown)
+        numbers = list(range(1, len(shown) + 1))
         ranking, usage = await self._client.ask(
-            self.prompt(shown), Ranking.model_json_schema(), lambda text: parse_ranking(text, count), repair=_REPAIR
+            self.prompt(shown),
+            Ranking,
+            repair=_REPAIR,
+            accepts=lambda ranking: sorted(ranked.answer for ranked in ranking.ranking) == numbers,
         )
         return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
 
@@ -117,14 +119,6 @@ class RankingJudge:
         # The template's own parts first: the pass that puts in data must be the only one that sees data.
         template = template.replace("{answers}", "\n".join(blocks)).replace("{form}", json.dumps(form))
         return render(template, values)
-
-
-def parse_ranking(text: str, count: int) -> Ranking | None:
-    """Return the ranking in a reply; None unless each of 1..`count` is there exactly once."""
-    ranking = read_reply(text, Ranking)
-    if ranking is None or sorted(p.answer for p in ranking.ranking) != list(range(1, count + 1)):
-        return None
-    return ranking
 
 
 def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:

@@ -1,4 +1,4 @@
-"""Read the one JSON object that a judging model was asked for out of what it replied."""
+"""Parse the reply of a judging model: one JSON object, perhaps with other text around it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _START = re.compile(r'\{\s*"')
 _MOST_STARTS = 1000  # places of a reply that are tried, because each may take a pass over it
 
 
-def read_reply(text: str, form: type[Form]) -> Form | None:
+def parse_reply(text: str, form: type[Form]) -> Form | None:
     """Return the object of `form` in a reply, among thoughts, notes or code fences; None when there is none.
 
-    Also None when a reply holds two objects of the form that differ: one of them may be a quotation of the answer that
-    is graded, and neither the first nor the last is safe to take.
+    None too when a reply has two objects of the form that differ: one of them may quote the answer that is graded, and
+    neither the first nor the last is safe to use.
     """
     found: list[Form] = []
     for value in _objects(text.rpartition("</think>")[2]):
@@ -32,7 +32,7 @@ def read_reply(text: str, form: type[Form]) -> Form | None:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """Yield the complete JSON objects in `text` that stand inside no other one."""
+    """Yield the outermost complete JSON objects in `text`."""
     decoder = json.JSONDecoder(object_pairs_hook=_without_duplicates)
     end = 0
     for match in islice(_START.finditer(text), _MOST_STARTS):
@@ -47,5 +47,5 @@ def _objects(text: str) -> Iterator[Any]:
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)

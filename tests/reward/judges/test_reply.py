@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sql_agent.reward.judges.llm import parse_grades
-from sql_agent.reward.judges.ranking import parse_ranking
+from sql_agent.reward.judges.ranking import Ranking
+from sql_agent.reward.judges.reply import parse_reply
 from sql_agent.reward.judges.rubric import Rubric, shipped_rubric
 from tests.support.llm_judge import grades
 
@@ -23,8 +23,8 @@ Levels = dict[str, str]
 
 
 def levels_of(reply: str, rubric: Rubric = RUBRIC) -> Levels | None:
-    read = parse_grades(reply, rubric)
-    return None if read is None else {name: grade["level"] for name, grade in read.items()}
+    read = parse_reply(reply, rubric.reply_model)
+    return None if read is None else {name: grade["level"] for name, grade in read.model_dump().items()}
 
 
 def reply_of(levels: Levels, reason: str = "so") -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_two_objects_are_understood_only_if_they_agree(first: Levels, second: Le
 @given(st.text(max_size=300))
 def test_no_text_makes_the_reader_fail(text: str) -> None:
     assert levels_of(text) is None
-    assert parse_ranking(text, 2) is None
+    assert parse_reply(text, Ranking) is None
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ PLACES = [{"answer": 1, "reason": "so", "score": 0.2}, {"answer": 2, "reason": "
 
 def test_a_ranking_is_understood_with_a_note_and_extra_keys() -> None:
     text = json.dumps({"ranking": [{**place, "better": True} for place in PLACES], "best": 2})
-    ranking = parse_ranking(f"Here:\n{text}\nNote: close.", 2)
+    ranking = parse_reply(f"Here:\n{text}\nNote: close.", Ranking)
     assert ranking is not None
     assert [(one.answer, one.score) for one in ranking.ranking] == [(1, 0.2), (2, 1.0)]
 
 
 @pytest.mark.parametrize("score", ["1.0", True, None, 1.01, -0.1, float("nan"), float("inf")])
 def test_a_ranking_with_a_score_that_is_none_is_not_understood(score: Any) -> None:
-    assert parse_ranking(json.dumps({"ranking": [PLACES[0], {**PLACES[1], "score": score}]}), 2) is None
+    assert parse_reply(json.dumps({"ranking": [PLACES[0], {**PLACES[1], "score": score}]}), Ranking) is None
