@@ -7,18 +7,18 @@ import asyncio
 import re
 import statistics
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from rich.text import Text
 
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
-from sql_agent.cli.model_folder import check_model_folder
+from sql_agent.cli.model_choice import ChosenModel, describe_local, find_model, served
+from sql_agent.cli.model_folder import check_model
 from sql_agent.cli.parser import help_text, positive
 from sql_agent.cli.task_flags import add_task_flags, task_flags
-from sql_agent.config.settings import Settings, load_settings
+from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_columns import ColumnMapping, language
@@ -63,7 +63,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
                         help="questions of your own, which are not graded; an argument with = and no space before it "
                         "is a setting (`sql-agent settings` lists them)")  # fmt: skip
-    parser.add_argument("--model", help="a Hugging Face folder or id, or a name at OPENAI_API_BASE (see above)")
+    parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id, or a name at "
+                        "OPENAI_API_BASE (see above)")  # fmt: skip
     parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
                         "default: the question's own")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
@@ -102,15 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     """Ask one model the questions of the command line, and return the settings that were used."""
-    settings = load_settings(arguments.overrides, flags=_flags(arguments))
+    model = find_model(_model_of(arguments), None, arguments.overrides, _flags(arguments), ui)
+    settings = model.settings
     if arguments.questions and "lang" not in settings.model_fields_set:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
-    remote = remote_endpoint(settings, _model_of(arguments))
-    if remote:
-        ui.say(f"Asking {remote.model} at {remote.base_url}")
-    else:
-        check_model_folder(settings.model)
-        ui.say(f"Asking {describe_local(settings)}, served on this machine")
+        model = replace(model, settings=settings)
+    where = f" at {model.remote.base_url}" if model.remote else ", served on this machine"
+    ui.say(f"Asking {model.name}{where}")
     task = load_task(settings.task)
     # The benchmark is not asked, so its database need not be made.
     data = settings.data.model_copy(update={"natural_questions": 0})
@@ -119,7 +118,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
         _from_file(arguments, task, settings), arguments.count or _QUESTIONS
     )
     titles = [f"Question {number} of {len(questions)}" for number in range(1, len(questions) + 1)]
-    rewards = _ask(questions, titles, settings, remote, ui)
+    rewards = _ask(questions, titles, model, ui)
     if rewards:
         ui.say(f"Mean reward {statistics.fmean(rewards):.3f} of {FULL_REWARD} on {_questions(len(rewards))}.")
     return settings
@@ -140,7 +139,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     before = settings.model_copy(update={"sft": settings.sft.model_copy(update={"steps": 0})})
     after = settings.model_copy(update={"model": str(trained)})
     for model in (before.model, after.model):
-        check_model_folder(model)
+        check_model(model)
     ui.say(f"Asking {describe_local(before)}; then {trained}; both served on this machine")
     questions = own_questions(arguments.questions, settings)
     if not questions:
@@ -148,8 +147,8 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
         questions = [gain.question]
         ui.say(_why_this_question(gain))
     rewards = {
-        title: _ask(questions, [title] * len(questions), chosen, None, ui)
-        for title, chosen in (("Before training", before), ("After training", after))
+        title: _ask(questions, [title] * len(questions), ChosenModel(title, of_model), ui)
+        for title, of_model in (("Before training", before), ("After training", after))
     }
     if all(rewards.values()):
         first, last = (f"{statistics.fmean(of_model):.3f}" for of_model in rewards.values())
@@ -177,9 +176,7 @@ def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
     ]
 
 
-def _ask(
-    questions: Sequence[Question], titles: Sequence[str], settings: Settings, remote: ModelEndpoint | None, ui: Ui
-) -> list[float]:
+def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
     """Ask and show each question, and return the rewards of those that have a reference answer.
 
     Raises TrainingError after all were asked when the model's server or the judge failed on some.
@@ -187,7 +184,7 @@ def _ask(
     with slow_imports():  # only now, because the checks come first
         from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415
 
-    task = load_task(settings.task)
+    settings, task = model.settings, load_task(model.settings.task)
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)
         # Without a reference answer there is nothing to grade, so no judge's key is needed either.
@@ -204,7 +201,7 @@ def _ask(
                 show_rollout(records[-1], ui.console)
             return records
 
-        with nullcontext(remote) if remote else local_endpoint(settings, databases, ui) as endpoint:
+        with served(model, databases, ui) as endpoint:
             records = asyncio.run(ask(endpoint))
     ui.console.rule()
     if failed := sum(record.dropped is not None for record in records):
@@ -226,5 +223,4 @@ def _questions(count: int) -> str:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {key: value for key in ("model", "lang") if (value := getattr(arguments, key))}
-    return given | task_flags(arguments)
+    return ({"lang": arguments.lang} if arguments.lang else {}) | task_flags(arguments)

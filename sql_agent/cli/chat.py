@@ -17,7 +17,7 @@ from sql_agent.chat.models import KEPT, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
-from sql_agent.cli.evaluated_model import find_model, known_models, served
+from sql_agent.cli.model_choice import find_model, known_models, served
 from sql_agent.cli.parser import address, help_text
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import ChatSettings, Settings, load_settings

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.cli.evaluate_questions import Sets, question_sets, with_evidence, without_overlap
-from sql_agent.cli.evaluated_model import EvaluatedModel, find_model, served
+from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.parser import help_text, positive
+from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
@@ -155,7 +155,7 @@ def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
     """Find all models and their questions before the first is asked; returns which of them are finished already."""
     flags: dict[str, Any] = task_flags(arguments) | ({"lang": arguments.lang} if arguments.lang else {})
-    folders: list[EvaluationFolder | tuple[EvaluatedModel, Sets, About]] = []
+    folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):
             folders.append(_finished(Path(named)))
@@ -167,7 +167,7 @@ def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFold
     return [(each, True) if isinstance(each, EvaluationFolder) else (_create(*each), False) for each in folders]
 
 
-def _what_to_ask(model: EvaluatedModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:
+def _what_to_ask(model: ChosenModel, arguments: argparse.Namespace, ui: Ui) -> tuple[Sets, About]:
     settings, task = model.settings, load_task(model.settings.task)
     check_writable(settings.runs_dir, "runs_dir")
     task.prepare(settings, ui.say)
@@ -190,7 +190,7 @@ def _what_to_ask(model: EvaluatedModel, arguments: argparse.Namespace, ui: Ui) -
     return sets, about
 
 
-def _create(model: EvaluatedModel, sets: Sets, about: About) -> EvaluationFolder:
+def _create(model: ChosenModel, sets: Sets, about: About) -> EvaluationFolder:
     return EvaluationFolder.create(timestamped_folder(model.settings.runs_dir, "eval-"), about, sets)
 
 
@@ -252,11 +252,11 @@ def _ask_the_rest(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> 
         asyncio.run(ask_all(waiting, task, endpoint, databases, judge, settings, concurrency=at_once, on_record=keep))
 
 
-def _model_of(about: About) -> EvaluatedModel:
+def _model_of(about: About) -> ChosenModel:
     """Return the model that an evaluation was started with. Raises ResumeError when its address is another one now."""
     settings, run = load_settings(flags=about.settings), Path(about.run) if about.run else None
     if about.base_url is None or about.remote_model is None:
-        return EvaluatedModel(about.model, settings, run=run)
+        return ChosenModel(about.model, settings, run=run)
     given = EndpointSettings()
     if given.base_url != about.base_url:
         raise ResumeError(
@@ -266,7 +266,7 @@ def _model_of(about: About) -> EvaluatedModel:
     key = given.api_key.get_secret_value() if given.api_key else "unused"
     agent = settings.agent
     remote = ModelEndpoint(about.base_url, about.remote_model, key, agent.val_temperature)
-    return EvaluatedModel(about.model, settings, remote, run)
+    return ChosenModel(about.model, settings, remote, run)
 
 
 def _write_one(folder: EvaluationFolder, evaluation: Evaluation, records: Rollouts, ui: Ui, *, shown: bool) -> None:

@@ -1,21 +1,45 @@
-"""Look into a model folder before anything slow is imported: is it one, and how many parameters has the model?"""
+"""Check before anything slow is imported that a model can be loaded, and count its parameters."""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from sql_agent.errors import ModelError
 
 _EMBEDDED = 134_515_008  # parameters of SmolLM2-135M
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HUB_TIMEOUT_S = 5.0
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 
-def check_model_folder(model: str) -> None:
-    """Raise ModelError when `model` is a path but not a Hugging Face folder, or has a damaged safetensors file.
+def check_model(model: str) -> None:
+    """Raise ModelError unless `model` is a Hugging Face folder, an id of the hub, or "" for the embedded model.
 
-    An empty `model` is the embedded one. The content of other files is left to the library that loads them.
+    In a folder the safetensors files are looked at; the content of other files is left to the library that loads them.
+    For an id the hub is asked once, unless the model is in the hub's cache: the library that loads a model tries for
+    more than a minute when the hub cannot be reached.
     """
+    check_model_folder(model)
+    if not model or Path(model).is_dir():
+        return
+    from huggingface_hub import HfApi, try_to_load_from_cache  # noqa: PLC0415  slow, and only needed for the hub
+
+    if isinstance(try_to_load_from_cache(model, "config.json"), str):
+        return
+    try:
+        HfApi().model_info(model, timeout=_HUB_TIMEOUT_S)
+    except Exception as error:  # the hub's client raises errors of requests, httpx or httpx2, by its version
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(
+            f"there is no folder {model}, and the hub did not return a model of that name: {reason}",
+            hint="give a Hugging Face folder, correct OWNER/NAME, or look at the network",
+        ) from None
+
+
+def check_model_folder(model: str) -> None:
+    """Raise ModelError when `model` is neither a whole Hugging Face folder nor of the form of an id of the hub."""
     folder = Path(model)
     if not model or folder.is_dir():
         if model and (lacks := _missing_parts(folder)):
@@ -24,8 +48,16 @@ def check_model_folder(model: str) -> None:
                 hint="in a checkpoint it is CHECKPOINT/model; for a checkpoint of verl run `sql-agent export` first",
             )
         count_parameters(model)
-    elif folder.exists() or folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
-        raise ModelError(f"there is no model folder {model}", hint="give --model a Hugging Face folder or id")
+    elif not is_hub_id(model):
+        raise ModelError(
+            f"there is no model folder {model}", hint="give a Hugging Face folder, or OWNER/NAME of the hub"
+        )
+
+
+def is_hub_id(model: str) -> bool:
+    """Return whether `model` is OWNER/NAME of the hub rather than a path: no folder of this machine is called OWNER."""
+    owner = model.partition("/")[0]
+    return _HUB_ID.fullmatch(model) is not None and owner != "runs" and not Path(owner).exists()
 
 
 def count_parameters(model: str) -> int | None:

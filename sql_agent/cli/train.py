@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.runs.console import Ui
+from sql_agent.runs.resume import check_inputs, question_digest
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
+from sql_agent.tasks.task import database_digest
 
 _DESCRIPTION = """\
 Train a small model to answer medical questions by querying a database with SQL.
@@ -56,9 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.dev:
         show_trace(plan, ui)
         return 0
+    inputs = _inputs(plan)
+    if arguments.resume:
+        check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
     log = _open_log(plan, ui, resume=arguments.resume)
     try:
-        interrupted = _run(plan, log, role, ui, arguments)
+        interrupted = _run(plan, log, role, ui, arguments, inputs=inputs)
     except KeyboardInterrupt:  # before the algorithm handles signals, or a second one
         interrupted = True
     except SqlAgentError:
@@ -75,7 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace) -> bool:
+def _run(
+    plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
+) -> bool:
     """Train as `plan` says, and return whether a signal ended the run. Raises the SqlAgentError that ended it."""
     # agent-lightning takes seconds to import: the errors of the plan come first.
     with named_memory_errors(), slow_imports():
@@ -86,7 +93,7 @@ def _run(plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Nam
     for line in plan.head[1:]:
         ui.say(line)
     settings = plan.settings
-    with recorded_session(log.folder, plan.task.database_shown(settings)) as ending, named_memory_errors():
+    with recorded_session(log.folder, plan.task.database_shown(settings), inputs) as ending, named_memory_errors():
         log.trackers = Trackers(settings, log.folder, ui.say)
         algorithm = run.run_algorithm(
             settings,
@@ -102,6 +109,14 @@ def _run(plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Nam
             raise algorithm.error
         ending.interrupted = algorithm.interrupted
     return ending.interrupted
+
+
+def _inputs(plan: Plan) -> dict[str, str]:
+    """Return the digests of what a resumed run must find unchanged."""
+    inputs = {"the training questions": question_digest(plan.train)}
+    if digest := database_digest(plan.task, plan.settings):
+        inputs["the database"] = digest
+    return inputs
 
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from sql_agent.cli.model_folder import check_model_folder, count_parameters
-from sql_agent.cli.run_questions import TEMPLATE
+from sql_agent.cli.question_sets import TEMPLATE
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from sql_agent.cli.asked_model import describe_local, remote_endpoint
+from sql_agent.cli.model_choice import describe_local, remote_endpoint
 from sql_agent.cli.train_plan import Plan
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError, TrainingError

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sql_agent.cli.run_questions import leaves_out_natural, questions_of_run
+from sql_agent.cli.model_folder import check_model
+from sql_agent.cli.question_sets import leaves_out_natural, questions_of_run
 from sql_agent.cli.task_flags import task_flags
 from sql_agent.cli.train_checks import check_demonstrations, check_questions_of, check_settings, verl_is_installed
 from sql_agent.config.settings import Settings, Source, TeacherSettings, merge, read_sources, sources_shown, toml_source
@@ -62,6 +63,8 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     of_settings = task.make_judge is judge_from_settings
     graded_by = judge_said if of_settings else f"judge {judge.name}, the task's own"
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
+    if not arguments.resume:  # which has its model in the run's folder
+        check_model(settings.model)  # last, because it may ask the hub
     if not arguments.dev:
         check_demonstrations(plan)
         if of_settings:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import agentlightning as agl
@@ -13,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from sql_agent.config.settings import Settings, flatten, nest, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
-from sql_agent.tasks.task import BUILT_IN, Task, load_task
+from sql_agent.tasks.task import BUILT_IN, database_digest, load_task
 
 RESOURCE = "main_llm"
 _SETTINGS = "settings"
@@ -55,7 +53,7 @@ def sent_settings(settings: Settings, run: str) -> SentSettings:
         run=run,
         settings=public_dump(settings),
         judge=task.judge(settings).identity,
-        database=_fingerprint(task, settings),
+        database=database_digest(task, settings),
     )
 
 
@@ -126,21 +124,10 @@ def check_same(sent: SentSettings, here: Settings) -> None:
             f"this runner's judge is another than that of the run {sent.run}: {judge}, there {sent.judge}",
             hint="give this host the same TEACHER_ variables and judge.rubric",
         )
-    database = _fingerprint(task, here)
+    database = database_digest(task, here)
     if sent.database and database and database != sent.database:
         raise ConfigError(
             f"{task.database_source(here)} is another database than that of the run {sent.run}: its SHA-256 is "
             f"{database[:12]}…, there {sent.database[:12]}…",
             hint="copy the file from the algorithm's host, and name it with database.path",
         )
-
-
-def _fingerprint(task: Task, settings: Settings) -> str | None:
-    """Return the SHA-256 of the run's own database; None where it is no single file."""
-    if settings.agent.tool == "mcp" or settings.spider.data_dir is not None:
-        return None
-    source = task.database_source(settings)
-    if not isinstance(source, Path):
-        return None
-    with source.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

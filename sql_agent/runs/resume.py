@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump
@@ -10,6 +12,7 @@ from sql_agent.errors import ResumeError
 from sql_agent.runs.checkpoints import local_checkpoints, verl_latest
 from sql_agent.runs.run_config import run_source
 from sql_agent.runs.run_info import read_info
+from sql_agent.schemas import Question
 
 # Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
 _MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
@@ -50,6 +53,33 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
         )
     _refuse_finished(folder, settings.train.steps)
     return settings
+
+
+def question_digest(questions: Iterable[Question]) -> str:
+    """Return the SHA-256 of the texts, references and gold SQL of `questions`, in their order."""
+    digest = hashlib.sha256()
+    for question in questions:
+        digest.update(json.dumps([question.id, question.question, question.answer, question.sql]).encode())
+    return digest.hexdigest()
+
+
+def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
+    """Raise ResumeError when one of `inputs`, digests by name, is not the one that the run in `folder` began with.
+
+    An input without an earlier digest is accepted: the run is of an older version, or its database is on a server.
+    """
+    before: dict[str, str] = {}
+    for session in read_info(folder).sessions:
+        before = session.inputs | before
+    changed = [name for name, digest in inputs.items() if before.get(name, digest) != digest]
+    if changed:
+        found = local_checkpoints(folder)
+        model = str(found[max(found)] / "model") if found else f"the result of `sql-agent export {folder} OUT`"
+        raise ResumeError(
+            f"changed since {folder} began: {' and '.join(changed)}",
+            hint="restore what it was, so that the run stays one run; or train on with what there is now as a new run: "
+            f"without --resume, with another run_name, and as --model {model}",
+        )
 
 
 def last_saved_step(folder: Path) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,10 +31,12 @@ class RunSession(Record):
     Times are in UTC, ISO 8601. `end` is None while it runs, and for ever when its process was killed. `detail` is the
     error of a session that failed. `commit` is that of the program's checkout, None where it was installed without one.
     `database` is where the run's own database was: a file, or the address of a server without its password.
+    `inputs` are SHA-256 digests by name, such as "the database" and "the training questions".
     """
 
     started: str
     database: str = ""
+    inputs: dict[str, str] = Field(default_factory=dict)
     commit: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     ended: str | None = None
@@ -81,13 +83,19 @@ class Ending:
 
 
 @contextmanager
-def recorded_session(folder: Path, database: str = "") -> Iterator[Ending]:
-    """Record in `folder` when the code inside starts, with which versions and `database`, and how it ends.
+def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str] | None = None) -> Iterator[Ending]:
+    """Record in `folder` when the code inside starts, with which versions, `database` and `inputs`, and how it ends.
 
     It fails when an exception leaves it, and is interrupted by KeyboardInterrupt or when it says so.
     """
     sessions = read_info(folder).sessions
-    session = RunSession(started=_now(), database=database, commit=_commit(), versions=installed_versions())
+    session = RunSession(
+        started=_now(),
+        database=database,
+        inputs=dict(inputs or {}),
+        commit=_commit(),
+        versions=installed_versions(),
+    )
     _write(folder, (*sessions, session))
     ending, end, detail = Ending(), "failed", ""
     try:

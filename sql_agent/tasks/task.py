@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -232,6 +233,17 @@ def load_task(name: str) -> Task:
             f"{module_name} has no task {attribute}", hint=f"it has {', '.join(found) or 'no Task at all'}"
         )
     return task
+
+
+def database_digest(task: Task, settings: Settings) -> str | None:
+    """Return the SHA-256 of the run's own database; None if the database is not one file."""
+    if settings.agent.tool == "mcp" or settings.spider.data_dir is not None:
+        return None
+    source = task.database_source(settings)
+    if not isinstance(source, Path):
+        return None
+    with source.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def given_source(settings: Settings) -> Source | None:

@@ -18,8 +18,8 @@ import pytest
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.chat import main
-from sql_agent.cli.evaluated_model import EvaluatedModel, known_models
 from sql_agent.cli.exit_codes import run_command
+from sql_agent.cli.model_choice import ChosenModel, known_models
 from sql_agent.config.settings import load_settings
 from sql_agent.system.sockets import bind_local
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION
@@ -100,7 +100,7 @@ def test_the_page_offers_questions_of_the_run_that_trained_the_model(
     val = tmp_path / "val.jsonl"
     val.write_text('{"id": "1", "question": "What is Drug 3 for?", "answer": "pain"}\n', encoding="utf-8")
     settings = load_settings([*arguments, f"data.val_file={val}"])
-    model = EvaluatedModel("run", settings, ModelEndpoint(server.url, "new", "unused", 0.0))
+    model = ChosenModel("run", settings, ModelEndpoint(server.url, "new", "unused", 0.0))
     offered: list[Sequence[str]] = []
     monkeypatch.setattr("sql_agent.cli.chat.find_model", lambda *_: model)
     monkeypatch.setattr("sql_agent.cli.chat.ChatPage", lambda *parts: offered.append(parts[-1]))

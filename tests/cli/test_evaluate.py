@@ -287,7 +287,7 @@ def test_a_checkpoint_of_verl_is_exported_once(
         exported.append(checkpoint.name)
         out.symlink_to(tiny_model_folder)
 
-    monkeypatch.setattr("sql_agent.cli.evaluated_model.export_checkpoint", export)
+    monkeypatch.setattr("sql_agent.cli.model_choice.export_checkpoint", export)
     for step in (10, 20):
         (run / "checkpoints" / f"global_step_{step}" / "actor").mkdir(parents=True)
     small = [f"--questions={write(tmp_path / 'two.jsonl', QUESTIONS[2:4])}", "agent.max_tokens=8",
@@ -320,7 +320,7 @@ def test_a_command_line_that_contradicts_itself_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--run=none"], "none holds no run"),
+        (["--run=none"], "there is no run in none"),
         (["--resume=none"], "none holds no evaluation"),
         (["m", "--questions=none.jsonl"], "cannot read none.jsonl"),
     ],

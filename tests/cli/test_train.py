@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,10 @@ def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(
 
     assert run_command("train", [*arguments, "train.lr=0.5", "--resume"]) == 2
     assert "train.lr" in capsys.readouterr().err
+    with sqlite3.connect(tmp_path / "medical.db") as database:
+        database.execute("UPDATE drugs_info SET form = 'other' WHERE id = 1")
+    assert run_command("train", [*arguments, "--resume", f"train.steps={saved + 2}"]) == 2
+    assert "changed since" in (said := capsys.readouterr().err) and "began: the database" in said
 
 
 @pytest.mark.slow

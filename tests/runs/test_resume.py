@@ -10,9 +10,10 @@ import pytest
 
 from sql_agent.config.settings import load_settings, read_sources
 from sql_agent.errors import ConfigError, ResumeError
-from sql_agent.runs.resume import settings_to_resume
+from sql_agent.runs.resume import check_inputs, question_digest, settings_to_resume
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_log import RunLog
+from sql_agent.schemas import Question
 
 
 def run_with(folder: Path, *overrides: str, saved: int | None = None) -> RunLog:
@@ -151,3 +152,25 @@ def test_two_processes_cannot_write_into_one_run(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="another process is training the run"):
             take(settings)
     assert first.folder == tmp_path / "night"
+
+
+def test_a_database_or_questions_that_changed_since_the_run_began_are_named(tmp_path: Path) -> None:
+    folder = run_with(tmp_path, saved=10).folder
+    began = {"the database": "d1", "the training questions": question_digest([question("oral")])}
+    check_inputs(folder, began)  # an older version recorded nothing
+    for _ in range(2):
+        with recorded_session(folder, "medical.db", began):
+            check_inputs(folder, began)
+    for changed, named in (
+        ({"the database": "d2"}, "the database"),
+        ({"the training questions": question_digest([question("tablet")])}, "the training questions"),
+    ):
+        with pytest.raises(ResumeError) as refused:
+            check_inputs(folder, began | changed)
+        assert refused.value.message == f"changed since {folder} began: {named}"
+        assert "run_name" in str(refused.value.hint) and "step-000010/model" in str(refused.value.hint)
+    check_inputs(folder, {"the training questions": began["the training questions"]})  # now on a server
+
+
+def question(answer: str) -> Question:
+    return Question(id="q1", question="Which form?", answer=answer)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sql_agent.cli.run_questions import questions_of_run
+from sql_agent.cli.question_sets import questions_of_run
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError, JudgeError
 from sql_agent.reward import JudgeCase, Verdict

@@ -1,4 +1,4 @@
-"""Find out which model an argument of `sql-agent evaluate` names, and serve it."""
+"""Choose the model that a command names: a run, a checkpoint, a folder, an id of the hub, or a name at an endpoint."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.cli.asked_model import describe_local, local_endpoint, remote_endpoint
 from sql_agent.cli.export import checkpoint_folder, export_checkpoint
-from sql_agent.cli.model_folder import check_model_folder
+from sql_agent.cli.model_folder import check_model, is_hub_id
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
-from sql_agent.errors import DataError
+from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_config import is_run, settings_of_run
@@ -24,10 +24,10 @@ from sql_agent.system.runtime import slow_imports
 
 
 @dataclass(frozen=True)
-class EvaluatedModel:
-    """A model to evaluate: its name for people, the settings to ask it with, and the run that trained it, if known.
+class ChosenModel:
+    """A model by its name for people, the settings to ask it with, and the run that trained it, if known.
 
-    `remote` is its endpoint where others serve it; else `settings.model` is served here.
+    `remote` is the endpoint of a model that others serve; without it `settings.model` is served on this machine.
     """
 
     name: str
@@ -38,7 +38,7 @@ class EvaluatedModel:
 
 def find_model(
     named: str | None, run: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui
-) -> EvaluatedModel:
+) -> ChosenModel:
     """Return the model that `named` stands for: a run, a checkpoint of either backend, a folder, an id, a remote name.
 
     `run` is the run that trained it; alone it stands for its last checkpoint. A model of a run is asked with the run's
@@ -48,13 +48,13 @@ def find_model(
     """
     found = _find(named, run, overrides, flags, ui)
     if found.remote is None:
-        check_model_folder(found.settings.model)
+        check_model(found.settings.model)
     return found
 
 
 def _find(
     named: str | None, run: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui
-) -> EvaluatedModel:
+) -> ChosenModel:
     path = Path(named) if named else None
     runs_dir = load_settings(overrides, flags=flags).runs_dir
     run = _run_of(run, runs_dir) if run else None
@@ -66,9 +66,9 @@ def _find(
         return _untrained(named, overrides, flags)
     settings = settings_of_run(run, overrides, flags)
     if named and not Path(named).exists() and (remote := remote_endpoint(settings, named)):
-        return EvaluatedModel(remote.model, settings, remote, run)
+        return ChosenModel(remote.model, settings, remote, run)
     model = _weights(path, run, ui)
-    return EvaluatedModel(
+    return ChosenModel(
         f"{run.name}/{model.parent.name if model.name == 'model' else model.name}",
         settings.model_copy(update={"model": str(model)}),
         run=run,
@@ -90,8 +90,49 @@ def known_models(runs_dir: Path) -> list[str]:
     return names
 
 
+def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
+    """Return the endpoint of OPENAI_API_BASE; None when that is not set, or when `named` is a folder of this machine.
+
+    `named` is the model of the command line, which wins over OPENAI_MODEL. Raises ConfigError when neither is given.
+    """
+    given = EndpointSettings()
+    if not given.base_url or (named and Path(named).exists()):
+        return None
+    if "@" in urlsplit(given.base_url).netloc:  # the URL is printed and kept beside results
+        raise ConfigError("OPENAI_API_BASE contains a user name or a password", hint="give a key as OPENAI_API_KEY")
+    model = named or given.model
+    if not model:
+        raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
+    key = given.api_key.get_secret_value() if given.api_key else "unused"
+    return ModelEndpoint(given.base_url, model, key, settings.agent.val_temperature)
+
+
+def describe_local(settings: Settings) -> str:
+    """Return a phrase that names the model of `local_endpoint`."""
+    if settings.model:
+        return settings.model
+    trained = "after supervised fine-tuning" if settings.sft.steps else "as it is, without supervised fine-tuning"
+    return f"the embedded SmolLM2-135M-Instruct, {trained}"
+
+
 @contextmanager
-def served(model: EvaluatedModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
+def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
+    """Serve the model of `settings` inside the context: a folder as it is, the embedded one after `sft.steps` steps."""
+    # Only here, because asking another endpoint needs no torch.
+    with slow_imports():
+        from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
+        from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
+
+    service = serve_for_questions(settings, databases, ui)
+    try:
+        agent = settings.agent
+        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, agent.val_temperature)
+    finally:
+        service.close()
+
+
+@contextmanager
+def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
     """Serve `model` inside the context: from the GPU where vLLM and a GPU are here, else on the CPU."""
     settings = model.settings
     if model.remote:
@@ -117,13 +158,13 @@ def _gpu_share(settings: Settings) -> float | None:
     return None if share is None else float(share)
 
 
-def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> EvaluatedModel:
+def _untrained(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any]) -> ChosenModel:
     settings = load_settings(overrides, flags=dict(flags) | ({"model": named} if named else {}))
     if remote := remote_endpoint(settings, settings.model or None):
-        return EvaluatedModel(remote.model, settings, remote)
-    if named and "/" not in named and not Path(named).exists():  # every id of the hub is OWNER/NAME
+        return ChosenModel(remote.model, settings, remote)
+    if named and not Path(named).exists() and not is_hub_id(named):
         raise _unknown(named, settings.runs_dir)
-    return EvaluatedModel(settings.model or describe_local(settings), settings)
+    return ChosenModel(settings.model or describe_local(settings), settings)
 
 
 def _unknown(named: str, runs_dir: Path) -> DataError:
@@ -162,7 +203,7 @@ def _run_of(run: Path, runs_dir: Path) -> Path:
     found = _existing_run(run, runs_dir)
     if found is None:
         raise DataError(
-            f"{run} holds no run", hint=f"name a folder under {runs_dir}, such as {runs_dir / 'quickstart'}"
+            f"there is no run in {run}", hint=f"name a folder under {runs_dir}, such as {runs_dir / 'quickstart'}"
         )
     return found
 
