@@ -1,4 +1,4 @@
-"""Compute GRPO's advantages: how much better a rollout did than the others of its group."""
+"""GRPO's advantages: how much better a rollout did than the others of its group."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     advantage = (reward - mean of its group) / (standard deviation of its group + 1e-6)
 
     This is the outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample's deviation, as verl
-    computes it. A rollout alone in its group gets 0, because there is nothing to compare it with; verl, where a group
-    shrinks to one only when all retries of the others were lost, takes its reward.
+    computes it. A rollout alone in its group gets 0, because there is nothing to compare it with; verl takes the reward
+    instead, but its groups shrink to one rollout only when all retries of the others were lost.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():
@@ -32,11 +32,12 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 def extreme_advantages(rollouts: Iterable[FinishedRollout], count: int) -> dict[str, float]:
     """Return the advantage of each kept rollout, by its id, where at most `count` of each group are trained.
 
-    advantage = (reward - mean of those trained) / FULL_REWARD, the largest difference of two rewards, 0 for the others
+    advantage = (reward - mean of the trained rollouts) / FULL_REWARD; 0 for the others
 
-    The half with the highest and the half with the lowest rewards are trained, whose variance is the largest (Xu et al.
-    2025, arXiv:2504.13818): on a CPU an update costs more than sampling. There is no standard deviation (Liu et al.
-    2025, arXiv:2503.20783), because with two rollouts it would make the 0.1 of a query that ran as much as the whole.
+    FULL_REWARD is the largest difference of two rewards. Half of the trained rollouts are those with the highest and
+    half those with the lowest rewards, because their variance is the largest (Xu et al. 2025, arXiv:2504.13818): on a
+    CPU an update costs more than sampling. There is no standard deviation (Liu et al. 2025, arXiv:2503.20783): with two
+    rollouts, the 0.1 for a query that ran would count as much as the whole reward.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():

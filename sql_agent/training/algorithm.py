@@ -1,4 +1,4 @@
-"""Define what the algorithms of both backends share: running rollouts, stopping, and keeping the error of a run."""
+"""The base of both backends' algorithms: start the rollouts, stop at a signal, and keep the error of a run."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from sql_agent.training.step_monitor import StepMonitor
 
 T = TypeVar("T")
 
-_LOOK_S = 5.0  # that a store may take to describe what is waited for
+_LOOK_S = 5.0  # that a store may take to describe a stall
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     """Runs `_run`, which must check `_stop` and `_monitor.failure` regularly, until it ends or a signal comes.
 
-    `store_address`, which names the store for runners and proxies, must be set before `run`. Afterwards `error` is the
-    error that ended the run early, and `interrupted` is true when a signal did. The runners and proxies are those of
-    `processes`, which replaces them.
+    `store_address`, the address of the store for runners and proxies, must be set before `run`. Afterwards `error` is
+    the error that ended the run early, and `interrupted` is true when a signal ended it. `processes` starts and
+    replaces the runners and proxies.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -68,14 +68,14 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self.interrupted = False
 
     def say_of_store(self, text: str) -> None:
-        """Print `text` about a store that is waited for, unless the run is about to end."""
+        """Print `text` about the store, unless the run is about to end."""
         if not (self.interrupted or self.error or self._monitor.failure):
             self._ui.say(text)
 
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
         """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after.
 
-        `val_dataset` holds sequences of Question by the name of their set, which are asked together.
+        `val_dataset` maps the name of each validation set to its questions; all sets are asked together.
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
         end: End = "failed"
@@ -91,7 +91,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
             except SqlAgentError as error:
-                self.error = self._monitor.failure or error  # which may be what the failure led to
+                self.error = self._monitor.failure or error  # because the error may be a consequence of the failure
             finally:
                 self._processes.unwatch()
                 for watch in self._watches:
@@ -100,7 +100,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                     await self._lease.release("was interrupted" if self.interrupted and not self.error else end)
 
     async def _claim_store(self) -> None:
-        """Raise TrainingError when a live algorithm uses the store, because this one would cancel its rollouts."""
+        """Raise TrainingError when a live algorithm uses the store, because this run would cancel its rollouts."""
         store = self.get_store()
         if isinstance(store, RunStore):  # which nobody else uses
             return
@@ -122,9 +122,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Return what `waiting` returns, or None as soon as a signal asks for the end.
+        """Return the result of `waiting`, or None as soon as a signal ends the run.
 
-        For what another process must answer: one that is stopped does not for minutes.
+        For requests to another process, which does not reply for minutes when it is stopped.
         """
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
@@ -137,16 +137,16 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        """Train to the end; raises SqlAgentError for whatever ends the run early."""
+        """Train to the end. Raises SqlAgentError for whatever ends the run early."""
 
     async def _start_proxies(self, models: Sequence[dict[str, Any]], log_files: Sequence[Path]) -> list[str]:
-        """Start a proxy before `models` for each of `log_files`, and return their addresses."""
+        """Start one proxy for `models` for each of `log_files`, and return the addresses of the proxies."""
         addresses = await self._processes.start_proxies(self.store_address, models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
 
     def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
-        """Return the way of rollouts to `model` over the proxy at the address `proxy`."""
+        """Return the route to `model` through the proxy at the address `proxy`."""
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
@@ -200,14 +200,14 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _show_stall(self) -> None:
-        """Print what is waited for when nothing was enqueued or ended for `runner.stall_s` seconds."""
+        """Describe what the run waits for when no rollout was enqueued or ended for `runner.stall_s` seconds."""
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
         if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
 
     async def _stall(self) -> str | None:
-        """Describe what is waited for; None while nothing is."""
+        """Describe what the run waits for; None when no rollout is waited for."""
         waiting = self._scheduler.waiting if self._scheduler else {}
         try:
             async with asyncio.timeout(_LOOK_S):

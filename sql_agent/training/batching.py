@@ -1,4 +1,4 @@
-"""Pick questions from a file, reproducibly."""
+"""Reproducible choices of questions: evenly spaced ones, and those of each training step."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed
     """Return the `count` questions of a step (counted from 1).
 
     The steps pass over all questions again and again, each pass in a new random order. The result depends on `seed`
-    and `step` alone, so a resumed run continues with exactly the questions that it would have had, before a
-    `QuestionPool` replaces some of them.
+    and `step` alone, so a resumed run continues with exactly the questions that it would have had.
     """
     chosen = []
     for position in range((step - 1) * count, step * count):

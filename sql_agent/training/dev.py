@@ -37,7 +37,7 @@ _SERVED_AS = "policy"
 
 @dataclass(frozen=True)
 class TracedRollout:
-    """Holds one rollout and its spans in their order, as the store has them."""
+    """One rollout and its spans in the order of their sequence ids."""
 
     rollout: FinishedRollout
     spans: tuple[agl.Span, ...]
@@ -46,7 +46,7 @@ class TracedRollout:
 def trace_rollouts(
     settings: Settings, questions: Sequence[Question], endpoint: ModelEndpoint | None, folder: Path, ui: Ui
 ) -> list[TracedRollout]:
-    """Ask each of `questions` once, of the model at `endpoint` or else of the local one, as a run validates.
+    """Run one validation rollout of each of `questions`, with the model at `endpoint` or else the local model.
 
     The proxy's output goes to `folder`. Raises TrainingError when a process does not start.
     """
@@ -54,7 +54,7 @@ def trace_rollouts(
     processes = RunProcesses(settings, n_proxies=1)  # before torch, because it forks
 
     async def trace() -> list[TracedRollout]:
-        # At once, because a thread may fine-tune the model for minutes and there is nothing to save.
+        # A signal ends the process at once: a thread may fine-tune for minutes, and there is nothing to save.
         with handled_signals(partial(end_interrupted, say_interrupted)):
             return await _trace(settings, questions, endpoint, folder, processes, ui)
 
@@ -77,7 +77,7 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
         opened_store(settings, RunRole("both", None), processes, ui.say) as (store, address),
     ):
         processes.start_runners(address)
-        # Other servers than ours refuse a request for token ids, which only training needs.
+        # Only our policy server accepts a request for token ids, which only training needs.
         (proxy,) = await processes.start_proxies(
             address, [entry], [folder / "proxy.log"], with_token_ids=endpoint is None
         )
@@ -106,7 +106,7 @@ async def _spans(store: AlgorithmStore, rollout: FinishedRollout) -> tuple[agl.S
 
 @asynccontextmanager
 async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) -> AsyncIterator[dict[str, Any]]:
-    """Yield the proxy's entry of the model to ask, which is served inside the context where it is a local one."""
+    """Yield the proxy's entry of the model; a local model is served inside the context."""
     if endpoint is not None:
         yield model_entry(_SERVED_AS, endpoint.base_url, model=endpoint.model, api_key=endpoint.api_key)
         return

@@ -48,20 +48,20 @@ def run_algorithm(
 ) -> TrainingAlgorithm:
     """Train on `train`, validate on each set of `val`, and return the algorithm after its end.
 
-    The run has runner processes of its own unless `run_role` makes this process the algorithm alone. `error` and
-    `interrupted` of the returned algorithm say how the run ended. When this process is killed, another one calls
-    `if_killed` with how it ended.
+    The run starts runner processes unless `run_role` makes this process the algorithm alone. `error` and `interrupted`
+    of the returned algorithm tell how the run ended. When this process is killed, the supervisor calls `if_killed` with
+    how it ended.
     """
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
-    # Runners of other hosts must reach the proxies, wherever the store is that they share.
+    # Runners of other hosts must reach the proxies.
     host = address_towards(run_role.store.url) if run_role.store else "127.0.0.1"
     n_proxies = settings.runner.n_proxies if verl else 1
     processes = RunProcesses(settings, n_proxies=n_proxies, host=host, if_killed=if_killed)
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
         adapter = TokenIdAdapter()
-        algorithm.set_adapter(adapter)  # which keeps a weak reference only
+        algorithm.set_adapter(adapter)  # the algorithm keeps a weak reference only
         asyncio.run(_train(algorithm, processes, settings, run_role, train=train, val=val))
     finally:
         processes.stop()
@@ -69,9 +69,9 @@ def run_algorithm(
 
 
 def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> bool:
-    """Run the rollouts of an algorithm that runs elsewhere and uses `store`, until it has ended or a signal comes.
+    """Run the rollouts of another process's algorithm that uses `store`, until it has ended or a signal comes.
 
-    Returns whether a signal came. Unless `quiet`, each rollout is printed as one line. Raises as `RunnerRole.run` does.
+    Returns whether a signal came. Prints one line for each rollout unless `quiet`. Raises as `RunnerRole.run` does.
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
@@ -91,7 +91,7 @@ def set_log_level(*, debug: bool) -> None:
     """Show errors only, or with `debug` the logs of every part."""
     agl.setup_logging("DEBUG" if debug else "ERROR")
     if not debug:
-        # It says for each request of each process that a store does not answer, which is said once by `watched_store`.
+        # It logs each failed request of each process; `watched_store` reports once that the store does not respond.
         logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
         # A filter, because uvicorn sets the level again whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
@@ -118,10 +118,10 @@ async def _train(
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
 ) -> AsyncIterator[tuple[AlgorithmStore, StoreAddress]]:
-    """Serve a store of the run's own inside the context, or connect to the one of `run_role`; yields its address too.
+    """Serve a store for this run inside the context, or connect to the external one; yield the store and its address.
 
-    `say` gets a line when the one that runs elsewhere does not answer. Raises TrainingError when the run's own cannot
-    be served.
+    `say` is called with a line when the external store does not respond. Raises TrainingError when the store of this
+    run cannot be served.
     """
     if run_role.store:
         client = open_store(run_role.store)
@@ -129,7 +129,7 @@ async def opened_store(
             with watched_store(run_role.store.url, "the run", say):
                 yield client, run_role.store
         finally:
-            # Rollouts in hand are cancelled in the store, which would open a session after the last was closed.
+            # Running tasks cancel their rollouts in the store, which would open a session after the last was closed.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in others:
                     task.cancel()

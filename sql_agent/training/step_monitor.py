@@ -1,4 +1,4 @@
-"""Count the rollouts of each step, decide when a run must stop and why, and write the step's metrics and rollouts."""
+"""Count the rollouts of each step, write its metrics, and decide when a run must stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_LINE = 500
 
 @dataclass
 class _Entry:
-    """Holds the tries and the ended rollouts of one step."""
+    """The tries and the ended rollouts of one step."""
 
     groups: Counter[str] = field(default_factory=Counter)  # tries by group
     finished: list[FinishedRollout] = field(default_factory=list)
@@ -32,22 +32,22 @@ class _Entry:
 
     @property
     def enqueued(self) -> int:
-        """Return how many tries began."""
+        """Return the number of tries that began."""
         return self.groups.total()
 
     def only(self, groups: Collection[str]) -> _Entry:
-        """Return what belongs to `groups`."""
+        """Return the entry of `groups` only."""
         return _Entry(
             Counter({group: tries for group, tries in self.groups.items() if group in groups}),
             [r for r in self.finished if r.group in groups],
         )
 
     def of_set(self, name: str) -> _Entry:
-        """Return what belongs to the questions of one set of a validation."""
+        """Return the entry of one validation set only."""
         return self.only([group for group, of_group in self.sets.items() if of_group == name])
 
     def take_ended(self) -> _Entry:
-        """Remove the groups of which no try is running, and return them."""
+        """Remove the groups without a running try, and return them."""
         running = self.groups - Counter(r.group for r in self.finished)
         ended = self.only(self.groups.keys() - running.keys())
         self.groups -= ended.groups
@@ -58,12 +58,16 @@ class _Entry:
 class StepMonitor:
     """Observes every try of every rollout, and sets `failure` as soon as a step is not worth finishing.
 
-    A rollout that was lost is run again. The run stops, with the reasons, when more than the accepted share of a step's
-    rollouts were lost, when as many as the step has were lost and none was kept, when the judge failed on more than its
-    accepted share, or when dynamic sampling does not find enough groups whose rewards differ. Rollouts that were lost
-    with their process are reported and do not count, because the process was replaced. `last_event` is the monotonic
-    time in seconds at which a try last began or ended. `val` are the questions of each validation by the name of their
-    set, which is measured by itself; no two of them have the same id.
+    A lost rollout is run again. The run stops, and its error gives the reasons, when
+
+    - more than the accepted share of a step's rollouts were lost,
+    - as many rollouts as the step has were lost and none was kept,
+    - the judge failed on more than its accepted share, or
+    - dynamic sampling does not find enough groups whose rewards differ.
+
+    Rollouts that were lost with their process do not count, because the process was replaced. `last_event` is the
+    monotonic time in seconds at which a try last began or ended. `val` maps each validation set to its questions, whose
+    ids are unique over all sets.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:

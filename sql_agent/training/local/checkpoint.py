@@ -35,7 +35,7 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
             json.dumps({"step": step, "sha256": digests(partial)}, indent=2) + "\n", encoding="utf-8"
         )
         sync_tree(partial)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors do not pass the system's error on
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors hide the OSError
         shutil.rmtree(partial, ignore_errors=True)
         free = shown_size(free_disk(run_folder))
         raise TrainingError(

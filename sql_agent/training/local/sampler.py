@@ -16,7 +16,7 @@ from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.engine import Generation
 
 _GREEDY = 1e-5
-_MIN_SHARED = 64  # tokens; a shorter common prefix is a coincidence and no system prompt
+_MIN_SHARED = 64  # tokens; a shorter common prefix is not a system prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,16 +148,16 @@ class Sampler:
     def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits (rows, vocabulary) of the token after `hidden` (rows, width).
 
-        Of hidden states (rows, 1, width) that are a slice of more, torch would multiply each row by a copy of the
-        output layer of its own, which took 7 of 11 s of the prompts of 64 rows.
+        For a slice (rows, 1, width) that is not contiguous, torch would copy the output layer for each row, which took
+        7 of the 11 s of the prompts of 64 rows.
         """
         logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
         return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """Return how many leading tokens of all `prompts` are the prefix of the cache.
+        """Return how many leading tokens of all `prompts` are the cached prefix.
 
-        While no row is sampled, a new prefix that the prompts have in common takes the place of the old one.
+        While no row is sampled, a new common prefix of the prompts replaces the old one.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -199,9 +199,9 @@ class Sampler:
 
 
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Return the places of `tails` in parts, in each of which the longest has at most twice the tokens of the shortest.
+    """Return the indices of `tails` in parts; in a part, the longest tail has at most twice the tokens of the shortest.
 
-    A part is padded to its longest, and one long answer of the tool among 96 made a step take three times as long.
+    A part is padded to its longest tail, and one long tool result among 96 made a step take three times as long.
     """
     parts: list[list[int]] = []
     for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):

@@ -26,7 +26,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Compute the keys and values of `prefix` for one row; None when the model's cache is not a plain DynamicCache."""
+    """Return the keys and values of `prefix` for one row; None when the model's cache is not a plain DynamicCache."""
     cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -34,7 +34,7 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
 
 
 def expand(cache: DynamicCache, rows: int) -> DynamicCache:
-    """Return a cache for `rows` rows that are views of the one row of `cache`; gradients reach the original."""
+    """Return a cache of `rows` rows, each a view of the one row of `cache`; gradients flow to the original."""
     view = copy.copy(cache)
     view.layers = [copy.copy(layer) for layer in cache.layers]
     for layer in view.layers:

@@ -1,4 +1,4 @@
-"""Load a policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that renders tools."""
+"""A policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that renders tools."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load_policy(source: str, *, cache_dir: Path) -> Policy:
     Code in the folder is never run. Raises ModelError when the model cannot be loaded or has no chat template that
     renders tools.
     """
-    if Path(source).is_absolute() and not Path(source).exists():  # the hub would call it a malformed id
+    if Path(source).is_absolute() and not Path(source).exists():  # transformers would report a malformed hub id
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
     folder = source or str(embedded_folder(cache_dir))
     try:

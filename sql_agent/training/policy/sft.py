@@ -29,7 +29,7 @@ from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn
 
 logger = logging.getLogger(__name__)
 _MICRO_TOKENS = 8192  # in one pass: 20,000 took over 100 GB with a model of 1.5 B, and pushed others off the GPU
-_THREADS = 16  # that run the statements of demonstrations at once
+_THREADS = 16  # run the statements of demonstrations at once
 _FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
 
 
@@ -108,7 +108,7 @@ def supervised_policy(
 def _examples(
     settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
 ) -> list[TokenSequence]:
-    """Return one demonstration for each place in a batch. Raises DataError when no question has SQL to learn from."""
+    """Return one demonstration for each place in a batch. Raises DataError when no question has SQL."""
     with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")

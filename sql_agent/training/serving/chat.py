@@ -1,4 +1,4 @@
-"""Convert chat messages to token ids and back, keeping the sampled ids of earlier turns exactly."""
+"""Chat messages to token ids and back; the sampled ids of earlier turns are reused exactly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEMBERED = 2048
 
 @dataclass(frozen=True)
 class DecodedTurn:
-    """Holds a model's turn as an OpenAI message, and the ids it was decoded from (with the end token if sampled)."""
+    """A model's turn as an OpenAI message, and the ids it was decoded from (with the end token if sampled)."""
 
     message: Message
     token_ids: tuple[int, ...]
@@ -31,8 +31,8 @@ class ChatEncoder:
     """Renders conversations for one tokenizer, whose end token has the id `end_id`.
 
     Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
-    the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode` uses
-    them again.
+    the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode`
+    reuses them.
     """
 
     def __init__(self, tokenizer: Any, end_id: int) -> None:
@@ -102,9 +102,8 @@ class ChatEncoder:
 def parse_tool_calls(text: str) -> list[Message]:
     """Return the tool calls in `text` (Hermes style, as vLLM's `hermes` parser reads them), in OpenAI's form.
 
-    A block that is not a JSON object with a string `name` and an object `arguments` is not a call. A text that is
-    nothing but such an object, bare or in a code fence, is a call too, because models trained on code write calls like
-    that.
+    A block is a call when it is a JSON object with a string `name` and an object `arguments`. A text that consists of
+    such an object alone, bare or in a code fence, is a call too, because models trained on code write calls like that.
     """
     calls = []
     for source in [match.group(1) for match in _CALL.finditer(text)] or _BARE_CALL.findall(text):
@@ -121,7 +120,7 @@ def parse_tool_calls(text: str) -> list[Message]:
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, which an escape such as \\ud83d in JSON stands for and UTF-8 cannot hold."""
+    """Replace lone surrogates, such as from the JSON escape \\ud83d, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -157,7 +156,7 @@ def _arguments(call: Message) -> Any:
 
 
 def _key(messages: Sequence[Message], tools: Sequence[Message] | None) -> str:
-    """Return the identity of a conversation, from what any OpenAI client sends back unchanged."""
+    """Return the identity of a conversation, from the fields that every OpenAI client sends back unchanged."""
     essence = [
         (
             m["role"],

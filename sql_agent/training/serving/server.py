@@ -48,7 +48,7 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
     @app.post("/v1/chat/completions")
     async def complete(http: HttpRequest) -> Response:
         try:
-            asked = _read(await http.json(), encoder)
+            asked = _parse(await http.json(), encoder)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TemplateError) as error:
             return _error(400, f"the request cannot be read: {type(error).__name__}: {error}", "BadRequestError")
         if asked.streams:
@@ -73,8 +73,8 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Holds a request of a chat completion."""
+class _ChatRequest:
+    """A parsed request for a chat completion."""
 
     messages: list[Message]
     tools: list[Message] | None
@@ -84,11 +84,11 @@ class _Asked:
     wants_ids: bool
 
 
-def _read(body: dict[str, Any], encoder: ChatEncoder) -> _Asked:
-    """Read the body of a request; any of several errors is raised for one that lacks something or has another form."""
+def _parse(body: dict[str, Any], encoder: ChatEncoder) -> _ChatRequest:
+    """Parse the body of a request. Raises one of several built-in errors for a malformed body."""
     messages, sampling = body["messages"], _sampling(body)
     tools = None if body.get("tool_choice") == "none" else body.get("tools")
-    return _Asked(
+    return _ChatRequest(
         messages,
         tools,
         encoder.encode(messages, tools),
@@ -98,7 +98,7 @@ def _read(body: dict[str, Any], encoder: ChatEncoder) -> _Asked:
     )
 
 
-def _answer(asked: _Asked, reply: DecodedTurn, turn: Generation) -> dict[str, Any]:
+def _answer(asked: _ChatRequest, reply: DecodedTurn, turn: Generation) -> dict[str, Any]:
     calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
     choice = {"index": 0, "message": reply.message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
     answer: dict[str, Any] = {
@@ -126,14 +126,14 @@ def _sampling(body: dict[str, Any]) -> Sampling:
 
     limit = int(body.get("max_completion_tokens") or body.get("max_tokens") or 256)
     temperature, top_p = number("temperature", 1.0), number("top_p", 1.0)
-    # Refused here, because one row that cannot be sampled would fail the whole batch; a NaN fails every comparison.
+    # Rejected here, because one row that cannot be sampled would fail the whole batch; a NaN fails every comparison.
     if not (limit > 0 and 0 <= temperature < math.inf and 0 < top_p <= 1):
         raise ValueError("max_tokens must be above 0, temperature at least 0, and top_p above 0 and at most 1")
     return Sampling(limit, temperature, top_p)
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:
-    """Return the sampled turn; None when the client disconnected. That and being cancelled stop the sampling."""
+    """Return the sampled turn, or None when the client disconnected. Disconnecting and cancelling stop the sampling."""
     task = asyncio.create_task(generating)
     try:
         while not task.done():
@@ -150,8 +150,8 @@ def _usage(prompt: int, completion: int) -> dict[str, int]:
 
 
 def _unavailable(error: BaseException) -> Response:
-    """Return the reply when sampling ended by `error`; raises it again when it is none that is foreseen."""
-    if isinstance(error, asyncio.CancelledError):  # by `ServerThread.stop`; uvicorn would print its traceback
+    """Return the reply for an expected `error` of sampling, and raise any other one again."""
+    if isinstance(error, asyncio.CancelledError):  # by `ServerThread.stop`; uvicorn would print a traceback
         return _error(503, "this server stops", "ServiceUnavailableError")
     if is_memory_error(error):
         return _error(503, f"the policy endpoint got no more memory: {error}", "ServiceUnavailableError")
@@ -163,10 +163,7 @@ def _error(status: int, message: str, kind: str) -> JSONResponse:
 
 
 class ServerThread:
-    """Runs an ASGI app on a bound socket in a daemon thread, until `stop`, for those who have the bearer `api_key`.
-
-    Without one it answers everybody.
-    """
+    """Runs an ASGI app on a bound socket in a daemon thread; requests need the bearer `api_key`, if there is one."""
 
     def __init__(self, app: FastAPI, sock: socket.socket, api_key: str | None = None) -> None:
         self._socket = sock
@@ -199,7 +196,7 @@ class ServerThread:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the server and free the port; requests that are not answered yet are cut off."""
+        """End the server and free the port; open requests are cut off."""
         self._server.should_exit = self._server.force_exit = True
         self._thread.join(timeout=15)
         self._socket.close()

@@ -16,8 +16,8 @@ _CHATML = ("<|im_start|>", "<|im_end|>")
 def load_tokenizer(folder: str) -> Any:
     """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    A template that does not is replaced by ours. Code in the folder is never run. Raises ModelError when the tokenizer
-    cannot be loaded, and when its vocabulary lacks the tokens of our template.
+    A template that does not render them is replaced by ours. Code in the folder is never run. Raises ModelError when
+    the tokenizer cannot be loaded, and when its vocabulary lacks the tokens of our template.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -40,10 +40,7 @@ def load_tokenizer(folder: str) -> Any:
 
 
 def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
-    """Return the ids that end a turn, first the one that the chat template writes.
-
-    Raises ModelError when there is none.
-    """
+    """Return the ids that end a turn, first the one that the chat template writes. Raises ModelError without any."""
     configured = generation.eos_token_id if generation else None
     ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
     if _CHATML[1] in tokenizer.get_vocab():
@@ -55,7 +52,7 @@ def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, 
 
 
 def generation_config(folder: str) -> GenerationConfig | None:
-    """Load the folder's generation_config.json; None when it has none."""
+    """Return the generation_config.json of the folder; None when it is missing."""
     try:
         return GenerationConfig.from_pretrained(folder)
     except OSError:

@@ -30,7 +30,7 @@ def vllm_is_usable() -> bool:
 def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[tuple[str, str]]:
     """Serve `model`, a Hugging Face folder or id, inside the context; yields the address, ending in /v1, and its key.
 
-    vLLM takes `gpu_share` (0–1) of the GPU's memory, without it nine tenths of what other programs have left. Raises
+    vLLM takes `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises
     ModelError when vLLM cannot load it.
     """
     tokenizer = load_tokenizer(model)
@@ -47,7 +47,7 @@ def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> I
 
 
 def _free_share() -> float:
-    """Return nine tenths of the share of the GPU's memory that is free, because vLLM refuses to start with less."""
+    """Return nine tenths of the free share of the GPU's memory; vLLM does not start when less is free."""
     if not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
@@ -55,10 +55,10 @@ def _free_share() -> float:
 
 
 class VllmEngine:
-    """Samples from a vLLM engine, which runs in a process of its own, in bf16 as verl's rollouts do."""
+    """Samples from a vLLM engine in another process, in bf16 as verl's rollouts do."""
 
     def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, gpu_share: float) -> None:
-        # A forked process could not use CUDA if this one has.
+        # A forked process could not use CUDA if this process has used it.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         import vllm  # noqa: PLC0415  takes seconds, and is there on machines with a GPU only
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
@@ -95,7 +95,7 @@ class VllmEngine:
         prompt = self._vllm.TokensPrompt(prompt_token_ids=list(prompt_ids))
         ids: tuple[int, ...] = ()
         async for output in self._llm.generate(prompt, parameters, request_id=uuid.uuid4().hex):
-            ids = tuple(output.outputs[0].token_ids)  # all until now
+            ids = tuple(output.outputs[0].token_ids)  # all so far
         return Generation(ids, "stop" if ids and ids[-1] in self._stops else "length")
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Compute attention over packed sequences without flash-attn, by PyTorch's own variable-length kernel.
+"""Attention over packed sequences without flash-attn, by PyTorch's variable-length kernel.
 
-verl packs the sequences of a batch into one row, and the attention must keep them apart. flash-attn does that, but it
-is hard to build and not on every host; `torch.nn.attention.varlen` has the same kernel inside PyTorch.
+verl packs the sequences of a batch into one row, and no token may attend to another sequence. flash-attn does that, but
+is hard to build and missing on many hosts; `torch.nn.attention.varlen` has the same kernel inside PyTorch.
 """
 
 from __future__ import annotations

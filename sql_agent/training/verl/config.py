@@ -1,4 +1,4 @@
-"""Translate our settings to verl's configuration, as plain dicts, because verl is not imported here."""
+"""Our settings as verl's configuration, in plain dicts, because verl is not imported here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def own_options(settings: Settings) -> OwnOptions:
 
 
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
-    """Return all options that our settings decide, nested as in verl; `settings.verl.config` overrides them later.
+    """Return the options of verl that our settings decide, nested; the user's `verl.config` overrides them later.
 
     `run` is the run's folder, `rollout_server` the server's address. The policy is `settings.model` until supervised
     fine-tuning has made another. Raises ConfigError when the settings contradict each other.
@@ -131,7 +131,7 @@ def check(settings: Settings) -> None:
 def verl_environment() -> dict[str, str]:
     """Return the environment variables that every process of verl must have."""
     package_root = str(Path(__file__).resolve().parents[3])
-    # A cluster of restart_ray.sh refuses clients without its token; a cluster without a token ignores it.
+    # A cluster of restart_ray.sh rejects clients without its token; a cluster without a token ignores it.
     token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
     authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
     return authentication | {

@@ -1,4 +1,4 @@
-"""Complete the model folder that verl's merger wrote, so that other programs can load it."""
+"""Complete the model folder that verl's merger wrote, so that transformers and vLLM load it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sql_agent.training.serving.tokenizer import load_tokenizer
 
 
 def complete_model_folder(folder: Path) -> None:
-    """Make `folder` an ordinary Hugging Face folder: adapters in the weights, no kernel of ours, our chat template."""
-    _forget_attention(folder / "config.json")
-    _fold_adapter(folder)
-    # With the template that the policy was trained with, should its own not know tools.
+    """Make `folder` an ordinary Hugging Face folder: merged adapters, no attention of ours, our chat template."""
+    _remove_attention(folder / "config.json")
+    _merge_adapter(folder)
+    # With the chat template that the policy was trained with, in case its own does not render tools.
     load_tokenizer(str(folder)).save_pretrained(folder)
 
 
-def _forget_attention(config: Path) -> None:
-    """Remove the attention kernel from a model's config.json, because other programs do not know ours."""
+def _remove_attention(config: Path) -> None:
+    """Remove our attention kernel from a model's config.json, because other programs lack it."""
     values = json.loads(config.read_text(encoding="utf-8"))
     values.pop("attn_implementation", None)
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _fold_adapter(folder: Path) -> None:
-    """Add to the weights what was learned with --lora-rank; verl's merger only puts it beside the untrained ones."""
+def _merge_adapter(folder: Path) -> None:
+    """Merge the adapters of --lora-rank into the weights; verl's merger only puts them beside the untrained weights."""
     adapter = folder / "lora_adapter"
     if not adapter.exists():
         return

@@ -1,4 +1,4 @@
-"""Train with GRPO on GPUs: verl updates the policy, agent-lightning runs the rollouts."""
+"""Train with GRPO on GPUs: verl updates the policy in another process, and requests rollouts over HTTP."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _SFT_MODULE = "sql_agent.training.verl.sft"
 
 
 class VerlGrpo(TrainingAlgorithm):
-    """Runs verl's trainer in a process of its own and serves it rollouts, for backend `verl`."""
+    """Runs verl's trainer in another process and serves rollouts to it, for backend `verl`."""
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         super().__init__(settings, log, ui, processes, resume=resume)
         self._token = new_token()  # of the rollout server and the policy's endpoints
-        self._starting = contextlib.ExitStack()  # the clock that is shown until rollouts can be scheduled
+        self._starting = contextlib.ExitStack()  # shows a clock until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
@@ -64,7 +64,7 @@ class VerlGrpo(TrainingAlgorithm):
             await server.stop()
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
-        """Start to schedule rollouts over the policy's endpoints; an error ends the run, before verl ends by it."""
+        """Start to schedule rollouts over the policy's endpoints; an error ends the run before it ends verl."""
         try:
             return await self._schedule_over(addresses)
         except TrainingError as error:
@@ -87,10 +87,7 @@ class VerlGrpo(TrainingAlgorithm):
         return scheduler
 
     async def _fine_tune_beside(self, verl: asyncio.subprocess.Process) -> None:
-        """Do supervised fine-tuning while `verl` starts.
-
-        It stops when verl ends meanwhile, for example over a wrong option, or when something else ends the run.
-        """
+        """Run supervised fine-tuning while `verl` starts; stop it when verl ends, or when the run fails."""
         others = [asyncio.create_task(verl.wait()), asyncio.create_task(self._failed.wait())]
         fine_tuning = asyncio.create_task(self._fine_tune())
         await asyncio.wait([*others, fine_tuning], return_when=asyncio.FIRST_COMPLETED)
@@ -102,7 +99,7 @@ class VerlGrpo(TrainingAlgorithm):
             await fine_tuning
 
     async def _fine_tune(self) -> None:
-        """Do supervised fine-tuning, unless `sft.steps` is 0 or a part of the run before did it."""
+        """Run supervised fine-tuning, unless `sft.steps` is 0 or the run did it before it was resumed."""
         if self._settings.sft.steps == 0 or (self._log.folder / SFT_RESULT).exists():
             return
         log = self._log.folder / "sft.log"
@@ -122,7 +119,7 @@ class VerlGrpo(TrainingAlgorithm):
             )
 
     async def _show_sft(self, process: asyncio.subprocess.Process, pipe: BinaryIO) -> None:
-        """Show the progress that `process` writes to `pipe`, until it ends or a signal comes."""
+        """Show the progress that `process` writes to `pipe`, until the process ends or a signal comes."""
         lines = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(lines)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
@@ -140,7 +137,7 @@ class VerlGrpo(TrainingAlgorithm):
             await process.wait()
 
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
-        """Start one of our modules that need torch or Ray, in a session of its own that ends with this process."""
+        """Start `python -m module` in a new session, which ends with this process."""
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *map(str, arguments),
             env=os.environ | verl_environment() | token_environment(self._token),
@@ -148,7 +145,7 @@ class VerlGrpo(TrainingAlgorithm):
         )  # fmt: skip
 
     async def _train(self, rollout_server: str) -> None:
-        """Train with verl, which imports and starts Ray beside supervised fine-tuning and then waits for its result."""
+        """Run verl, which starts Ray beside supervised fine-tuning and then waits for the fine-tuned model."""
         run = self._log.folder
         metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         options = {
@@ -180,7 +177,7 @@ class VerlGrpo(TrainingAlgorithm):
         log = self._log.folder / "verl.log"
         reported, kills = GrowingFile(metrics), memory_kills()
         while True:
-            code = process.returncode  # before reading, so that nothing that verl reported at its end is missed
+            code = process.returncode  # before reading, so that no last report of verl is missed
             self._close_reported(reported)
             if self._monitor.failure is not None:
                 raise self._monitor.failure
@@ -220,14 +217,14 @@ class VerlGrpo(TrainingAlgorithm):
 
 
 def _advice(cause: str, log: Path) -> str:
-    """Return what to do about an error that ended verl."""
+    """Return the hint for an error that ended verl."""
     if "out of memory" in cause:
         return f"see {log}, end what else uses the GPU, or start it again with a smaller verl.gpu_memory_gb"
     return f"see {log}, repair the cause, then start it again"
 
 
 def typed(value: Any) -> Any:
-    """Convert strings from the command line into the numbers, booleans, lists and None that they spell."""
+    """Convert strings from the command line into the numbers, booleans, lists and None that they spell, recursively."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -239,10 +236,10 @@ def typed(value: Any) -> Any:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End verl and all processes that it started: interrupt them, and kill them 20 s later."""
+    """Interrupt verl and all processes that it started, and kill them 20 s later."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-            os.killpg(process.pid, signal.SIGCONT)  # one that was stopped does not hear of an interrupt
+            os.killpg(process.pid, signal.SIGCONT)  # because a stopped process does not receive an interrupt
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), timeout=_GRACE_S)

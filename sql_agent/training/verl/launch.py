@@ -1,7 +1,6 @@
-"""Run verl's trainer in a process of its own: python -m sql_agent.training.verl.launch OPTIONS.json
+"""Run verl's trainer: python -m sql_agent.training.verl.launch OPTIONS.json
 
-It runs in a process of its own, because the main process forks runners and proxies and must import neither torch nor
-Ray.
+This is a separate process, because the main process forks runners and proxies and must import neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
     OmegaConf.set_struct(config, False)
     config = OmegaConf.merge(config, options)
     OmegaConf.set_struct(config, True)
-    _open(config)
+    _allow_keys_of_empty_dicts(config)
     config = OmegaConf.merge(config, overrides)
     OmegaConf.set_struct(config, False)
     return config
 
 
-def _open(node: DictConfig) -> None:
-    """Allow any key in each dict that verl leaves empty, because verl passes those on, for example to vLLM."""
+def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
+    """Allow any key in each dict that verl leaves empty, because verl passes these dicts on, for example to vLLM."""
     for key in node:
         child = OmegaConf.select(node, str(key))
         if OmegaConf.is_dict(child):
             if child:
-                _open(child)
+                _allow_keys_of_empty_dicts(child)
             else:
                 OmegaConf.set_struct(child, False)
 
@@ -83,7 +82,9 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     options = OmegaConf.to_container(config.ray_kwargs.ray_init)
     runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
-    if "RAY_ADDRESS" in os.environ:  # else they inherit it, which is better, because Ray logs what it is given
+    if (
+        "RAY_ADDRESS" in os.environ
+    ):  # a cluster of this process inherits it, which is better, because Ray logs runtime_env
         passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}

@@ -14,7 +14,7 @@ from sql_agent.system.files import GrowingFile
 
 _SHOWN = 500  # characters of a line
 _SEARCHED = 400  # lines at the end of a log that may hold the error that ended its process
-# What Ray and vLLM put before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
+# The prefix of Ray and vLLM before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)*(?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\]\s*)?")
 _ERROR = re.compile(r"^(?:error:|[\w.]*(?:Error|Exception)\b(?!\())")
 # vLLM's own words; after either it serves no more requests.

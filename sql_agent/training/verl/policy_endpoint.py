@@ -1,4 +1,4 @@
-"""Serve the policy that verl trains on OpenAI-compatible endpoints with exact token ids."""
+"""OpenAI-compatible endpoints of the policy that verl trains, with exact token ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sql_agent.training.serving.server import ServerThread, build_app
 from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
 from sql_agent.training.verl.bridge import run_token
 
-_CLIENTS = "verl.workers.rollout.llm_server"  # has the class of the client that `serve` takes
+_CLIENTS = "verl.workers.rollout.llm_server"  # defines the client that `serve` takes
 
 
 class ReplicaEngine:
@@ -51,11 +51,11 @@ class ReplicaEngine:
         return Generation(ids, "stop" if ended else "length", tuple(output.log_probs), versions)
 
 
-@ray.remote(num_cpus=0)  # a core is not reserved for it, because it mostly waits
+@ray.remote(num_cpus=0)  # reserves no core, because the endpoint mostly waits
 class PolicyEndpoint:
-    """Serves the policy from this actor's host, and renders and parses the conversations of its rollouts.
+    """Serves the policy, and renders and parses the conversations of its rollouts; an actor of Ray.
 
-    It listens at `host`, None for the address that Ray uses for the actor's host. The actor starts before there is a
+    It listens at `host`; None is the address that Ray uses for the actor's host. The actor starts before there is a
     policy, so that its imports run at the same time as those of verl and vLLM.
     """
 
@@ -81,10 +81,10 @@ class PolicyEndpoint:
 
 @contextmanager
 def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
-    """Start the actors of `count` endpoints, for `find_endpoints` in the same Ray job, until the context ends.
+    """Run the actors of `count` endpoints inside the context; `find_endpoints` finds them in the same Ray job.
 
-    Ray spreads them over its hosts. With `here`, its scheduling strategy for this host, they are all on this host and
-    listen at 127.0.0.1, where the LLM proxies reach them and nobody else's machine does.
+    Ray spreads the actors over its hosts. With `here`, the scheduling strategy for this host, all are on this host and
+    listen at 127.0.0.1, where the LLM proxies reach them and other machines do not.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]

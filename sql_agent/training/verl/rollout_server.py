@@ -1,4 +1,4 @@
-"""Serve rollouts to verl's processes over HTTP, on the algorithm's own event loop."""
+"""Serve rollouts to verl's processes over HTTP, on the event loop of the algorithm."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class RolloutServer:
     """Serves POST /endpoints once, with the policy's addresses, and POST /rollouts for every session.
 
     `open_scheduler` takes the addresses and returns the scheduler that runs the rollouts. With `split_turns` every turn
-    is a sequence of its own (transition level). The reply to a session has its sequences, its reward (0.0–1.1), its
-    number of turns and its seconds; it is an error 500 when the rollout was lost. Requests need the bearer `token`, if
-    there is one.
+    is one sequence (transition level). The reply to a session has its sequences, its reward (0.0–1.1), its number of
+    turns and its seconds; the status is 500 when the rollout was lost. Requests need the bearer `token`, if any.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class RolloutServer:
 
     async def start(self) -> None:
         """Start to serve, and return when requests are accepted. Raises TrainingError when that fails."""
-        # Not serve(), because that installs signal handlers, and the algorithm handles signals itself.
+        # serve() would install signal handlers, and the algorithm handles signals itself.
         self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
         while not self._server.started:
             if self._serving.done():
@@ -75,7 +74,7 @@ class RolloutServer:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Stop serving; requests that are not answered yet are cut off."""
+        """Stop serving; open requests are cut off."""
         if self._serving is not None:
             self._server.should_exit = self._server.force_exit = True
             await asyncio.wait([self._serving], timeout=5)
@@ -87,7 +86,7 @@ class RolloutServer:
             response = await self._answer(request.url.path, orjson.loads(await request.body()))
         except SqlAgentError as error:
             response = Response(str(error), 500)
-        except asyncio.CancelledError:  # by `stop`; uvicorn would print its traceback
+        except asyncio.CancelledError:  # by `stop`; uvicorn would print a traceback
             response = Response("the run has ended", 503)
         await response(scope, receive, send)
 
@@ -109,7 +108,7 @@ class RolloutServer:
             [one_turn(turn) for turn in rollout.turns if turn.is_trained] if self._split_turns else rollout.sequences
         )
         return {
-            # verl compares only rollouts with a sequence, so one without a trained turn gets one without a gradient.
+            # verl compares rollouts with a sequence only; one without a trained turn gets a sequence without gradient.
             "sequences": [_sequence(s) for s in sequences or [untrained(rollout.turns[0])]],
             "reward": rollout.reward,
             "turns": rollout.record.turns,

@@ -1,7 +1,7 @@
 """Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER PIPE
 
-It runs in a process of its own, which frees the GPU when it ends. It writes its progress as JSON lines to the inherited
-file descriptor PIPE, because libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
+This is a separate process, which frees the GPU when it ends. It writes its progress as JSON lines to the inherited file
+descriptor PIPE, because libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def main(run: Path, pipe: TextIO) -> int:
 
 
 def _device(settings: Settings) -> str:
-    """Return torch's name of the device to fine-tune on: the NPU that is asked for, else a GPU where there is one."""
+    """Return torch's name of the device: "npu" with --device npu, else "cuda" where there is a GPU, else "cpu"."""
     if trains_on_npu(settings):
-        importlib.import_module("torch_npu")  # which makes the device known to torch
+        importlib.import_module("torch_npu")  # registers the device with torch
         return "npu"
     return "cuda" if torch.cuda.is_available() else "cpu"
 
