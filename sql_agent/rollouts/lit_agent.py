@@ -66,15 +66,14 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` has the proxy."""
         kit = await self._kit(resources)
-        agent = kit.settings.agent
-        return await self._rollout(task, kit, _endpoint(resources, rollout, agent.temperature), rollout)
+        return await self._rollout(task, kit, _endpoint(resources, rollout, kit.settings.agent.temperature), rollout)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
         """Run a validation rollout and return its spans; the arguments are those of a training rollout."""
         kit = await self._kit(resources)
-        agent = kit.settings.agent
-        endpoint = _endpoint(resources, rollout, agent.val_temperature)
-        return await self._rollout(task, kit, endpoint, rollout)
+        return await self._rollout(
+            task, kit, _endpoint(resources, rollout, kit.settings.agent.val_temperature), rollout
+        )
 
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)

@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 _CONSUMED_AT_ONCE = 32
 _AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # what a gateway says while the store behind it does not answer
-_CAUSE_CHARS = 200
 _ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
 _ENDED = TypeAdapter(list[EndedRollout])
 
@@ -87,20 +86,18 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
             await self.add_many_spans(attempt.spans)
             await self.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
         except aiohttp.ClientResponseError as error:  # as of a rollout that it does not have any more
-            await self._give_up(attempt, f"status {error.status}: {error.message}")
+            await self._give_up(attempt.rollout_id, f"status {error.status}: {error.message}")
 
-    async def _give_up(self, attempt: EndedAttempt, cause: str) -> None:
+    async def _give_up(self, rollout_id: str, cause: str) -> None:
         """End a rollout as failed whose end the store refuses, because it would be reported for ever."""
-        reason = f"the store refused its end with {cause}"
-        logger.info("rollout %s is given up: %s", attempt.rollout_id, reason)  # its algorithm prints why
         try:
-            for rollout in await self.query_rollouts(rollout_id_in=[attempt.rollout_id], status_in=STARTED):
-                metadata = (rollout.metadata or {}) | {REFUSED: reason}
-                await self.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+            for rollout in await self.query_rollouts(rollout_id_in=[rollout_id], status_in=STARTED):
+                metadata = (rollout.metadata or {}) | {REFUSED: f"the store refused its end with {cause}"}
+                await self.update_rollout(rollout_id, status="failed", metadata=metadata)
         except aiohttp.ClientResponseError as error:
             if not is_refusal(error.status):
                 raise
-            logger.warning("rollout %s ends by its time limit: %s, and its failure too", attempt.rollout_id, reason)
+            logger.warning("rollout %s ends by its time limit: the store refuses its end with %s", rollout_id, cause)
 
 
 class StoreClient(AglStoreClient):
@@ -118,14 +115,9 @@ class StoreClient(AglStoreClient):
         self, ended: Sequence[EndedAttempt], *, worker_id: str, limit: int
     ) -> Sequence[agl.AttemptedRollout]:
         """Do as the base class in one request; rollouts of an answer that was lost come with the next answer."""
-        try:
-            answer = await self._post(REPORT, self._runner_report(ended, worker_id, limit))
-        except aiohttp.ClientResponseError as error:
-            if not ended or not is_refusal(error.status):
-                raise
-            for attempt in ended:  # by itself, to find the attempt that the store refuses
-                await self._report_alone(attempt, worker_id)
-            return []
+        number = self._answers + 1
+        report = RunnerReport(client=self._name, number=number, worker_id=worker_id, ended=ended, limit=limit)
+        answer = await self._post(REPORT, report.model_dump(mode="json"))
         self._answers += limit > 0
         return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
 
@@ -164,21 +156,6 @@ class StoreClient(AglStoreClient):
             await self._post(CONSUMED, consumed)
         except STORE_ERRORS:
             self._consumed = consumed + self._consumed
-
-    def _runner_report(self, ended: Sequence[EndedAttempt], worker_id: str, limit: int) -> Any:
-        number = self._answers + 1
-        request = RunnerReport(client=self._name, number=number, worker_id=worker_id, ended=ended, limit=limit)
-        return request.model_dump(mode="json")
-
-    async def _report_alone(self, attempt: EndedAttempt, worker_id: str) -> None:
-        session = await self._get_session()
-        body = self._runner_report([attempt], worker_id, 0)
-        async with session.post(f"{self.server_address_root}{REPORT}", json=body) as response:
-            if not is_refusal(response.status):
-                response.raise_for_status()
-                return
-            cause = " ".join((await response.text()).split())[:_CAUSE_CHARS]
-        await self._give_up(attempt, f"status {response.status}: {cause}")
 
     async def _post(self, path: str, body: Any) -> Any:
         return await self._request_json("post", path.removeprefix("/v1/agl"), json=body)

@@ -26,6 +26,7 @@ from sql_agent.rollouts.store_address import HEALTH_PATH
 from sql_agent.rollouts.store_protocol import (
     CONSUMED,
     ENDED,
+    REFUSED,
     REPORT,
     STARTED,
     EndedAttempt,
@@ -92,7 +93,6 @@ class FrequentRequests:
 
     async def _report(self, body: bytes) -> bytes:
         given = RunnerReport.model_validate_json(body)
-        await self._store.add_many_spans([span for attempt in given.ended for span in attempt.spans])
         for attempt in given.ended:
             await self._end(attempt)
         return to_json(await self._take(given)) if given.limit > 0 else b"[]"
@@ -113,10 +113,18 @@ class FrequentRequests:
             return [taken for taken in answered.taken if taken.rollout_id in ids]
 
     async def _end(self, attempt: EndedAttempt) -> None:
+        """Store the end of one attempt; an end that cannot be stored fails the rollout, and no other."""
         try:
+            await self._store.add_many_spans(attempt.spans)
             await self._store.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
-        except ValueError:  # the rollout was deleted meanwhile; the others must not be lost
+        except ValueError:  # the rollout was deleted meanwhile
             logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
+        except Exception as error:  # any defect: the runner would report the end for ever
+            rollout = await self._store.get_rollout_by_id(attempt.rollout_id)
+            metadata = (rollout.metadata or {}) | {
+                REFUSED: f"the store refused its end: {type(error).__name__}: {error}"
+            }
+            await self._store.update_rollout(attempt.rollout_id, status="failed", metadata=metadata)
 
     async def _report_ended(self, _body: bytes) -> bytes:
         """Answer when rollouts have ended since the last request, or after a second."""
