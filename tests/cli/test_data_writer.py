@@ -92,7 +92,6 @@ class Case:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("SQL_AGENT_JUDGE__ATTEMPTS", "1")
     monkeypatch.setenv("SQL_AGENT_JUDGE__CONCURRENCY", "4")
     with serving_as_teacher(monkeypatch) as server:
         yield server
