@@ -1,4 +1,4 @@
-"""Measure how far a judge agrees with people. Scores and labels are arrays of equal length, 0.0–1.0."""
+"""Measure how far a judge agrees with people. Scores and labels are arrays of one length, 0.0–1.0."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def confusion(scores: Values, labels: Values) -> Values:
 def quadratic_kappa(scores: Values, labels: Values) -> float:
     """Return Cohen's kappa over five levels with quadratic weights (Cohen 1968): 1 is agreement, 0 is chance.
 
-    nan when all labels are of one level: whatever the judge says agrees with them as chance would.
+    nan when all labels are of one level, because then any score agrees as chance would.
     """
     observed = confusion(scores, labels)
     if np.count_nonzero(observed.sum(1)) < 2:

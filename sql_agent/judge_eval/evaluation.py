@@ -27,7 +27,7 @@ _NUMBERS, _GRADINGS = "evaluation.json", "gradings.jsonl"
 
 
 class Grading(Record):
-    """One line of gradings.jsonl: the score due to an answer and the judge's, 0.0–1.0, or the error why there is none.
+    """One line of gradings.jsonl: the score due to an answer and the judge's, 0.0–1.0, or why there is none.
 
     `due` is the label of a labelled answer, and what a generated one should earn.
     """
@@ -76,7 +76,7 @@ class Group(Record):
 
 
 class Evaluation(Record):
-    """All numbers of one evaluation, as evaluation.json holds them.
+    """All numbers of one evaluation: the content of evaluation.json.
 
     `groups` are the kinds of each set, those with the scores furthest from what was due first; of labelled answers all
     together ("all"), each task type and each language.
@@ -189,7 +189,7 @@ def new_folder(out: Path | None, runs_dir: Path, judge: str) -> Path:
         where = out or runs_dir
         raise ConfigError(f"cannot make the folder {where}: {error.strerror}", hint="choose another --out") from None
     if (folder / _NUMBERS).exists():
-        raise ConfigError(f"{folder} already holds an evaluation", hint="choose another folder with --out")
+        raise ConfigError(f"{folder} already has an evaluation", hint="choose another folder with --out")
     return folder
 
 

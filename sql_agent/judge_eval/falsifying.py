@@ -1,6 +1,6 @@
-"""Make a false answer of the reference answer; a judge must pay for none.
+"""Turn the reference answer into false answers; a judge must pay for none.
 
-Most hold every word of the reference; what they lack is that they say it, and say nothing else.
+Most contain every word of the reference, but deny it, add to it, or say it of something else.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def refusal_appended(subject: Subject, rng: Random) -> str | None:
 
 
 def refused(subject: Subject, _: Random) -> str | None:
-    """Refuse what the database holds."""
+    """Refuse although the database has the answer."""
     return _unlike(subject.refusal, subject.answer)
 
 
@@ -92,7 +92,7 @@ def owners_swapped(subject: Subject, _: Random) -> str | None:
 def another_owner(subject: Subject, rng: Random) -> str | None:
     """Give the facts under the name of another entity."""
     name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
-    # The name between the two steps of a question stands in its SQL only, and is right.
+    # The name between the two steps of a question is in its SQL only, and is right.
     right = f"{subject.question.question}{subject.question.sql or ''}{subject.answer}".casefold()
     if not name or name.casefold() in right:
         return None
@@ -249,7 +249,7 @@ def _put(frame: str, answer: str, other: str = "") -> str:
 
 
 def _with(subject: Subject, text: str | None, rng: Random) -> str | None:
-    """Return the answer with `text` before or behind it, as an item or on a line of its own."""
+    """Return the answer with `text` before or behind it, as an item or on its own line."""
     if text is None:
         return None
     return rng.choice([subject.separator, "\n", " "]).join(rng.sample([subject.answer, text], 2))

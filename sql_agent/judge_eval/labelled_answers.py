@@ -56,7 +56,7 @@ class LabelledCase(Record):
 def shipped(name: str) -> list[LabelledCase]:
     """Return our own set, "labels" or "attacks", made from the sample's facts in both languages.
 
-    They are for judges that read prose; a judge that was tuned on them is only measured by what it learnt.
+    They are for judges that read prose. A judge that was tuned on them must be measured on others.
     """
     text = files("sql_agent.judge_eval").joinpath("labelled", f"{name}.jsonl").read_text(encoding="utf-8")
     return _parse(text, name)
@@ -74,7 +74,7 @@ def load_labelled(path: Path) -> list[LabelledCase]:
 
 def _parse(text: str, source: str) -> list[LabelledCase]:
     cases = []
-    # Split at "\n" only, because texts may hold the other characters that splitlines() splits at.
+    # Split at "\n" only, because texts may contain the other characters that splitlines() splits at.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -86,5 +86,5 @@ def _parse(text: str, source: str) -> list[LabelledCase]:
                 hint="see LabelledCase in sql_agent/judge_eval/labelled_answers.py",
             ) from None
     if not cases:
-        raise DataError(f"{source} holds no labelled answer")
+        raise DataError(f"{source} has no labelled answer")
     return cases

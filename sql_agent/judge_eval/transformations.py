@@ -1,9 +1,8 @@
 """Transform reference answers: what a transformation may use, and the harmless ones, which keep an answer right.
 
 A transformation is a function of a `Subject` and a random generator; it returns an answer, or None where it does not
-apply or its answer would be right. Its name is what it does and its docstring says it in a sentence. What a judge pays
-for the answers is an invariance or a directional test in the sense of CheckList (Ribeiro et al. 2020,
-arXiv:2005.04118).
+apply (a false one: where its answer would be right). Grading the answers is an invariance or a directional test in the
+sense of CheckList (Ribeiro et al. 2020, arXiv:2005.04118).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PART = re.compile(r"[;；,，、:：\n]|\band\b")
 
 
 class Wordings(Record):
-    """The words of one language that make an answer false: wordings.toml says what each list is for."""
+    """The words of one language that make an answer false; wordings.toml describes each list."""
 
     statements: tuple[str, ...]
     facts: tuple[str, ...]
@@ -46,7 +45,7 @@ class Wordings(Record):
 
 @cache
 def wordings() -> dict[Lang, Wordings]:
-    """Return what wordings.toml holds, by language."""
+    """Return the content of wordings.toml by language."""
     text = files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8")
     return TypeAdapter(dict[Lang, Wordings]).validate_python(tomllib.loads(text))
 
@@ -113,11 +112,11 @@ Transformation = Callable[[Subject, Random], str | None]
 
 
 def parts_of(answer: str) -> frozenset[str]:
-    """Return the smallest parts of an answer in one form, to see whether two answers share one."""
+    """Return the smallest parts of an answer, normalised, to compare two answers."""
     return frozenset(part.strip(" .。").casefold() for part in _PART.split(answer) if part.strip(" .。"))
 
 
-# What follows says the same as the reference answer in another form.
+# Harmless transformations: they say the same as the reference answer in another form.
 
 
 def as_it_is(subject: Subject, _: Random) -> str | None:
@@ -134,7 +133,7 @@ def another_order(subject: Subject, rng: Random) -> str | None:
 
 
 def one_a_line(subject: Subject, _: Random) -> str | None:
-    """Write each fact on a line of its own."""
+    """Write each fact on its own line."""
     return "\n".join(subject.facts)
 
 
@@ -161,7 +160,7 @@ def full_width(subject: Subject, _: Random) -> str | None:
 
 
 def comma_list(subject: Subject, _: Random) -> str | None:
-    """Part the facts with commas."""
+    """Separate the facts by commas."""
     return subject.listed(subject.facts)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sql_agent.schemas import Cell
 
-Row = tuple[Cell, ...]
+ResultRow = tuple[Cell, ...]
 Column = tuple[Cell, ...]
 
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]"""
@@ -34,11 +34,11 @@ def comparable(sql: str, *, keep_distinct: bool = False) -> str:
 
 
 def is_ordered(gold_sql: str) -> bool:
-    """Return whether the order of the rows counts: the gold statement has an ORDER BY, wherever it stands."""
+    """Return whether the order of the rows counts: the gold statement has an ORDER BY, anywhere."""
     return _ORDER_BY.search(gold_sql) is not None
 
 
-def results_match(gold: Sequence[Row], found: Sequence[Row], *, ordered: bool) -> bool:
+def results_match(gold: Sequence[ResultRow], found: Sequence[ResultRow], *, ordered: bool) -> bool:
     """Return whether two results are equal under one order of the columns of `found`.
 
     Rows count as often as they occur; with `ordered` they must come in the same order. 1 equals 1.0, NULL equals NULL,
@@ -56,8 +56,8 @@ def results_match(gold: Sequence[Row], found: Sequence[Row], *, ordered: bool) -
     return _some_order_matches(ours, theirs)
 
 
-def cell_overlap(gold: Sequence[Row], found: Sequence[Row]) -> float:
-    """Return the F1 of the cells of two results, 0.0–1.0, wherever they stand; 0.0 where one of them is empty."""
+def cell_overlap(gold: Sequence[ResultRow], found: Sequence[ResultRow]) -> float:
+    """Return the F1 of the cells of two results, 0.0–1.0, in any place; 0.0 where one of them is empty."""
     ours, theirs = (Counter(cell for row in rows for cell in row) for rows in (gold, found))
     shared = (ours & theirs).total()
     return 2 * shared / (ours.total() + theirs.total()) if shared else 0.0
@@ -92,7 +92,7 @@ def _some_order_matches(ours: Sequence[Column], theirs: Sequence[Column]) -> boo
 def statement_in(text: str) -> str:
     """Return the last statement in a code fence, else what follows the first line that starts with SELECT or WITH.
 
-    A fence that is not closed, because the reply was cut off, holds one too. Without either all of `text` is returned.
+    A fence that is not closed, because the reply was cut off, counts too. Without either all of `text` is returned.
     Final semicolons are left out.
     """
     fenced = [body for body in _FENCED.findall(text) if body.strip()]

@@ -20,7 +20,7 @@ _NO_WORDS: Mapping[Lang, Words] = {"en": Words(), "zh": Words()}
 
 
 def judge_name(settings: JudgeSettings, teacher: TeacherSettings) -> str:
-    """Return the judge that `settings.name` stands for: "auto" is llm where TEACHER_MODEL is set, else facts."""
+    """Return the name of the judge, with "auto" resolved: "auto" is llm where TEACHER_MODEL is set, else facts."""
     if settings.name != "auto":
         return settings.name
     return "llm" if teacher.model else "facts"

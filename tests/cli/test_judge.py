@@ -188,7 +188,7 @@ def test_where_nothing_can_be_measured_a_dash_and_the_reason_stand(
     [
         ('{"answer": "x"}', "line 1: question"),
         ("not json", "line 1"),
-        ("", "holds no labelled"),
+        ("", "has no labelled"),
         (b"\xff\xfe", "is not UTF-8"),
         ('{"question": {"id": "1", "question": "a\u2028b", "answer": "c"}}', "line 1: answer"),
     ],

@@ -11,10 +11,10 @@ from sql_agent.schemas import Evidence, QueryCall, Question, Record, Usage
 
 
 class JudgeCase(Record):
-    """What a judge looks at: the question with its reference, the agent's final answer, and its queries in order.
+    """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
 
     `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None
-    where nobody looked.
+    where that was not recorded.
     """
 
     question: Question
@@ -37,16 +37,16 @@ class Verdict(Record):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Anything that grades cases. A judge of judges (a panel, a cache) has the same shape and wraps others."""
+    """Grades cases. A judge that wraps others (a panel, a cache) has the same interface."""
 
     @property
     def name(self) -> str:
-        """What the verdicts of this judge are filed under."""
+        """The name in records, metrics and messages."""
         ...
 
     @property
     def identity(self) -> str:
-        """Its kind with a version, and the settings that decide a verdict, such as model and rubric.
+        """The kind of judge with a version, and the settings that decide a verdict, such as model and rubric.
 
         Raise the version when prompts or rules change: another identity is another judge, to be evaluated anew.
         """
@@ -70,7 +70,7 @@ class GroupJudge(Judge, Protocol):
 
 
 class JudgeWrapper:
-    """Base of what changes another judge's grading, not who it is: name and identity are the inner judge's."""
+    """Base of judges that wrap another one and keep its name and identity."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge

@@ -1,4 +1,4 @@
-"""Cache verdicts, so that the same grading is never paid twice: neither later, nor for two at the same time."""
+"""Cache verdicts, so that equal gradings are paid once, also when they are asked for at the same time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sql_agent.system.files import make_writable
 
 
 class CachedJudge(JudgeWrapper):
-    """A judge whose verdicts are kept in `folder`, for other processes and later runs too. Errors are not kept.
+    """A judge whose verdicts are kept in `folder`, also for other processes and later runs. Errors are not kept.
 
-    Equal gradings that are asked for at once, as by the rollouts of a group that all say the same, are one grading: its
-    usage counts for one of them, its error fails them all. The key is the judge's identity and all of the case that a
-    judge may go by: the question, its reference, type and evidence, the answer, the statements and their rows.
+    Equal gradings at the same time, for example of equal answers in a group, are one grading: its usage counts once,
+    its error fails them all. The key is the judge's identity and all that a judge may see of the case: question,
+    reference, type, evidence, answer, statements and rows.
     """
 
     def __init__(self, judge: Judge, folder: Path) -> None:
@@ -29,7 +29,7 @@ class CachedJudge(JudgeWrapper):
         make_writable(folder, "judge.cache_dir")
         self._folder = folder
         self._cache: diskcache.Cache | None = None
-        # By event loop too, since a script may well call asyncio.run twice.
+        # By event loop too, since a script may call asyncio.run twice.
         self._under_way: dict[tuple[asyncio.AbstractEventLoop, str], _Grading] = {}
 
     async def grade(self, case: JudgeCase) -> Verdict:
@@ -60,7 +60,7 @@ class CachedJudge(JudgeWrapper):
 
 
 class _Grading:
-    """One grading that several wait for. The first to get the outcome gets the usage with it."""
+    """One grading that several callers await. The usage goes to the first one that gets the outcome."""
 
     def __init__(self, task: asyncio.Task[Verdict]) -> None:
         self.task = task
@@ -68,7 +68,7 @@ class _Grading:
 
     async def result(self) -> Verdict:
         try:
-            # Shielded, so that one that is cancelled does not take the verdict from the others.
+            # Shielded, so that a cancelled caller does not cancel the grading of the others.
             verdict = await asyncio.shield(self.task)
         except JudgeError as error:
             # A copy for each, because raising adds to an exception's traceback.

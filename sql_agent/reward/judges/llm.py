@@ -22,7 +22,7 @@ from sql_agent.schemas import Question
 
 REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
 
-_VERSION = 4  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
+_VERSION = 4  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
 
@@ -51,7 +51,7 @@ class LlmJudge:
         return f"llm/{_VERSION}:{self._client.identity}:{_MAX_ROWS_CHARS}:{rubrics}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError when no usable grades came, saying what came instead."""
+        """Grade one case. Raises JudgeError, with the last reply, when no usable grades came."""
         rubric = self.rubric_for(case.question)
         reply, usage = await self._client.ask(self.prompt(case), rubric.reply_model, repair=_REPAIR)
         grades: dict[str, dict[str, str]] = reply.model_dump()
@@ -65,7 +65,7 @@ class LlmJudge:
         return self._refusal_rubric if refused else self._rubric
 
     def prompt(self, case: JudgeCase) -> str:
-        """Return what the model is shown, the answer without Markdown, so that headers and bullets earn nothing."""
+        """Return the prompt, with the answer without Markdown, so that headers and bullets earn nothing."""
         question, rubric = case.question, self.rubric_for(case.question)
         example = {c.name: {"reason": "…", "level": c.levels[0].name} for c in rubric.criterion}
         values = {

@@ -1,4 +1,4 @@
-"""Score 0 before any call what no judge needs to see."""
+"""Score answers 0 before any call that are empty, too long, raw data, without a query, or that address the judge."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TO_THE_JUDGE = re.compile(
 
 
 def prefilter(case: JudgeCase, *, max_chars: int) -> str | None:
-    """Return why `case` earns nothing whatever a judge may say; None when it has to be judged."""
+    """Return why `case` earns 0 without a judge; None when a judge has to grade it."""
     answer = case.answer
     queried = any(call.answer.status == "ok" for call in case.calls)
     stops = (
@@ -50,7 +50,7 @@ def is_raw(answer: str) -> bool:
 
 
 def addresses_the_judge(case: JudgeCase) -> bool:
-    """Return whether the answer speaks to its grader, in words that are in neither question, reference nor rows."""
+    """Return whether the answer addresses its grader, in words that are in neither question, reference nor rows."""
     sources = [case.question.question, case.question.answer]
     sources += [str(cell) for call in case.calls for row in call.answer.records for cell in row]
     allowed = _without_markdown(" ".join(sources))
@@ -63,23 +63,23 @@ def _without_markdown(text: str) -> str:
 
 
 def _needs_a_query(case: JudgeCase) -> bool:
-    """Return whether an answer without a query earns nothing.
+    """Return whether an answer without a query earns 0.
 
-    A user's own question needs a query only when it says how it is looked up; one of the generator always does.
+    A user's own question needs a query only when it has SQL, evidence or a task type; a generated one always does.
     """
     question = case.question
     return question.sql is not None or question.task_type is not None or bool(question.evidence)
 
 
 class PrefilteredJudge(JudgeWrapper):
-    """A judge behind the prefilter: what that stops scores 0 without a call, with the reason."""
+    """A judge behind the prefilter: an answer that the prefilter stops scores 0 without a call."""
 
     def __init__(self, judge: Judge, *, max_chars: int) -> None:
         super().__init__(judge)
         self._max_chars = max_chars
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Return the judge's verdict, or 0 for what the prefilter stops. Raises JudgeError as the judge does."""
+        """Return the judge's verdict, or 0 with the reason why the answer is stopped. Raises JudgeError."""
         stopped = prefilter(case, max_chars=self._max_chars)
         if stopped is None:
             verdict = await self._judge.grade(case)

@@ -1,7 +1,7 @@
 """Rank all answers of a group in one call, as RULER does (OpenPipe, "RULER: Relative Universal LLM-Elicited Rewards").
 
-GRPO compares the rollouts of a group with each other, and a model tells better from worse more reliably than it puts a
-number on either.
+GRPO compares the rollouts of a group with each other, and a model compares two answers more reliably than it scores
+one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sql_agent.reward.judges.prompt_parts import (
 )
 from sql_agent.schemas import Usage
 
-_VERSION = 3  # raise it with every change of a prompt, the repair text, what is shown of the rows or what is understood
+_VERSION = 3  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
 _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
@@ -75,9 +75,9 @@ class RankingJudge:
     async def rank(self, cases: Sequence[JudgeCase], own: Sequence[Verdict]) -> list[Verdict]:
         """Return scores of the answers to one question, relative to each other; `own` are those of `grade`.
 
-        What the prefilter stops keeps its 0 and is not shown. Equal answers with equal rows are shown once and score
-        the same; with fewer than two different ones there is nothing to rank, and each keeps its own score. The usage,
-        without that of `own`, is on the first verdict. Raises JudgeError.
+        An answer that the prefilter stops keeps its 0 and is not shown. Equal answers with equal rows are shown once
+        and score the same; with fewer than two different ones each keeps its own score. The first verdict has the
+        usage, without that of `own`. Raises JudgeError.
         """
         shown = _different([c for c in cases if prefilter(c, max_chars=self._max_chars) is None])
         ranked_answers, usage = (await self._ask(shown)) if len(shown) > 1 else ({}, Usage())
@@ -101,7 +101,7 @@ class RankingJudge:
         return {_key(shown[ranked.answer - 1]): ranked for ranked in ranking.ranking}, usage
 
     def prompt(self, shown: Sequence[JudgeCase]) -> str:
-        """Return what the model is shown: the answers as 1, 2, …, each in a fence of its own with its rows."""
+        """Return the prompt: the answers as 1, 2, …, each in its own fence after its rows."""
         question = shown[0].question
         values = {"question": json_string(question.question), "reference": reference_text(question)}
         blocks = []
@@ -122,7 +122,7 @@ class RankingJudge:
 
 
 def _different(cases: Sequence[JudgeCase]) -> list[JudgeCase]:
-    """Return one case of each answer with its rows, in an order that does not depend on who came first."""
+    """Return one case of each answer with its rows, in an order that does not depend on which came first."""
     by_key = {_key(case): case for case in cases}
     keys = sorted(by_key)
     random.Random("".join(keys)).shuffle(keys)  # because models favour some places in a list

@@ -16,10 +16,10 @@ _ADDRESS = "write it as http://HOST:PORT/PATH"
 
 
 class RewardModelJudge:
-    """The judge "reward-model". It sees the question and the answer, neither the reference nor the rows.
+    """The judge "reward-model". It is sent the question and the answer, but neither the reference nor the rows.
 
-    `low` and `high` are the ends of the model's scale, which becomes 0.0–1.0. A score beyond them is an error, since a
-    silent clip would hide that the scale is another one.
+    `low` and `high` are the ends of the model's scale, which is mapped to 0.0–1.0. A score beyond them is an error,
+    because clipping would hide a wrong scale.
     """
 
     name = "reward-model"
@@ -30,7 +30,7 @@ class RewardModelJudge:
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._low, self._high = low, high
-        # Made where it is used, not before the runners fork; its connections belong to an event loop.
+        # Created on first use, after the runners forked; its connections belong to an event loop.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
     @property
@@ -38,7 +38,7 @@ class RewardModelJudge:
         return f"reward-model/1:{self._shown}:{self._low:g}:{self._high:g}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Grade one case. Raises JudgeError when no score came, or one that is off the scale."""
+        """Grade one case. Raises JudgeError when there is no score, or one beyond the scale."""
         requests = 0
 
         async def once() -> httpx.Response:
@@ -52,7 +52,7 @@ class RewardModelJudge:
             raise self._error(f"{error} ({requests} requests)", requests) from None
         except httpx.HTTPError as error:
             raise self._error(f"{type(error).__name__}: {error}", requests) from None
-        # What was answered is not asked again: a reward model gives the same answer to the same request.
+        # An answered request is not sent again: a reward model gives the same answer to the same request.
         if response.status_code != httpx.codes.OK:
             raise self._error(f"status {response.status_code}: {response.text[:80]!r}", requests)
         try:
@@ -91,12 +91,12 @@ class RewardModelJudge:
 def _without_secrets(url: str) -> str:
     """Return `url` without user, password and query, because a key in it would reach records and pages.
 
-    Raises ConfigError when it is no address.
+    Raises ConfigError when it is not a URL.
     """
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ConfigError(f"REWARD_MODEL_URL is no address: {error}", hint=_ADDRESS) from None
+        raise ConfigError(f"REWARD_MODEL_URL is not a URL: {error}", hint=_ADDRESS) from None
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ConfigError("REWARD_MODEL_URL is no address of a server", hint=_ADDRESS)
+        raise ConfigError("REWARD_MODEL_URL is not a URL of a server", hint=_ADDRESS)
     return str(parsed.copy_with(userinfo=b"", query=None, fragment=None))

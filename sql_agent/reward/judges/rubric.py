@@ -1,4 +1,4 @@
-"""Define what a judging model is asked about an answer, and how its levels become one number."""
+"""Define a rubric: the criteria that a judging model grades by levels, and how the levels become one score."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, Record
 from sql_agent.system.messages import first_problem
 
-# A reply may hold more keys than were asked for. The schema that is sent forbids them all the same, because OpenAI's
-# strict mode wants that.
+# A reply may have more keys than were asked for. The schema that is sent forbids them, because OpenAI's strict mode
+# requires that.
 _LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
 
 
@@ -31,7 +31,7 @@ class Level(Record):
 
 
 class Criterion(Record):
-    """One thing to look at. With `cap` the whole score is at most this criterion's value."""
+    """One criterion. With `cap` the whole score is at most this criterion's value."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
     weight: float = Field(gt=0.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from sql_agent.database import Database, Source, open_database
 from sql_agent.database.schema import fold
 from sql_agent.errors import DataError
-from sql_agent.reward.execution_match import Row
+from sql_agent.reward.execution_match import ResultRow
 from sql_agent.schemas import QueryLimits, Question
 from sql_agent.tasks.medical.banks import banks, spoken
 from sql_agent.tasks.medical.phrasing import wording
@@ -103,7 +103,7 @@ def _indexed_copy(path: Path, copy: Path) -> Path:
     return copy
 
 
-def _problem(question: Question, found: list[tuple[Row, ...]]) -> str | None:
+def _problem(question: Question, found: list[tuple[ResultRow, ...]]) -> str | None:
     """Return what is wrong with the rows of the gold SQL, or None."""
     cells = [str(cell) for rows in found for row in rows for cell in row if cell is not None]
     if question.task_type == "unanswerable":

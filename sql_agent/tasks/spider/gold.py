@@ -14,7 +14,7 @@ from pathlib import Path
 from sql_agent.config.settings import Settings
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.database.truncation import fit
-from sql_agent.reward.execution_match import Row
+from sql_agent.reward.execution_match import ResultRow
 from sql_agent.schemas import QueryLimits, Question
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.spider.folder import data_dir, named_database
@@ -27,7 +27,7 @@ _PROGRESS_STEPS = 10_000  # steps of SQLite's virtual machine (about 0.1 ms) bet
 Counts = dict[str, dict[str, int]]  # of rows, by database and statement
 
 
-def run_gold(path: Path, sql: str, deadline_s: float) -> list[Row]:
+def run_gold(path: Path, sql: str, deadline_s: float) -> list[ResultRow]:
     """Return all rows of a gold statement, with cells converted as for a statement of the model.
 
     Raises sqlite3.Error when the statement fails or takes longer than `deadline_s`.
@@ -67,7 +67,7 @@ def _count(path: Path, statements: set[str], settings: Settings) -> Mapping[str,
     return counts
 
 
-def _rows(connection: sqlite3.Connection, sql: str, deadline_s: float) -> list[Row]:
+def _rows(connection: sqlite3.Connection, sql: str, deadline_s: float) -> list[ResultRow]:
     due = time.monotonic() + deadline_s
     connection.set_progress_handler(lambda: time.monotonic() > due, _PROGRESS_STEPS)
     limits = QueryLimits(max_rows=MAX_ROWS, max_chars=MAX_CHARS)

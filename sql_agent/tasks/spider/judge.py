@@ -15,7 +15,14 @@ from sql_agent.database import DatabasePool, open_database
 from sql_agent.database.engine import DATABASE_CHANGED
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
-from sql_agent.reward.execution_match import Row, cell_overlap, comparable, is_ordered, results_match, statement_in
+from sql_agent.reward.execution_match import (
+    ResultRow,
+    cell_overlap,
+    comparable,
+    is_ordered,
+    results_match,
+    statement_in,
+)
 from sql_agent.reward.judges.items import Words
 from sql_agent.schemas import Lang, QueryLimits
 from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_database, named_database
@@ -82,7 +89,7 @@ class ExecutionJudge:
         reason = f"the gold statement returns {_size(gold)}, this one {_size(found)}"
         return _verdict(self._settings.partial_credit * cell_overlap(gold, found), reason), bool(gold)
 
-    def _rows(self, path: Path, sql: str) -> list[Row] | str:
+    def _rows(self, path: Path, sql: str) -> list[ResultRow] | str:
         """Return the whole result of a statement, or why it has none. Raises JudgeError if the database fails."""
         with self._databases.of(str(path)) as database:
             answer = database.query(sql)
@@ -102,7 +109,7 @@ def make_judge(settings: Settings, _words: Mapping[Lang, Words], *, alone: bool 
     return ExecutionJudge(settings.spider, path_of)
 
 
-def _known_rows(sql: str, case: JudgeCase) -> list[Row] | None:
+def _known_rows(sql: str, case: JudgeCase) -> list[ResultRow] | None:
     """Return the whole result that the agent already received for `sql`; None if there is none."""
     for call in case.calls:
         if call.sql == sql and call.answer.status == "ok" and not call.answer.truncated:
@@ -110,7 +117,7 @@ def _known_rows(sql: str, case: JudgeCase) -> list[Row] | None:
     return None
 
 
-def _size(rows: list[Row]) -> str:
+def _size(rows: list[ResultRow]) -> str:
     columns = len(rows[0]) if rows else 0
     return f"{len(rows)} rows of {columns} columns" if rows else "no row"
 

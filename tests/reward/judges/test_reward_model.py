@@ -65,6 +65,6 @@ async def test_a_key_in_the_address_is_used_and_never_shown(server: Server) -> N
 
 
 @pytest.mark.parametrize("url", ["http://[::1/score", "http://127.0.0.1:x/score", "localhost:8000/score"])
-def test_an_address_that_is_none_is_refused_before_a_grading(server: Server, url: str) -> None:
-    with pytest.raises(ConfigError, match="REWARD_MODEL_URL is no address"):
+def test_a_wrong_url_is_refused_before_a_grading(server: Server, url: str) -> None:
+    with pytest.raises(ConfigError, match="REWARD_MODEL_URL is not a URL"):
         reward_model(server, url)
