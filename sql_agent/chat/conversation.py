@@ -23,9 +23,9 @@ _MAX_ERROR_CHARS = 400
 
 @dataclass(frozen=True)
 class ChatModel:
-    """Holds a model that can be asked: its name for people, what it is asked with, where it and its databases are.
+    """A model that is open for questions, its task, settings, endpoint and databases; `name` is for people.
 
-    `lang` is the language of the prompts, None for that of each question.
+    `lang` is the language of the prompts, None for the language of each question.
     """
 
     name: str
@@ -51,7 +51,7 @@ class QueryAnswered(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Reports the end: the answer, "" where there is none, how the model ended, and which rows hold the answer."""
+    """Reports the end: the answer ("" without one), how the model ended, and the cells that contain the answer."""
 
     question: Question
     answer: str
@@ -81,7 +81,7 @@ async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
     try:
         while (event := await events.get()) is not None:
             yield event
-        await task  # which raises what was not foreseen
+        await task  # raises an unexpected error of the agent
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -104,7 +104,7 @@ def one_line(error: object) -> str:
 
 
 async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> None:
-    from agents.exceptions import AgentsException  # noqa: PLC0415  takes a second, and whoever opens a model comes first
+    from agents.exceptions import AgentsException  # noqa: PLC0415  takes a second, which a page should not wait for
 
     try:
         events.put_nowait(await _answered(text, model, events))

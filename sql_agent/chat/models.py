@@ -1,4 +1,4 @@
-"""Open the models of a conversation by name, and keep the two that were asked last."""
+"""Open the models of a conversation by name, and keep the two that were used last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sql_agent.chat.conversation import ChatModel
 
-KEPT = 2  # as many as are seen side by side; each holds its weights in memory
+KEPT = 2  # two can be seen side by side; the weights of each stay in memory
 
 
 @dataclass
@@ -23,9 +23,9 @@ class _Opened:
 
 
 class ChatModels:
-    """Opens models with `open_model`, which finds and serves the one of a name; from any thread.
+    """Opens models by name with `open_model`, from any thread, and keeps the `KEPT` models that were used last.
 
-    One in use is never closed, so more than `KEPT` may be open.
+    A model in use is never closed, so more than `KEPT` may be open.
     """
 
     def __init__(self, open_model: Callable[[str], AbstractContextManager[ChatModel]]) -> None:
@@ -62,7 +62,7 @@ class ChatModels:
             return opened.model
 
     def release(self, name: str) -> None:
-        """Say that the model `name` is not used any more; a later question may close it."""
+        """End one use of the model `name`; a later question may close it."""
         with self._lock:
             self._opened[name].users -= 1
 

@@ -1,4 +1,4 @@
-"""Keep how people rate answers, and make of it a question file that training takes."""
+"""Store how people rate answers, and write the question file for training that follows from the ratings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
 class Rating(Record):
     """One rating of one answer. `reference` is the right answer as far as the rating tells it, "" where it does not.
 
-    `sql` holds the statements whose rows have all of the reference, None where they do not.
+    `sql` are the statements whose rows contain the whole reference, None if no rows do.
     """
 
     time: str
@@ -42,7 +42,7 @@ class Rating(Record):
 class RatingsFolder:
     """Appends ratings to `ratings.jsonl` in `path` and keeps `questions.jsonl` there, the question file they make.
 
-    Nothing else is kept: who rated, from where, and questions that nobody rated are not. Several processes may write.
+    Nothing else is stored: no users, no addresses, no questions without a rating. Several processes may write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class RatingsFolder:
 
     @property
     def questions(self) -> Path:
-        """The question file, which is there when a question has an answer that is known to be right."""
+        """The question file; it exists when at least one question has an answer that is known to be right."""
         return self.path / _QUESTIONS
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> Rating:
@@ -123,7 +123,7 @@ def question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[st
 
 
 def _statements(reference: str, answered: Answered) -> str | None:
-    """Return the statements whose rows hold the whole reference, None where a part of it stands in none."""
+    """Return the statements whose rows contain the whole reference; None if a part of it is in no row."""
     sources = sources_of(reference, answered.question.question, answered.calls)
     rest = reference.casefold()
     for source in sorted(sources, key=lambda source: -len(source.text)):

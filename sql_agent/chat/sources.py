@@ -1,4 +1,4 @@
-"""Find which rows hold the answer: texts that stand both in the answer and in a cell that a query returned."""
+"""Attribute an answer to the cells of the query results that contain its texts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from sql_agent.schemas import QueryCall, Record
 
 _SEPARATOR = re.compile(r"\s*(?:[\n;；、，。]|,(?!\d)|[:：.!?](?=\s|$))\s*")
-_SHORTEST = 2  # characters; a single letter stands in nearly any cell
+_SHORTEST = 2  # characters; nearly any cell contains any single letter
 _LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script that writes spaces between words
 
 
 class AnswerSource(Record):
-    """One text of the answer and a cell that holds it: query and row are counted from 1."""
+    """One text of the answer and a cell that contains it; query and row count from 1."""
 
     text: str
     query: int
@@ -23,11 +23,11 @@ class AnswerSource(Record):
 
 
 def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[AnswerSource, ...]:
-    """Return the texts of `answer` that rows of `calls` hold, each with one cell, in the order of the answer.
+    """Return the texts of `answer` that results of `calls` contain, each with one cell, in the order of the answer.
 
-    A text is a whole cell, an item of it, or an item of the answer that stands within a cell. What the question says
-    itself, such as the name that is asked about, supports nothing. Of several cells that hold a text, the one in the
-    query that holds most of the others is given.
+    A text is a whole cell, an item of a cell, or an item of the answer within a cell. Texts of the question, such as
+    the name that it asks about, do not count. If several cells contain a text, the cell is taken from the query that
+    contains most of the other texts.
     """
     found: dict[str, list[AnswerSource]] = {}
     said = {item.casefold(): item for item in _items(answer)}
@@ -35,25 +35,27 @@ def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[
         for row, record in enumerate(call.answer.records, 1):
             for column, cell in zip(call.answer.columns, record, strict=True):
                 for text in _shared(cell, answer, said):
-                    if not _holds(question, text):
+                    if not _contains(question, text):
                         source = AnswerSource(text=text, query=number, row=row, column=column)
                         found.setdefault(text.casefold(), []).append(source)
     whole = {key: each for key, each in found.items() if not any(key != other and key in other for other in found)}
-    held = Counter(query for each in whole.values() for query in {source.query for source in each})
-    best = [min(each, key=lambda source: (-held[source.query], source.query, source.row)) for each in whole.values()]
+    found_in = Counter(query for each in whole.values() for query in {source.query for source in each})
+    best = [
+        min(each, key=lambda source: (-found_in[source.query], source.query, source.row)) for each in whole.values()
+    ]
     return tuple(sorted(best, key=lambda source: answer.casefold().find(source.text.casefold())))
 
 
 def _shared(cell: object, answer: str, said: dict[str, str]) -> Iterator[str]:
-    """Yield the texts that stand both in `cell` and in `answer`, whose items are `said`, in lower case as keys."""
+    """Yield the texts that both `cell` and `answer` contain; `said` are the items of the answer by lower case."""
     if cell is None:
         return
     text = str(cell).strip()
     for item in dict.fromkeys([text, *_items(text)]):
-        if (len(item) >= _SHORTEST or not isinstance(cell, str)) and _holds(answer, item):
+        if (len(item) >= _SHORTEST or not isinstance(cell, str)) and _contains(answer, item):
             yield item
     for item in said.values():
-        if len(item) >= _SHORTEST and _holds(text, item):
+        if len(item) >= _SHORTEST and _contains(text, item):
             yield item
 
 
@@ -61,8 +63,8 @@ def _items(text: str) -> list[str]:
     return [part for part in _SEPARATOR.split(text.strip()) if part]
 
 
-def _holds(text: str, part: str) -> bool:
-    """Return whether `part` stands in `text`, in whatever case, and is not a piece of a word or number there."""
+def _contains(text: str, part: str) -> bool:
+    """Return whether `text` contains `part` as whole words or numbers, ignoring case."""
     before = rf"(?<!{_LATIN})" if re.match(_LATIN, part) else ""
     after = rf"(?!{_LATIN})" if re.search(rf"{_LATIN}$", part) else ""
     return re.search(before + re.escape(part) + after, text, re.IGNORECASE) is not None

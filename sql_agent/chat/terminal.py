@@ -1,4 +1,4 @@
-"""Hold a conversation in the terminal: read lines, show what the models do, take commands and ratings."""
+"""A conversation in the terminal: read questions, show what the models do, take commands and ratings."""
 
 from __future__ import annotations
 
@@ -169,9 +169,9 @@ class Terminal:
 
 
 def sources_in_words(sources: Sequence[AnswerSource]) -> str:
-    """Return which cells hold which texts of an answer, for people."""
+    """Return in words which cells contain which texts of an answer."""
     if not sources:
-        return "no text of the answer stands in a row"
+        return "no row contains a text of the answer"
     said = [f"{source.text} (query {source.query}, row {source.row}, {source.column})" for source in sources]
     more = [f"{len(said) - _SOURCES_SHOWN} more"] if len(said) > _SOURCES_SHOWN else []
     return "; ".join([*said[:_SOURCES_SHOWN], *more])

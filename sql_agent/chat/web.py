@@ -1,4 +1,4 @@
-"""Serve the page of a conversation: questions are answered as a stream of JSON lines, ratings are kept."""
+"""The page of a conversation: its server answers questions as a stream of JSON lines and stores ratings."""
 
 from __future__ import annotations
 

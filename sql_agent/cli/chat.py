@@ -62,8 +62,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--address", type=address, metavar="[HOST:]PORT",
                         help="of --web; default: 127.0.0.1 and any free port")  # fmt: skip
     parser.add_argument("--no-token", action="store_true",
-                        help="of --web on this machine: whoever can reach the port may ask; default: the page's "
-                        "address holds CHAT_TOKEN, or a token that is made")  # fmt: skip
+                        help="of --web on this machine: no token is needed; default: the page's "
+                        "address contains CHAT_TOKEN or a new token")  # fmt: skip
     add_task_flags(parser)
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides = [word for word in arguments.words if "=" in word]
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             page = ChatPage(models, names, known, kept, task.disclaimer, _examples(*asked))
             _serve(page, sock, arguments.no_token, ui)
         else:
-            # Ctrl-C ends a question only, so what stops the program needs an exception of its own.
+            # Ctrl-C ends only a question, so SIGTERM must raise another exception to end the program.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
             ui.say("Type a question. /help lists the commands, Ctrl-D ends.")
             Terminal(models, names, known, kept, ui).run()

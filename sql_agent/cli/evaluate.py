@@ -87,7 +87,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                          help="leave out questions that the run's training saw, or whose rows it saw")  # fmt: skip
     overlap.add_argument("--allow-overlap", dest="overlap", action="store_const", const="allow",
                          help="ask them all the same, which is refused otherwise")  # fmt: skip
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an evaluation that was interrupted, "
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an evaluation that was interrupted, "
                         "and ask again what failed")  # fmt: skip
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides = [word for word in arguments.words if "=" in word]
@@ -99,9 +99,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
              arguments.lang, arguments.overlap != "refuse", task_flags(arguments))  # fmt: skip
     if arguments.resume and any(asked):
-        parser.error("--resume goes on with what its folder says; give nothing but --concurrency and --predictions")
+        parser.error("--resume uses what its folder says; give nothing but --concurrency and --predictions")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
-        parser.error("--predictions holds the answers of one model to one set of questions")
+        parser.error("--predictions takes the answers of one model to one set of questions")
     return arguments
 
 
@@ -230,7 +230,7 @@ def _ask_the_rest(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> 
     if judge.identity != about.judge:
         raise ResumeError(
             f"{folder.path} was graded by {about.judge}, and would be by {judge.identity} now",
-            hint="evaluate anew, or restore the judge's settings and the version of this program",
+            hint="evaluate again, or restore the judge's settings and the version of this program",
         )
     with (
         task.databases(settings) as databases,

@@ -17,7 +17,7 @@ from sql_agent.training.verl.config import verl_environment
 
 _DESCRIPTION = """\
 Turn a checkpoint of a run into a Hugging Face folder, which transformers and
-vLLM load. A checkpoint of the local backend holds such a folder, which is
+vLLM load. A checkpoint of the local backend contains such a folder, which is
 copied; one of the backend verl is merged, which needs verl, but no GPU."""
 
 _EXAMPLES = """
@@ -81,7 +81,7 @@ def checkpoint_folder(run: Path, step: int | None) -> Path:
     found = checkpoints_by_step(run)
     if not found:
         raise ConfigError(
-            f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew"
+            f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it again"
         )
     if step is not None and step not in found:
         raise ConfigError(

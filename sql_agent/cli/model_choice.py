@@ -39,12 +39,12 @@ class ChosenModel:
 def find_model(
     named: str | None, run: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui
 ) -> ChosenModel:
-    """Return the model that `named` stands for: a run, a checkpoint of either backend, a folder, an id, a remote name.
+    """Return the model that `named` means: a run, a checkpoint of either backend, a folder, an id, a remote name.
 
-    `run` is the run that trained it; alone it stands for its last checkpoint. A model of a run is asked with the run's
-    settings. A verl checkpoint is first exported into its run's folder `exported`. Raises DataError when there is no
-    such run, checkpoint or folder, or a file of it is damaged, ModelError when it holds no model, and ConfigError for
-    wrong settings.
+    `run` is the run that trained it; without `named` it means its last checkpoint. A model of a run is asked with the
+    run's settings. A verl checkpoint is first exported into its run's folder `exported`. Raises DataError when there is
+    no such run, checkpoint or folder, or a file of it is damaged, ModelError when a folder contains no model, and
+    ConfigError for wrong settings.
     """
     found = _find(named, run, overrides, flags, ui)
     if found.remote is None:

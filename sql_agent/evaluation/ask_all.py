@@ -37,9 +37,9 @@ async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_
     concurrency: int,
     on_record: OnRecord,
 ) -> None:
-    """Ask `questions`, `concurrency` at once, and hand each record to `on_record` as soon as it is there.
+    """Ask `questions`, `concurrency` at once, and pass each record to `on_record` when it is complete.
 
-    A rollout that the judge or the model's server lost is run again; after three attempts its record has `dropped` set.
+    A rollout that the judge or the model's server lost is retried; after three attempts its record has `dropped` set.
     Raises TrainingError when the model's server lost several questions in a row, because it will lose the others too.
     """
     waiting = iter(questions)
@@ -69,7 +69,7 @@ async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_
 
 
 def _pauses() -> Iterator[float | None]:
-    """Yield for each attempt the seconds to wait behind it; None behind the last."""
+    """Yield the seconds to wait after each attempt; None after the last."""
     yield from (_PAUSE_S * 2**attempt for attempt in range(_ATTEMPTS - 1))
     yield None
 
@@ -92,5 +92,5 @@ class _Server:
             self.gone = TrainingError(
                 f"the model {self._endpoint.model} at {self._endpoint.base_url} failed on {self._lost} questions in a "
                 f"row: {drop.detail}",
-                hint="correct the address, the model's name or the key, then go on with --resume",
+                hint="correct the address, the model's name or the key, then continue with --resume",
             )

@@ -20,10 +20,10 @@ _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl
 
 
 class About(Record):
-    """What an evaluation asks: a model by the name that people read, with which settings, and which judge grades it.
+    """The model, the settings and the judge of an evaluation; `model` is a name for people.
 
-    `base_url` is the address of a model that others serve, None for one that this project serves. `remote_model` is its
-    name there. `run` is the run that trained it, None where none is known.
+    `base_url` is the endpoint of a model that others serve, and `remote_model` its name there; both are None for a
+    model served by this program. `run` is the run that trained it, None if unknown.
     """
 
     model: str
@@ -50,7 +50,7 @@ _Read = TypeVar("_Read", bound=Record)
 
 
 class EvaluationFolder:
-    """Holds the files of one evaluation. Each record is flushed, so that a process that is killed loses none."""
+    """The files of one evaluation. Each record is flushed, so that a killed process loses no record."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,9 +76,9 @@ class EvaluationFolder:
 
     @classmethod
     def open(cls, path: Path) -> EvaluationFolder:
-        """Open the folder of an earlier evaluation. Raises DataError when `path` holds none."""
+        """Open the folder of an earlier evaluation. Raises DataError if `path` is not one."""
         if not cls.is_one(path):
-            raise DataError(f"{path} holds no evaluation", hint="name a folder such as runs/eval-20261122-101500")
+            raise DataError(f"there is no evaluation in {path}", hint="name a folder such as runs/eval-20261122-101500")
         return cls(path)
 
     def about(self) -> About:
@@ -101,7 +101,7 @@ class EvaluationFolder:
     def lock(self) -> FileLock:
         """Keep other processes out of this evaluation until the lock is released or this process ends.
 
-        Raises ConfigError when another process has it.
+        Raises ConfigError when another process has locked it.
         """
         held = FileLock(self.path / ".lock")
         try:
@@ -151,5 +151,5 @@ def _read(kind: type[_Read], text: bytes, where: object) -> _Read:
     except ValidationError as error:
         raise DataError(
             f"{where} is damaged or of another version of this program: {first_problem(error)}",
-            hint="read it with the version that its config.json names, or evaluate anew",
+            hint="read it with the version that its config.json names, or evaluate again",
         ) from None

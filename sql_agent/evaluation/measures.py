@@ -55,7 +55,7 @@ class SetResult(Record):
 
 @dataclass(frozen=True)
 class Measure:
-    """Defines a figure: how it is shown, and its value for one graded rollout; None leaves the rollout out."""
+    """A figure: its label, unit, and value for one graded rollout; None leaves the rollout out."""
 
     label: str
     unit: Literal["share", "number", "seconds", "dollars"]
@@ -64,7 +64,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Price:
-    """Gives the US dollars of one prompt token and of one completion token."""
+    """US dollars for one prompt token and for one completion token."""
 
     prompt: float
     completion: float

@@ -1,4 +1,4 @@
-"""Find the questions of a test that a model saw in training, or whose rows it did."""
+"""Find test questions that training asked too, or whose evidence rows training asked about."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from sql_agent.database import Source
 from sql_agent.schemas import Question
 
-SourceOf = Callable[[str | None], Source]  # where the database is that a question names
+SourceOf = Callable[[str | None], Source]  # from the name in a question to its database
 RowId = tuple[Source, str, int]  # database, table, id of the row
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Holds the questions of a test that training asked too, and those about rows that training asked about."""
+    """The test questions that training asked too, and those about rows that training asked about."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]

@@ -1,4 +1,4 @@
-"""Say how far a mean can be trusted, and whether two models differ on the same questions."""
+"""Confidence intervals of means and shares, and paired tests of two models on the same questions."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from typing import Any
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
-# Counts and costs of the judge, which are not criteria.
+# Counts and costs of the judge are not criteria.
 _NOT_CRITERIA = {
     f"judge/{name}"
     for name in ("failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw")
 }
-# Of each chart: its title, its unit, and the names of its curves by metric. A metric that a run lacks is left out.
+# Title, unit and curve labels by metric of each chart. A metric that a run does not have is left out.
 _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "What the agent does",
@@ -68,9 +68,9 @@ _KINDS = "accurate/"
 
 
 def charts(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> list[dict[str, Any]]:
-    """Return the charts of a run: of each the title, the unit and the curves, each with a label and its points.
+    """Return the charts of a run, each with a title, a unit and curves; a curve has a label and points (step, value).
 
-    A point is a step and a value. Charts that have no point are left out.
+    Charts without points are left out.
     """
     sets = validation_sets(validations)
     drawn = [
@@ -107,22 +107,22 @@ def _kinds(validations: Sequence[MetricsLine], name: str) -> list[dict[str, Any]
 
 
 def _criteria(steps: Sequence[MetricsLine]) -> dict[str, str]:
-    """Return the judge's criteria; of a panel only its own, its members' are in metrics.jsonl."""
+    """Return the metrics of the judge's criteria by label; those of a panel's members are in metrics.jsonl only."""
     found = {key for step in steps for key in step if key.startswith("judge/") and "." not in key}
     return {name: name.removeprefix("judge/") for name in sorted(found - _NOT_CRITERIA)}
 
 
 def _stages(steps: Sequence[MetricsLine]) -> dict[str, str]:
-    """Return the stages of a step: verl's own where it reports them, otherwise rollouts and update."""
+    """Return the stages of a step: those that verl reports, else rollouts and update."""
     found = sorted({key for step in steps for key in step if key.startswith("timing_s/")} - {"timing_s/step"})
     return {key: key.removeprefix("timing_s/") for key in found} or _STAGES
 
 
 @dataclass(frozen=True)
 class ValidationTable:
-    """Holds the texts of a table: a heading for each column, and rows of a label and a figure for each column.
+    """The texts of a table: a heading for each column, and rows with a label and a figure for each column.
 
-    `kinds` are the shares of accurate answers for each kind of question. A figure that was not measured is "–".
+    `kinds` are the shares of accurate answers by kind of question. A figure that was not measured is "–".
     """
 
     columns: list[str]

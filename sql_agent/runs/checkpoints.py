@@ -31,7 +31,7 @@ def verl_checkpoints(run: Path) -> dict[int, Path]:
 
 
 def verl_latest(run: Path) -> Path:
-    """Return the file in which verl keeps the step that it goes on after."""
+    """Return the file in which verl keeps the step that it continues after."""
     return run / "checkpoints" / "latest_checkpointed_iteration.txt"
 
 

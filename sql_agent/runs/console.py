@@ -27,7 +27,7 @@ from rich.text import Text
 from sql_agent.runs.charts import validation_table
 from sql_agent.system.messages import printable
 
-_QUIET_S = 10.0  # after which a step is shown that would not be
+_QUIET_S = 10.0  # without output, after which the next step of fine-tuning is printed
 _WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
 # Chinese has no spaces: a line may end after each character, though not before punctuation that closes.
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
@@ -45,9 +45,9 @@ class Ui:
     """Prints lines; on a terminal also progress bars, which vanish when they are done."""
 
     def __init__(self, console: Console | None = None, *, wraps: bool | None = None) -> None:
-        """Print to `console`; with `wraps`, by default on a terminal only, lines are broken between words.
+        """Print to `console`; `wraps` breaks lines between words, by default on a terminal only.
 
-        A line of a log file stays whole, so that it can be searched.
+        The lines of a log file are not wrapped, so that they can be searched.
         """
         self.console = console or open_console()
         self._shown_at = time.monotonic()  # the last step of supervised fine-tuning
@@ -59,10 +59,10 @@ class Ui:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
         self.console.print(
             Text(printable(text)), soft_wrap=True
-        )  # not as markup: a path or a log line may hold square brackets
+        )  # not as markup: a path or a log line may contain square brackets
 
     def status(self, text: str) -> AbstractContextManager[Any]:
-        return self.console.status(Text(text))  # a path may hold square brackets
+        return self.console.status(Text(text))  # a path may contain square brackets
 
     @contextmanager
     def clock(self, text: str) -> Iterator[None]:
@@ -130,9 +130,9 @@ class Ui:
 
 
 def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
-    """Break `text` into lines of at most `width` columns (at least one line); its own line breaks stay.
+    """Break `text` into lines of at most `width` columns, at least one line; line breaks in `text` stay.
 
-    A word that is wider than a whole line is cut, or with `fold` False kept whole on a line of its own, so that a path
+    A word that is wider than a whole line is cut, or with `fold` False kept whole on a separate line, so that a path
     can be copied. Control characters become spaces.
     """
     lines: list[str] = []

@@ -77,7 +77,7 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
         model = str(found[max(found)] / "model") if found else f"the result of `sql-agent export {folder} OUT`"
         raise ResumeError(
             f"changed since {folder} began: {' and '.join(changed)}",
-            hint="restore what it was, so that the run stays one run; or train on with what there is now as a new run: "
+            hint="restore what it was; or continue with the changed one as a new run: "
             f"without --resume, with another run_name, and as --model {model}",
         )
 
@@ -92,7 +92,7 @@ def last_saved_step(folder: Path) -> int | None:
 
 
 def how_to_go_on(folder: Path) -> str:
-    """Say which command goes on with the run in `folder`, or starts it again where it has saved nothing."""
+    """Return the command that continues the run in `folder`, or that starts it again if nothing was saved."""
     resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
     return f"the same command{resumed}"
 

@@ -11,7 +11,7 @@ from typing import Any
 from sql_agent.runs.run_lines import JsonObject
 from sql_agent.schemas import Drop
 
-# Rollouts of a block: a page decompresses one to show a rollout, so a block should take a few milliseconds.
+# Rollouts per block: a page decompresses a block to show a rollout, which should take a few milliseconds.
 _BLOCK = 200
 _LEVEL = 6  # of gzip: level 9 took three times as long and saved 2 %
 _DIGITS = 4
@@ -30,13 +30,13 @@ class RolloutPack:
         self._numbers: dict[str, int] = {}  # of a question, by its JSON
         self._drops: Counter[str] = Counter()
         self._full: list[bytes] = []
-        self._open: list[str] = []  # the JSON of the records that no full block holds yet
+        self._open: list[str] = []  # JSON of the records that are in no full block yet
 
     def __len__(self) -> int:
         return len(self.columns["step"])
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add one rollout. Raises an error of Python's, and adds nothing, for a `line` of another form."""
+        """Add one rollout. A `line` of another form raises a built-in error such as KeyError and adds nothing."""
         record = line["record"] or {}
         reward = record.get("reward")
         values = {
@@ -69,11 +69,11 @@ class RolloutPack:
             self._open.clear()
 
     def blocks(self) -> list[bytes]:
-        """Return the records as blocks of JSON lines, compressed with gzip; all but the last hold `block_size`."""
+        """Return the records as blocks of JSON lines, compressed with gzip; all but the last have `block_size`."""
         return [*self._full, compressed("\n".join(self._open))] if self._open else list(self._full)
 
     def index(self) -> JsonObject:
-        """Return what a page needs before any record: columns, questions, causes of drops, rollouts of a block."""
+        """Return what a page needs before any record: columns, questions, causes of drops, rollouts per block."""
         return {
             "columns": self.columns,
             "questions": self.questions,
@@ -95,7 +95,7 @@ def compressed(text: str) -> bytes:
 
 
 def score_of_answer(reward: Mapping[str, Any]) -> float:
-    """Return `RewardParts.of_the_answer` of a reward as JSON, which any version may have written."""
+    """Return `RewardParts.of_the_answer` of a reward in JSON, written by any version of this program."""
     criteria = reward.get("criteria", {})
     score: float = criteria.get("absolute", reward["judge"])
     return score

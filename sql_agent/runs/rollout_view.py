@@ -16,7 +16,7 @@ from sql_agent.runs.console import wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 
 _LABEL = 11  # columns of the label at the left
-_LEAST = 8  # columns of text, however narrow the terminal
+_LEAST = 8  # columns of text, even on a narrower terminal
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
 
@@ -85,7 +85,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
-    """Return the width of `_table` with its borders; infinite when a cell holds line breaks or control characters."""
+    """Return the width of `_table` with borders; infinite when a cell contains line breaks or control characters."""
     if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in (columns, *rows) for cell in row):
         return float("inf")
     widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
@@ -131,7 +131,7 @@ def _why_not_full(reward: RewardParts) -> str:
 
 
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = ()) -> None:
-    """Print `text` beside its label, later lines below the first, with the texts `marked` in colour."""
+    """Print `text` to the right of `label`, with the texts `marked` in colour."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
         head = Text(("" if number else label).ljust(_LABEL), style="bold")
         body = Text(line)

@@ -1,4 +1,4 @@
-"""Record which program wrote a run, when it ran, and how it ended, in `run.json` of the run's folder."""
+"""Record in `run.json` which versions wrote a run, with which inputs, when it ran and how it ended."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ End = Literal["finished", "interrupted", "failed"]
 class RunSession(Record):
     """One start of a run; a resumed run has several.
 
-    Times are in UTC, ISO 8601. `end` is None while it runs, and for ever when its process was killed. `detail` is the
-    error of a session that failed. `commit` is that of the program's checkout, None where it was installed without one.
-    `database` is where the run's own database was: a file, or the address of a server without its password.
-    `inputs` are SHA-256 digests by name, such as "the database" and "the training questions".
+    Times are in UTC, ISO 8601. `end` is None during the run, and stays None when the process was killed. `detail` is
+    the error of a failed session. `commit` is that of the program's checkout, None without a checkout. `database` is
+    the file of the run's database, or the address of its server without the password. `inputs` are
+    SHA-256 digests by name, such as "the database" and "the training questions".
     """
 
     started: str
@@ -45,7 +45,7 @@ class RunSession(Record):
 
     @property
     def seconds(self) -> float | None:
-        """Return how long it took; None when its end is not known."""
+        """Return the duration; None when the end is not known."""
         if self.ended is None:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
@@ -58,7 +58,7 @@ class RunInfo(Record):
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Return what `folder` says of its sessions; none for a run of an older version.
+    """Return the sessions of the run in `folder`; no session for a run of an older version.
 
     Raises DataError when the file is damaged, or of a newer version.
     """
@@ -77,16 +77,16 @@ def read_info(folder: Path) -> RunInfo:
 
 @dataclass
 class Ending:
-    """Lets the code inside `recorded_session` say that a signal ended it."""
+    """Set by the code inside `recorded_session` when a signal ended it."""
 
     interrupted: bool = False
 
 
 @contextmanager
 def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str] | None = None) -> Iterator[Ending]:
-    """Record in `folder` when the code inside starts, with which versions, `database` and `inputs`, and how it ends.
+    """Record in `folder` the start of the code inside, its versions, `database` and `inputs`, and how it ends.
 
-    It fails when an exception leaves it, and is interrupted by KeyboardInterrupt or when it says so.
+    An exception means "failed", a KeyboardInterrupt or `Ending.interrupted` means "interrupted".
     """
     sessions = read_info(folder).sessions
     session = RunSession(
@@ -113,7 +113,7 @@ def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str]
         try:
             _write(folder, (*sessions, ended))
         except OSError:
-            if end == "finished":  # else what ended the run matters more, a full disk perhaps
+            if end == "finished":  # otherwise the error that ended the run matters more, such as a full disk
                 raise
 
 
@@ -127,7 +127,7 @@ def _now() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that holds this file, with "+changes" when tracked files were edited."""
+    """Return the commit of the checkout that this file is in, with "+changes" when tracked files were edited."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None

@@ -26,11 +26,11 @@ _LINES = (*_OF_EVERY_STEP, "validation.jsonl")
 
 
 class RunLog:
-    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses none.
+    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses no line.
 
-    `moved_aside` is where the files of an earlier run of that name are now, which had saved nothing; None without one.
-    `resumed` says of a resumed run how it goes on, and what was lost; it is empty for a new one.
-    `trackers`, where they are set, are sent what is appended.
+    `moved_aside` is the new folder of an earlier run of that name that had saved nothing; None without such a run.
+    `resumed` describes where a resumed run continues and what was lost; it is empty for a new run. `trackers` are sent
+    what is appended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,8 +44,8 @@ class RunLog:
         """Take the name of a new run and create its folder, for this process alone until it ends.
 
         The files of a run of the same name that ended before its first save are moved to a folder beside it. Raises
-        ConfigError when the name holds a run with a checkpoint, when another process uses it, or when nothing can be
-        written there.
+        ConfigError when the run of that name has a checkpoint, when another process uses the folder, or when
+        the folder cannot be written to.
         """
         try:
             settings.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -82,8 +82,8 @@ class RunLog:
         return log
 
     def _lock(self) -> None:
-        """Keep other processes out of this run until this one ends, however it ends."""
-        # Beside the folder, because the folder itself may be moved aside; kept here, because its end frees the lock.
+        """Keep other processes out of this run until this process ends."""
+        # Beside the folder, because the folder may be moved aside. In an attribute, because a deleted lock is released.
         self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
         try:
             self._held.acquire(timeout=0)
@@ -136,7 +136,7 @@ class RunLog:
             self.trackers.rollouts(step, mode, lines)
 
     def last_step(self) -> int:
-        """Return the last step in metrics.jsonl; 0 when it has none."""
+        """Return the last step in metrics.jsonl; 0 without a step."""
         return max((int(line["step"]) for line in run_lines(self.folder / "metrics.jsonl")), default=0)
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -163,21 +163,21 @@ def last_checkpoint(run: Path) -> Path:
             f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
-    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it anew")
+    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it again")
 
 
 def _resumed(saved: int, steps: int, kept: Mapping[str, CutFile]) -> str:
-    """Say after which step a run goes on, what was removed of later ones, and what its files lack of that step."""
+    """Describe the step a run continues after, what was removed of later steps, and which files lack that step."""
     said = [f"Resuming after step {saved} of {steps}"]
     if cut := [name for name, of_file in kept.items() if of_file.was_cut]:
         said.append(f"The last line of {' and of '.join(cut)} was cut off and is removed")
     if lacking := [name for name in _OF_EVERY_STEP if kept[name].last_step < saved]:
         said.append(
-            f"The checkpoint holds this step, but the run ended before it was written: it is missing in "
+            f"The checkpoint has this step, but the run ended before the step was written: it is missing in "
             f"{' and '.join(lacking)}"
         )
     elif cut or any(of_file.removed for of_file in kept.values()):
-        said.append("What follows was not saved with a checkpoint and is done again")
+        said.append("Later steps were not saved in a checkpoint and are repeated")
     return ". ".join(said)
 
 

@@ -1,4 +1,4 @@
-"""Read the folder of a run for its report, also while the run goes on."""
+"""Read the folder of a run for its report, also during the run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sql_agent.tasks.task import load_task
 _FILES = ("metrics", "validation", "rollouts")
 _EMBEDDED = "embedded SmolLM2-135M-Instruct"
 
-Fact = tuple[str, str]  # what it is, and the text
+Fact = tuple[str, str]  # label and text
 
 
 class RunReader:
-    """Holds what was read of a run so far; `refresh` reads what its process appended since."""
+    """What was read of a run so far; `refresh` reads what was appended since."""
 
     info: RunInfo
     pack: RolloutPack
@@ -29,12 +29,12 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         """Open the run in `folder`.
 
-        Raises DataError when the folder holds no run or a damaged file, and ConfigError when the run's task cannot be
-        loaded.
+        Raises DataError when the folder contains no run or a damaged file, and ConfigError when the run's task cannot
+        be loaded.
         """
         path = folder / "config.json"
         if not path.exists():
-            raise DataError(f"{folder} holds no run", hint="name a folder under runs/, such as runs/quickstart")
+            raise DataError(f"there is no run in {folder}", hint="name a folder under runs/, such as runs/quickstart")
         self.config: JsonObject = read_config(folder)
         if "task" not in self.config:
             raise DataError(f"{path} names no task", hint="draw the page with the version that wrote this run")
@@ -50,10 +50,10 @@ class RunReader:
         return self.folder.resolve().name
 
     def refresh(self) -> None:
-        """Read what was appended, or all again where a resumed run cut its files.
+        """Read what was appended, or everything again when a resumed run has cut its files.
 
-        Raises DataError that names the damaged line or file, or a folder that is gone, in each call until it is mended;
-        what stands before it was read.
+        Raises DataError that names a damaged line or file, or a removed folder, in each call until it is repaired; the
+        lines before the damage are read.
         """
         if not self.folder.is_dir():
             raise DataError(f"{self.folder} is gone: it was removed or moved", hint="put it back")
@@ -71,7 +71,7 @@ class RunReader:
 
     @property
     def version(self) -> object:
-        """What was read so far: it differs whenever `data` does."""
+        """A value that changes whenever `data` does."""
         return self._starts, len(self.steps), len(self.validations), len(self.pack), self.info
 
     def data(self) -> JsonObject:
@@ -120,7 +120,7 @@ class RunReader:
 
 
 def how_it_ended(info: RunInfo, steps: Sequence[Mapping[str, Any]]) -> str:
-    """Say in words how a run ended, as far as its folder knows."""
+    """Describe how a run ended, as far as its folder records it."""
     nothing = "" if steps else ", before its first step"
     if not info.sessions:
         return f"not recorded{nothing}"

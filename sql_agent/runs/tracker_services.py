@@ -18,7 +18,7 @@ _TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run. `files` is the folder to write in; a resumed run keeps its `id`."""
+    """What a tracker knows of a run. `files` is the folder to write in; a resumed run keeps its `id`."""
 
     name: str
     id: str

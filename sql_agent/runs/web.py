@@ -32,7 +32,8 @@ def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp
     """Return an app that serves `routes` at the address `host` to requests with the bearer `token`, if there is one.
 
     The path `/` needs no token: a browser cannot send one when it opens a page, so the page must contain no data. A
-    server of this machine accepts only local names as Host, so that no site can reach it under a name of its own.
+    server of this machine accepts only local names as Host, so that a site that resolves its own name to 127.0.0.1
+    cannot reach it.
     """
     hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
     access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)

@@ -142,7 +142,7 @@ def test_what_fails_is_a_line_and_a_question_can_be_stopped(tab: Tab, server: Qu
     server.delay_s = 0.0
     ask(tab, "Who?")
     tab.wait("document.querySelector('.turn:nth-child(3) .answer')")
-    assert "No text of the answer stands in a row." in tab.text(".turn:nth-child(3)")
+    assert "No row contains a text of the answer." in tab.text(".turn:nth-child(3)")
 
 
 @needs_chromium

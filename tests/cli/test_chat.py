@@ -68,7 +68,7 @@ def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     shown = " ".join(output.split())
     assert f"Query 1 {FORM_SQL}" in shown.replace(" indication FROM", " indication FROM")
     assert "Sources tablet (query 1, row 1, form)" in shown
-    assert "Error" in shown and "no text of the answer stands in a row" in shown
+    assert "Error" in shown and "no row contains a text of the answer" in shown
     assert re.search(r"┃ new +┃ old +┃", output) and re.search(r"│ tablet +│ capsule \[2J +│", output)
     assert "\x1b" not in output, "an escape sequence of a model would act on the terminal"
     assert "error: there is no command /nope (/help lists them)" in shown

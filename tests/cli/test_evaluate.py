@@ -321,7 +321,7 @@ def test_a_command_line_that_contradicts_itself_is_refused(
     ("arguments", "said"),
     [
         (["--run=none"], "there is no run in none"),
-        (["--resume=none"], "none holds no evaluation"),
+        (["--resume=none"], "there is no evaluation in none"),
         (["m", "--questions=none.jsonl"], "cannot read none.jsonl"),
     ],
 )

@@ -37,7 +37,7 @@ def test_the_last_record_of_a_question_counts(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no evaluation"):
+    with pytest.raises(DataError, match="there is no evaluation in"):
         EvaluationFolder.open(tmp_path)
 
 

@@ -200,5 +200,5 @@ def test_the_page_has_the_disclaimer_of_the_run_s_task(run: Path) -> None:
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no run"):
+    with pytest.raises(DataError, match="there is no run in"):
         write_report(tmp_path)

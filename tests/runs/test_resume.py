@@ -75,25 +75,25 @@ CUT = '{"step": 4, "rew'
         (
             [1, 2, 3, 4],
             [1, 2, 3, 4, 4, 5],
-            "Resuming after step 3 of 9. What follows was not saved with a checkpoint and is done again",
+            "Resuming after step 3 of 9. Later steps were not saved in a checkpoint and are repeated",
         ),
         (
             [1, 2, 3, CUT],
             [1, 2, 3, 4],
-            "Resuming after step 3 of 9. The last line of metrics.jsonl was cut off and is removed. What follows was "
-            "not saved with a checkpoint and is done again",
+            "Resuming after step 3 of 9. The last line of metrics.jsonl was cut off and is removed. Later steps were "
+            "not saved in a checkpoint and are repeated",
         ),
         (
             [1, 2, CUT],
             [1, 2, 3],
             "Resuming after step 3 of 9. The last line of metrics.jsonl was cut off and is removed. The checkpoint "
-            "holds this step, but the run ended before it was written: it is missing in metrics.jsonl",
+            "has this step, but the run ended before the step was written: it is missing in metrics.jsonl",
         ),
         (
             [1, 2],
             [1, 2],
-            "Resuming after step 3 of 9. The checkpoint holds this step, but the run ended before it was written: it "
-            "is missing in metrics.jsonl and rollouts.jsonl",
+            "Resuming after step 3 of 9. The checkpoint has this step, but the run ended before the step was "
+            "written: it is missing in metrics.jsonl and rollouts.jsonl",
         ),
     ],
 )

@@ -30,7 +30,7 @@ function answerView(reply, texts, messages) {
     el("mark", {}, source.text), ` ${t("Query {n}", { n: source.query })}, ${t("row")} ${source.row}, ${source.column}`)));
   return el("section", {}, el("p.answer", {}, reply.answer ? marked(reply.answer, texts) : t("(none)")),
     reply.outcome !== "answered" ? el("p.bad", {}, t(messages[reply.outcome])) : null,
-    sources.length ? el("ul.sources", { ariaLabel: t("Sources") }, sources) : reply.answer ? el("p.note", {}, t("No text of the answer stands in a row.")) : null);
+    sources.length ? el("ul.sources", { ariaLabel: t("Sources") }, sources) : reply.answer ? el("p.note", {}, t("No row contains a text of the answer.")) : null);
 }
 
 /** Open the query of a source, all its rows, and bring the first mark into sight. */
