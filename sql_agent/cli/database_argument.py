@@ -1,4 +1,4 @@
-"""Read the value of an option that names a database."""
+"""Parse a command-line option that names a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DATABASE = "SQLite file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE,"
 
 
 def database(text: str) -> Source:
-    """Read a path or a URL. Raises ArgumentTypeError, whose message never holds a password."""
+    """Parse a path or a URL. Raises ArgumentTypeError, whose message contains no password."""
     try:
         return parse_source(text)
     except ConfigError as error:

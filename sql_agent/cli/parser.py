@@ -1,4 +1,4 @@
-"""Give the help of every command one form, and its arguments types."""
+"""Share the layout of help pages and the types of arguments between all commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NOT_ADVICE = "For research on retrieval, not medical advice."
 
 
 class HelpText(TypedDict):
-    """Holds keyword arguments of ArgumentParser and of add_parser."""
+    """Keyword arguments of ArgumentParser and of add_parser."""
 
     description: str
     epilog: str
@@ -17,7 +17,7 @@ class HelpText(TypedDict):
 
 
 class SettingsParser(argparse.ArgumentParser):
-    """Takes the settings of `overrides` between options too, which `parse_intermixed_args` does not for subcommands."""
+    """Accepts `overrides` between options too; `parse_intermixed_args` does not do that for subcommands."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse `args`, the command line by default; ends the program with exit code 2 when they are wrong."""

@@ -1,4 +1,4 @@
-"""Define the flags that choose what is asked about and how, for all commands that ask."""
+"""Define the flags for the task and the workflow, shared by train, ask, chat and evaluate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def task_flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags that were given, as `load_settings` takes them."""
+    """Return the flags that were given as nested settings, the form that `load_settings` takes."""
     given = {
         "task": arguments.task,
         "spider": _given({"data_dir": arguments.data_dir}),

@@ -74,7 +74,7 @@ def check_writable(folder: Path, setting: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk holds the file or the names in the folder `path`, so that a power cut does not lose them."""
+    """Write the file, or the names in the folder, at `path` to the disk, so that a power cut does not lose them."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -83,7 +83,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Do as `sync` with `folder` and all that is below it."""
+    """Call `sync` for `folder` and everything below it."""
     for path in (*folder.rglob("*"), folder):
         sync(path)
 
@@ -92,7 +92,7 @@ def sync_tree(folder: Path) -> None:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` to write to; it replaces `path` when the context ends without an error.
 
-    After a power cut `path` holds what it held before, or all that was written.
+    After a power cut `path` has its old content or all of the new.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

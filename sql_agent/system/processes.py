@@ -20,14 +20,11 @@ def die_with_parent() -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that process `pid` has used; where only Linux would know, the time that passed.
-
-    A process that has ended has used none.
-    """
+    """Return the processor seconds that process `pid` has used, 0 when it has ended; not on Linux: the clock."""
     if not sys.platform.startswith("linux"):
         return time.monotonic()
     try:
-        return time.clock_gettime((~pid << 3) | 2)  # the number of the process's clock, as clock_getcpuclockid makes it
+        return time.clock_gettime((~pid << 3) | 2)  # the clock id that clock_getcpuclockid returns
     except OSError:
         return 0.0
 
