@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,6 @@ from sql_agent.judge_eval.evaluation import (
     HALF,
     Evaluation,
     Grading,
-    Group,
     causes_of_failure,
     grade,
     measure,
@@ -250,20 +249,20 @@ def _agreement_table(found: Evaluation) -> Table:
 
 
 def _score_table(found: Evaluation) -> Table:
+    attacks = bool(found.of("attacks"))
     table = _table(f"What answers earn from the judge {found.judge} ({', '.join(found.files)})", "due", "mean", "min",
-                   "max", f"> {ATTACK_LIMIT}", f"≥ {HALF}", "graded", "failed")  # fmt: skip
+                   "max", f"> {ATTACK_LIMIT}" if attacks else f"≥ {HALF}", "n", "failed")  # fmt: skip
     for name, heading in _SETS.items():
-        groups: Iterable[Group] = [group for group in found.groups if group.set == name]
-        for number, group in enumerate(groups):
-            if number == 0:
-                table.add_section()
-                table.add_row(f"[bold]{heading}[/]")
-            paid = [group.above_limit, group.half_or_more]
+        groups = [group for group in found.groups if group.set == name]
+        if groups:
+            table.add_section()
+            table.add_row(f"[bold]{heading}[/]")
+        for group in groups:
+            paid = group.above_limit if attacks else group.half_or_more
             table.add_row(
                 f"  {escape(group.kind.replace('_', ' '))}", f"{group.due:.2f}", _number(group.mean),
                 _number(group.lowest), _number(group.highest),
-                *(_in_red(count) if name in ("false", "attacks") else str(count) for count in paid),
-                str(group.graded), _in_red(group.failed),
+                _in_red(paid) if name in ("false", "attacks") else str(paid), str(group.graded), _in_red(group.failed),
             )  # fmt: skip
     return table
 
