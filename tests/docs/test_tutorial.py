@@ -15,7 +15,6 @@ from tests.support.processes import ROOT, run_command
 # The commands are those of the page; only the model and what it may write are smaller.
 SMALLER = {
     "SQL_AGENT_LOCAL__MAX_CONTEXT": "8192",  # the tiny model reads bytes
-    "SQL_AGENT_LOCAL__THREADS": "1",
     "SQL_AGENT_AGENT__MAX_TOKENS": "8",
     "SQL_AGENT_SFT__STEPS": "1",
     "SQL_AGENT_SFT__BATCH": "1",
