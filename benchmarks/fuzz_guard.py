@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sql_agent.database import open_database
-from sql_agent.database.guard import KINDS
+from sql_agent.database.answers import KINDS
 from sql_agent.schemas import QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.fuzzed_statements import fuzzed

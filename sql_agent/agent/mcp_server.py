@@ -11,9 +11,9 @@ from pydantic import PrivateAttr
 
 from sql_agent.agent.tools import answer_json, parameters, sql_of
 from sql_agent.database import Database
+from sql_agent.database.answers import refusal
 from sql_agent.database.mcp_client import META, TOOL_NAME
 from sql_agent.database.provenance import CellRef
-from sql_agent.database.truncation import refusal
 from sql_agent.schemas import QueryAnswer
 from sql_agent.tasks.task import Task
 

@@ -12,7 +12,7 @@ from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.database.engine import DATABASE_CHANGED
+from sql_agent.database.answers import DATABASE_CHANGED
 from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import DatabaseFileError, JudgeError
 from sql_agent.reward import Judge, JudgeCase, score

@@ -11,8 +11,8 @@ import agents
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
+from sql_agent.database.answers import refusal
 from sql_agent.database.mcp_client import TOOL_NAME
-from sql_agent.database.truncation import refusal
 from sql_agent.schemas import QueryAnswer, QueryCall
 
 REPEATED = "you ran this statement before: change it, or answer"

@@ -56,9 +56,6 @@ class DatabaseSettings(Section):
     max_chars: Annotated[int, Field(ge=200)] = Field(
         1500, description="characters of the JSON of a query's result that the model sees, without the hint"
     )
-    keep_open: Positive = Field(
-        32, description="open databases per process where questions name several; each takes about 10 MB"
-    )
 
 
 class DataSettings(Section):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sql_agent.database.database import Database
-from sql_agent.database.engine import Source
-from sql_agent.database.factory import is_url, open_database, open_source, parse_source
-from sql_agent.database.pool import DatabasePool
+from sql_agent.database.database import Database, DatabasePool
+from sql_agent.database.local import open_database
 from sql_agent.database.schema import Naming, RequiredSchema
+from sql_agent.database.source import Source, is_url, open_source, parse_source
 
 __all__ = [
     "Database",

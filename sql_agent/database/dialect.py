@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from sql_agent.database.schema import Schema, fold
+from sql_agent.database.schema import fold
 
 
 class Dialect(ABC):
@@ -43,10 +43,6 @@ class Dialect(ABC):
     @abstractmethod
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
         """Raise QueryError for a part of the parsed statement `text` that may not run; `nodes` are those of `tree`."""
-
-    @abstractmethod
-    def runnable(self, text: str, nodes: Sequence[exp.Expr], schema: Schema) -> str:
-        """Return the statement to execute in place of the checked `text`."""
 
     @abstractmethod
     def syntax_hint(self, text: str) -> str:

@@ -1,4 +1,8 @@
-"""Decide whether a statement may run: one SELECT over the tables of the schema, made of known parts only."""
+"""Check a statement by its text: one SELECT over the tables of the schema, made of known parts only.
+
+MySQL and MariaDB run a statement only when `check` accepts it. SQLite's authorizer judges by itself; there `check` says
+in better words why a statement was refused.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,18 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
+from sql_agent.database.answers import Row
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.lexical import clean
 from sql_agent.database.schema import Schema
 from sql_agent.database.scope import Scopes
 from sql_agent.errors import QueryError
 
-KINDS = {
-    "empty": "there is no statement",
-    "too_long": "the text is longer than allowed",
-    "too_complex": "too deep, too many tables, recursive, or a value grew too large",
-    "syntax": "not SQL that the engine can read",
-    "not_select": "something else than SELECT or WITH ... SELECT",
-    "multiple_statements": "more than one statement",
-    "forbidden_table": "a table that is not part of the schema",
-    "forbidden_function": "a function that is not on the list of harmless ones",
-    "unknown_table": "a table that the database does not have",
-    "unknown_column": "a column that the database does not have",
-    "timeout": "the deadline passed and the statement was interrupted",
-    "database_changed": "the database is not the one that was opened: replaced, changed, damaged, removed or closed",
-    "failed": "the engine refused the statement for another reason",
-    "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
-}
+MAX_SQL_CHARS = 8_000
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
+_NON_ASCII = re.compile(r"[^\x00-\x7f]")
+_FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]*)")
+_ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
 _STATEMENTS = (
     *(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Alter, exp.Command, exp.Pragma),
     *(exp.Attach, exp.Detach, exp.Transaction, exp.Commit, exp.Rollback, exp.Analyze, exp.Describe, exp.Into),
@@ -43,37 +36,52 @@ _ASKS_FOR_SCHEMA = re.compile(r"\s*(?:PRAGMA|SHOW|DESC|DESCRIBE)\b", re.IGNORECA
 
 
 @dataclass(frozen=True)
-class CheckedQuery:
-    """A statement that may run. `from_tables`: an output column comes from a table of the schema or counts its rows.
+class Checked:
+    """A statement that may run: `sql` without comments, and its tree.
 
-    `sql` is the statement without comments, as the dialect wants it. `ctes` are the names of its WITH queries.
+    `from_tables`: an output column comes from a table of the schema or counts its rows.
     """
 
     sql: str
+    tree: exp.Query
     from_tables: bool
-    ctes: frozenset[str]
 
 
-def check(sql: str, schema: Schema, dialect: Dialect) -> CheckedQuery:
+@dataclass(frozen=True)
+class Result:
+    """What a statement gave: its rows, cut to the limits; `tree` is None where the parser cannot read the statement."""
+
+    columns: tuple[str, ...]
+    records: tuple[Row, ...]
+    truncated: bool
+    tree: exp.Query | None = None
+    from_tables: bool = False
+
+
+def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
     """Return the statement to run in place of `sql`. Raises QueryError with one of KINDS and a hint."""
-    if _ASKS_FOR_SCHEMA.match(sql):
-        message = f"the statement starts with {sql.split(maxsplit=1)[0].upper()}"
-        raise QueryError("not_select", message, hint=schema.listing)
+    refuse_listing(sql, schema)
     text = clean(sql, dialect)
     try:
         tree = parse(text, dialect)
         nodes = list(tree.walk())
         _check_nodes(nodes, dialect)
         dialect.check_nodes(text, tree, nodes)
-        scopes = Scopes(schema, dialect)
-        relation = scopes.resolve(tree)
+        relation = Scopes(schema, dialect).resolve(tree)
     except RecursionError:
         raise QueryError("too_complex", "the statement is nested too deeply", hint="simplify the statement") from None
-    return CheckedQuery(dialect.runnable(text, nodes, schema), relation.from_tables, frozenset(scopes.ctes))
+    return Checked(text, tree, relation.from_tables)
+
+
+def refuse_listing(sql: str, schema: Schema) -> None:
+    """Raise QueryError, which lists tables and columns, for a statement that asks for these."""
+    if _ASKS_FOR_SCHEMA.match(sql):
+        message = f"the statement starts with {sql.split(maxsplit=1)[0].upper()}"
+        raise QueryError("not_select", message, hint=schema.listing)
 
 
 def parse(text: str, dialect: Dialect) -> exp.Query:
-    """Return the tree of one SELECT without comments, as of a CheckedQuery. Raises QueryError."""
+    """Return the tree of one SELECT without comments, as `clean` returns it. Raises QueryError."""
     try:
         trees = dialect.parse(text)
     except ParseError as error:
@@ -115,3 +123,81 @@ def _check_nodes(nodes: Sequence[exp.Expr], dialect: Dialect) -> None:
         if name is not None and name not in dialect.functions:
             message = f"the function {name}() is not allowed"
             raise QueryError("forbidden_function", message, hint=dialect.function_hint(name))
+
+
+def check_length(sql: str) -> None:
+    """Raise QueryError of kind too_long."""
+    if len(sql) > MAX_SQL_CHARS:
+        message = f"the statement has {len(sql)} characters, at most {MAX_SQL_CHARS} are allowed"
+        raise QueryError("too_long", message, hint="write a shorter statement")
+
+
+def clean(sql: str, dialect: Dialect) -> str:
+    """Return the one SELECT statement in `sql` without comments and final semicolons.
+
+    Comments are removed, because parsers disagree about where they end. Raises QueryError of kind empty, too_long,
+    syntax, not_select or multiple_statements.
+    """
+    check_length(sql)
+    sql = sql.removeprefix("\ufeff")  # the mark that some programs put before a text
+    control = _CONTROL.search(sql)
+    if control:
+        message = f"the statement contains the character U+{ord(control.group()):04X}"
+        raise QueryError("syntax", message, hint="leave this character out")
+    if sql.lstrip().startswith("```"):
+        raise QueryError("syntax", "the statement is wrapped in ``` marks", hint="send the SQL text alone")
+    text, bare = _without_comments(sql, dialect)
+    if not bare.strip("; \t\r\n"):
+        raise QueryError("empty", "there is no statement", hint="send one SELECT statement")
+    _check_first_word(text)
+    text, bare = _without_final_semicolons(text, bare)
+    if ";" in bare:
+        raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
+    _check_characters(bare)
+    dialect.check_text(text, bare)
+    return text
+
+
+def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
+    """Return the text without comments, and the same with every quoted part masked (equal lengths)."""
+    text: list[str] = []
+    bare: list[str] = []
+    position = 0
+    for match in dialect.parts.finditer(sql):
+        between = sql[position : match.start()]
+        position = match.end()
+        if match["open"]:
+            message = f"the quote {match['open']} at character {match.start() + 1} is never closed"
+            raise QueryError("syntax", message, hint="inside a text write '' for one quote")
+        quoted = match["quoted"]
+        text += (between, quoted or " ")
+        bare += (between, quoted[0] + "_" * (len(quoted) - 2) + quoted[-1] if quoted else " ")
+    text.append(sql[position:])
+    bare.append(sql[position:])
+    return "".join(text), "".join(bare)
+
+
+def _without_final_semicolons(text: str, bare: str) -> tuple[str, str]:
+    end = len(bare.rstrip("; \t\r\n"))
+    return text[:end], bare[:end]
+
+
+def _check_first_word(text: str) -> None:
+    match = _FIRST_WORD.match(text)
+    word = match[1].upper() if match else ""
+    if word in {"SELECT", "WITH"}:
+        return
+    shown = word or text.strip()[:20]
+    raise QueryError(
+        "not_select", f"the statement starts with {shown}", hint="only SELECT, or WITH followed by SELECT, is allowed"
+    )
+
+
+def _check_characters(bare: str) -> None:
+    """Refuse full-width punctuation and unusual spaces, because engines read them as parts of names."""
+    for match in _NON_ASCII.finditer(bare):
+        char = match.group()
+        if not char.isalnum():
+            plain = _ASCII_FORM.get(char)
+            hint = f"write {plain!r} instead" if plain else "outside quotes use plain ASCII characters"
+            raise QueryError("syntax", f"the character {char!r} (U+{ord(char):04X}) stands outside quotes", hint=hint)

@@ -5,20 +5,19 @@ A hint holds names of rows, tables and columns and what the statement itself say
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
 from sql_agent.database.conditions import Condition, SearchedText, conditions, listed_texts, only_table, where_of
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.guard import parse
 from sql_agent.database.hint_names import about_names, place
-from sql_agent.database.lacking import FEW_ROWS, empty_places, has_empty_places, may_count_nothing
 from sql_agent.database.name_index import NameIndex
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted, shortened
 from sql_agent.database.text_parts import longest_part
 from sql_agent.errors import QueryError
-from sql_agent.schemas import QueryAnswer
+from sql_agent.schemas import Cell, QueryAnswer
 
 # These bound the work, by counts and not by time, so that a statement gets the same hint on a busy machine.
 MAX_CONDITIONS = 4
@@ -32,7 +31,14 @@ _FILLED_SHOWN = 10
 _CONDITION_CHARS = 50
 _NAME_CHARS = 60  # of a hint that says of which table a name is
 
-Row = tuple[object, ...]
+FEW_ROWS = 3
+_LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
+
+
+def is_wanted(sql: str, answer: QueryAnswer) -> bool:
+    """Decide whether an answer needs a hint: no rows, few of them with nothing in a column, or a list of names."""
+    lacks = not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
+    return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
 
 class Hints:
@@ -43,7 +49,7 @@ class Hints:
         schema: Schema,
         namings: Mapping[str, Naming],
         names: NameIndex,
-        read: Callable[[str], Sequence[Row]],
+        read: Callable[[str], Sequence[tuple[object, ...]]],
         dialect: Dialect,
     ) -> None:
         self._schema = schema
@@ -52,14 +58,13 @@ class Hints:
         self._names = names
         self._read = read
 
-    def hint(self, sql: str, answer: QueryAnswer) -> str | None:
-        """Return what helps after the checked statement `sql` gave `answer`, in at most `MAX_HINT_CHARS`; else None."""
-        tree = parse(sql, self._dialect)
-        if not answer.records or (may_count_nothing(answer) and not _shows_a_column(tree)):
+    def hint(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
+        """Return what helps after the statement `tree` gave `answer`, in at most `MAX_HINT_CHARS`; else None."""
+        if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
             return _fitted(self._after_nothing(tree))
         if missing := _fitted(self._about_missing_names(tree)):
             return missing
-        return _fitted(self._after_empty_cells(tree, answer)) if has_empty_places(answer) else None
+        return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
         """Yield parts of a hint, the most helpful first."""
@@ -201,7 +206,7 @@ class Hints:
         if table is None or any(output.is_star for output in selected):
             return
         columns = [output.unalias() for output in selected]
-        empty = [columns[place].name for place in empty_places(answer) if isinstance(columns[place], exp.Column)]
+        empty = [columns[place].name for place in _empty_places(answer) if isinstance(columns[place], exp.Column)]
         if not empty:
             return
         naming = self._namings.get(table)
@@ -252,3 +257,22 @@ def _fitted(parts: Iterable[str]) -> str | None:
         if len(longer) <= MAX_HINT_CHARS:
             hint = longer
     return hint or None
+
+
+def _may_count_nothing(answer: QueryAnswer) -> bool:
+    """Return whether an answer looks like an aggregate over no rows: one record of nothing but NULL and 0."""
+    return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
+
+
+def _has_empty_places(answer: QueryAnswer) -> bool:
+    """Return whether an answer has few rows, and a column that holds nothing in any of them."""
+    return 0 < len(answer.records) <= FEW_ROWS and bool(_empty_places(answer))
+
+
+def _empty_places(answer: QueryAnswer) -> list[int]:
+    """Return the output columns that hold nothing in any row."""
+    return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
+
+
+def _is_empty(cell: Cell) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())

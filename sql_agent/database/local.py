@@ -1,4 +1,4 @@
-"""Query a database in worker processes of our own: a statement's process is killed when its time is up."""
+"""Query a database in worker processes, of which one that is late is killed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from sql_agent.database.answers import DATABASE_CHANGED, MAX_REFUSAL_CHARS, UNAVAILABLE, refusal
 from sql_agent.database.database import Database
-from sql_agent.database.engine import DATABASE_CHANGED, UNAVAILABLE, Opened
-from sql_agent.database.lexical import check_length
+from sql_agent.database.guard import check_length
 from sql_agent.database.provenance import CellRef
-from sql_agent.database.reply import read_hint, read_reply
-from sql_agent.database.truncation import MAX_REFUSAL_CHARS, refusal
-from sql_agent.database.workers import Worker, Workers
+from sql_agent.database.schema import RequiredSchema
+from sql_agent.database.source import Opened, Source, open_source
+from sql_agent.database.workers import Workers
 from sql_agent.errors import DatabaseFileError, QueryError
-from sql_agent.schemas import QueryAnswer
+from sql_agent.schemas import QueryAnswer, QueryLimits
 from sql_agent.system.outage import OUTAGE_S, Outage
-from sql_agent.system.processes import cpu_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,18 @@ _BYTES_PER_CHAR = 12
 _BYTES_BESIDE = 64 * 1024
 
 _PAUSE_S = 1.0  # between two tries of a statement while the database does not answer
-_LONG_S = 0.02  # of processor time, after which a query is no quick one; most take a tenth of it
+
+
+def open_database(
+    source: str | Source, required: RequiredSchema, limits: QueryLimits | None = None, *, hinted: bool = True
+) -> Database:
+    """Open the database at `source`, a path or a URL.
+
+    Without `hinted` its answers have no hints, which take longer than most statements. Raises DatabaseFileError when it
+    is not there or lacks something of `required`.
+    """
+    opened = open_source(source, required, limits or QueryLimits())
+    return LocalDatabase(replace(opened, hinted=hinted))
 
 
 class LocalDatabase(Database):
@@ -45,10 +57,10 @@ class LocalDatabase(Database):
         self._workers = Workers(opened, max_reply_bytes=max_bytes)
         self._outage = Outage(f"The database {self.source}", logger.warning)
         self._closed = threading.Event()
-        weakref.finalize(self, self._workers.close)  # for who forgets to close it
+        weakref.finalize(self, self._workers.close)  # for callers that forget to close it
 
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
-        """Run one statement."""
+        """Run one statement; its deadline counts from this call."""
         request = {"sql": sql, "emptied": [(cell.table, cell.row_id, cell.column) for cell in emptied]}
         try:
             check_length(sql)
@@ -62,86 +74,62 @@ class LocalDatabase(Database):
         self._workers.close()
         super().close()
 
-    def _patient_answer(self, request: object) -> QueryAnswer:
+    def _patient_answer(self, request: dict[str, Any]) -> QueryAnswer:
         """Return the answer of a worker; raises DatabaseFileError when the database does not answer for too long."""
-        due = time.monotonic() + OUTAGE_S
+        give_up_at = time.monotonic() + OUTAGE_S
         while True:
-            answer = self._asked(request)
+            answer = self._answer(request)
             error = answer.error
             if error is None or error.kind != UNAVAILABLE:
                 self._outage.end()
                 return answer
             self._outage.begin(f"does not answer; it is asked for {OUTAGE_S:.0f} s: {error.message}")
-            if time.monotonic() >= due or self._closed.wait(_PAUSE_S):
+            if time.monotonic() >= give_up_at or self._closed.wait(_PAUSE_S):
                 raise DatabaseFileError(f"{self.source} does not answer: {error.message}", hint=error.hint)
 
-    def _asked(self, request: object) -> QueryAnswer:
-        while True:
-            with self._workers.lent() as worker:
-                if (answer := self._answer(worker, request)) is not None:
-                    return answer
-
-    def _answer(self, worker: Worker, request: object) -> QueryAnswer | None:
-        """Return the worker's answer; None when it had ended before it got the request."""
+    def _answer(self, request: dict[str, Any]) -> QueryAnswer:
+        """Return the answer of a fast worker, or of a slow one where the statement takes longer. Raises QueryError."""
         due = time.monotonic() + self.limits.deadline_s
-        try:
-            worker.channel.send(request, due)
-            answer, last, more = read_reply(self._reply(worker, due))
-        except ConnectionError:  # only of `send`
-            self._workers.discard(worker)
-            return None
-        except TimeoutError:
-            return self._ended(worker, self._too_slow)
-        except EOFError:
-            return self._ended(worker, self._killed)
-        except ValueError as error:
-            logger.warning("a worker sent what is no answer: %s", error)
-            return self._ended(worker, lambda: QueryError("failed", "the statement gave no answer that can be read"))
-        if more:
-            answer = answer.model_copy(update={"hint": self._hint(worker, due)})
-        if last:
-            self._workers.discard(worker)
-        return answer
+        return self._reply(request, due, is_slow=False) or self._reply(request, due, is_slow=True) or _unreadable()
 
-    def _reply(self, worker: Worker, due: float) -> object:
-        """Return the worker's reply; raises as `Channel.receive` does."""
-        # The time that passes would not do: on a busy machine quick queries, too, wait for a processor.
-        used, wait = cpu_seconds(worker.pid), _LONG_S
-        while cpu_seconds(worker.pid) < used + _LONG_S:
+    def _reply(self, request: dict[str, Any], due: float, *, is_slow: bool) -> QueryAnswer | None:
+        """Return the answer of a worker; None when the statement is too slow for a fast one."""
+        while True:
             try:
-                return worker.channel.receive(min(due, time.monotonic() + wait))
+                with self._workers.lent(due, is_slow=is_slow) as worker:
+                    if worker.is_new and not is_slow:  # the statement is not to blame for the time that its start took
+                        due = time.monotonic() + self.limits.deadline_s
+                    reply = worker.ask({**request, "due": due, "fast": not is_slow}, due)
+                    if reply["trouble"]:
+                        logger.warning("no hint for a statement: %s", reply["trouble"])
+                    if reply["last"]:
+                        worker.end()
+                    return QueryAnswer.model_validate(reply["answer"]) if reply["answer"] else None
+            except ConnectionError:  # it had ended before it got the request
+                continue
             except TimeoutError:
-                if time.monotonic() >= due:
-                    raise
-                wait *= 2
-        with self._workers.late(worker):
-            return worker.channel.receive(due)
+                return self._too_slow()
+            except EOFError:
+                return self._killed()
+            except QueryError:  # the database is closed
+                raise
+            except (ValueError, KeyError, TypeError) as error:
+                logger.warning("a worker's reply cannot be read: %s", error)
+                return _unreadable()
 
-    def _hint(self, worker: Worker, due: float) -> str | None:
-        """Return the hint that follows an answer; None when it does not come, because the answer itself is right."""
-        try:
-            hint, trouble = read_hint(worker.channel.receive(due))
-        except (TimeoutError, EOFError, ValueError) as error:
-            hint, trouble = None, repr(error)
-            self._workers.discard(worker)
-        if trouble:
-            logger.warning("no hint for a statement: %s", trouble)
-        return hint
-
-    def _ended(self, worker: Worker, why: Callable[[], QueryError]) -> QueryAnswer:
-        self._workers.discard(worker)
-        error = why()
-        return refusal(error.kind, error.message, error.hint)
-
-    def _too_slow(self) -> QueryError:
+    def _too_slow(self) -> QueryAnswer:
         # A server ends a statement before it is late; one that did not may be unable to answer anything.
         if why := self._engine.silence():
-            return QueryError(UNAVAILABLE, why, hint="look whether the database server runs")
+            return refusal(UNAVAILABLE, why, "look whether the database server runs")
         message = f"interrupted after {self.limits.deadline_s:g} seconds"
-        return QueryError("timeout", message, hint="read fewer rows: add WHERE and LIMIT, join fewer tables")
+        return refusal("timeout", message, "read fewer rows: add WHERE and LIMIT, join fewer tables")
 
-    def _killed(self) -> QueryError:
+    def _killed(self) -> QueryAnswer:
         if self._workers.closed:
-            return QueryError(DATABASE_CHANGED, f"the database {self.source} is closed", hint="open it again")
+            return refusal(DATABASE_CHANGED, f"the database {self.source} is closed", "open it again")
         message = "the statement needed more memory or time than a query may have"
-        return QueryError("too_complex", message, hint="write a simpler statement, read fewer rows")
+        return refusal("too_complex", message, "write a simpler statement, read fewer rows")
+
+
+def _unreadable() -> QueryAnswer:
+    return refusal("failed", "the statement gave no answer that can be read", "write it in another way")

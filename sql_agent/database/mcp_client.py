@@ -14,14 +14,14 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from sql_agent.database.answers import refusal
 from sql_agent.database.database import Database
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.lexical import check_length
+from sql_agent.database.guard import check_length
 from sql_agent.database.mysql.dialect import MYSQL
 from sql_agent.database.provenance import CellRef
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
-from sql_agent.database.truncation import refusal
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 

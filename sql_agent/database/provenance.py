@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlglot import exp
+
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.guard import parse
-from sql_agent.database.qualified import without_database
 from sql_agent.database.schema import Schema, fold, quoted
 from sql_agent.schemas import Evidence, QueryAnswer, QueryCall
 
@@ -87,8 +87,9 @@ def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef], diale
     ]
     if not replaced:
         return sql
-    # Before tables, because a WITH query has none.
-    plain = without_database(sql, parse(sql, dialect).walk())
+    plain = sql
+    if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query has no database
+        plain = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
 
@@ -102,3 +103,12 @@ def _replacement(table: str, columns: Iterable[str], emptied: dict[str, list[int
     return (
         f"{quoted(table)} AS (SELECT {', '.join(map(shown, columns))} FROM {quoted(schema.database)}.{quoted(table)})"
     )
+
+
+def without_database(text: str, nodes: Iterable[exp.Expr]) -> str:
+    """Return the statement `text` without the database's name in the tables and columns among `nodes`."""
+    names = [node.args["db"] for node in nodes if isinstance(node, exp.Table | exp.Column) and node.args.get("db")]
+    for name in sorted(names, key=lambda node: -int(node.meta["start"])):
+        rest = text[name.meta["end"] + 1 :].lstrip()
+        text = text[: name.meta["start"]] + rest.removeprefix(".").lstrip()
+    return text

@@ -36,8 +36,12 @@ class Relation:
 Names = Mapping[str, Relation]
 
 
+class RefusedByDesignError(QueryError):
+    """SQLite would run the statement: a WITH query that is recursive, or has the name of a table and so misleads."""
+
+
 class Scopes:
-    """Resolves one parsed statement against a schema; `ctes` are then the names of its WITH queries."""
+    """Resolves the names of one parsed statement against a schema."""
 
     def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self._schema = schema
@@ -45,7 +49,6 @@ class Scopes:
         self._row_functions = dialect.aggregates | dialect.window_functions
         self._schema_tables = _schema_tables(schema, dialect)
         self._allowed: set[int] = set()  # by id: the tables of the statement that were looked up
-        self.ctes: set[str] = set()
 
     def resolve(self, query: exp.Expr) -> Relation:
         """Return the relation that the statement gives. Raises QueryError for a table that may not be read."""
@@ -78,12 +81,10 @@ class Scopes:
         for cte in clause.expressions:
             name = self._dialect.table_key(cte.alias)
             if name in self._schema_tables or name in self._schema.other_tables:
-                raise QueryError(
-                    "forbidden_table", f"WITH redefines the table {name}", hint="give the WITH query another name"
-                )
+                message = f"WITH redefines the table {name}"
+                raise RefusedByDesignError("forbidden_table", message, hint="give the WITH query another name")
             relation = self._query(cte.this, {**visible, name: _BEING_DEFINED}, outer)
             visible[name] = _renamed(relation, cte)
-            self.ctes.add(name)
         return visible
 
     def _set_operation(self, query: exp.SetOperation, ctes: Names, outer: tuple[Names, ...]) -> Relation:
@@ -146,6 +147,8 @@ class Scopes:
                 found = {fold(node.alias): _merged(found.values())}
         elif isinstance(node, exp.Subquery):
             found[fold(node.alias) or f"#{taken}"] = self._query(node.this, ctes, outer)
+        elif isinstance(node, exp.Lateral):
+            raise QueryError("syntax", "LATERAL is not allowed", hint=self._dialect.syntax_hint("LATERAL"))
         else:
             raise QueryError(
                 "forbidden_table", f"{node.sql(self._dialect.name)} is not a table", hint=self._schema.only_these
@@ -206,7 +209,7 @@ def _schema_tables(schema: Schema, dialect: Dialect) -> Names:
 
 
 def _recursion_refused() -> QueryError:
-    return QueryError("too_complex", "recursive WITH queries are not allowed", hint="use a plain SELECT")
+    return RefusedByDesignError("too_complex", "recursive WITH queries are not allowed", hint="use a plain SELECT")
 
 
 def _merged(relations: Iterable[Relation]) -> Relation:

@@ -1,41 +1,47 @@
-"""Answer statements in a process of its own: parse, check, execute, cap the answer, write the hint.
+"""Answer statements in a process of its own: check, run, cap the answer, write the hint.
 
-Neither sqlglot nor SQLite's compiler and functions can be interrupted, and a server may not answer. Here they need not
-be: the parent kills the process at the deadline, and the operating system holds it to its memory and time.
+Neither SQLite's compiler and functions nor a server that is silent can be interrupted. The parent therefore kills the
+process shortly after the deadline, and the operating system limits its memory and processor time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import math
 import resource
 import sys
+import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
-from sql_agent.database.channel import Channel
-from sql_agent.database.engine import Connection, Opened
-from sql_agent.database.guard import CheckedQuery, check
-from sql_agent.database.hints import Hints
-from sql_agent.database.lacking import is_wanted
+from sqlglot import exp
+
+from sql_agent.database.answers import refusal
+from sql_agent.database.deadline import Deadline, OutOfTime, SlowStatementError
+from sql_agent.database.hints import Hints, is_wanted
 from sql_agent.database.name_index import NameIndex
-from sql_agent.database.provenance import CellRef, with_cells_emptied
-from sql_agent.database.schema import fold
-from sql_agent.database.truncation import refusal
+from sql_agent.database.provenance import CellRef
+from sql_agent.database.source import Connection, Opened
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
 
 MAX_MEMORY_BYTES = 512 * 1024 * 1024  # of addresses; 90 MB of them are taken by the interpreter and its modules
+MAX_REQUEST_BYTES = 16 * 1024 * 1024  # a statement, and the cells that it is to find empty
 _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing else is ever written
 # A worker that needed this much more memory than at its start is replaced, because little of it would come back.
 _SWOLLEN_KIB = 100 * 1024
 # Each of the few statements behind a hint may take this long; on the databases seen they take a tenth of it.
 _HINT_STATEMENT_S = 0.25
+# Processor time after which a statement is not a fast one; most take a tenth of it.
+_FAST_S = 0.02
 
 
 def limit_resources() -> None:
-    """Hold this process to its memory; it cannot write large files, start processes or leave a core."""
+    """Limit this process's memory; it cannot write large files, start processes or leave a core."""
     limits = {resource.RLIMIT_FSIZE: _MAX_FILE_BYTES, resource.RLIMIT_CORE: 0}
     if sys.platform.startswith("linux"):  # elsewhere these two cannot be set or count other processes
         limits |= {resource.RLIMIT_AS: MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
@@ -45,25 +51,26 @@ def limit_resources() -> None:
         resource.setrlimit(which, (limit, limit))
 
 
-def answer_requests(channel: Channel, session: Session) -> None:
+def answer_requests(pipe: Pipe, session: Session) -> None:
     """Answer statements until the parent closes its end or this process has grown; then return.
 
-    A request is `{"sql": text, "emptied": [[table, id, column], ...]}`. Its reply is `{"answer": QueryAnswer, "last":
-    whether this worker ends, "more": whether a hint follows}`, and the hint `{"hint": text or null, "trouble": text}`.
+    A request is JSON: `{"sql": text, "emptied": [[table, id, column], ...], "due": seconds of time.monotonic(), "fast":
+    whether to give up early}`. Its reply is `{"answer": QueryAnswer, or null when a fast worker gave up, "trouble": why
+    there is no hint, "last": whether this worker ends now}`.
     """
+    # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
+    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
     least = _peak_kib()
     while True:
         try:
-            request = channel.receive()
+            request = json.loads(pipe.recv_bytes(MAX_REQUEST_BYTES))
         except EOFError:
             return
-        _limit_cpu(session.deadline_s)
-        answer, checked = session.answer(request["sql"], [CellRef(*cell) for cell in request["emptied"]])
-        more = session.hinted and checked is not None and not request["emptied"] and is_wanted(checked.sql, answer)
+        _limit_cpu(request["due"] - time.monotonic())
+        answer, trouble = session.answer(request)
         last = _peak_kib() > least + _SWOLLEN_KIB
-        channel.send({"answer": answer.model_dump(), "last": last, "more": more})
-        if more and checked is not None:
-            channel.send(session.hint(checked.sql, answer))
+        reply = {"answer": answer.model_dump() if answer else None, "trouble": trouble, "last": last}
+        pipe.send_bytes(json.dumps(reply).encode("ascii"))  # other characters are escaped, lone surrogates too
         if last:
             return
 
@@ -73,35 +80,30 @@ def _peak_kib() -> int:
     return peak if sys.platform != "darwin" else peak // 1024
 
 
-def _limit_cpu(deadline_s: float) -> None:
-    """End this process by the kernel's hand when the parent, stopped or busy, does not do it at the deadline."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    limit = math.ceil(used.ru_utime + used.ru_stime + deadline_s) + 1
+def _limit_cpu(seconds: float) -> None:
+    """Have the kernel end this process when the parent, stopped or busy, does not do so after the deadline."""
+    limit = math.ceil(time.process_time() + max(seconds, 0)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
 
 
 class Session:
-    """Holds one connection, and what every statement is checked against."""
+    """Answers the statements that reach one worker, over one connection."""
 
     def __init__(self, opened: Opened, names: NameIndex) -> None:
-        self.deadline_s = opened.limits.deadline_s
-        self.hinted = opened.hinted
         self._opened = opened
-        self._dialect = opened.engine.dialect
         self._connection: Connection | None = None
-        self._hints = Hints(opened.schema, opened.names, names, self._read, self._dialect)
+        self._hints = Hints(opened.schema, opened.names, names, self._read, opened.engine.dialect)
         with contextlib.suppress(QueryError):  # the first statement tries again, and says why it fails
             self._connect()
 
-    def answer(self, sql: str, emptied: Sequence[CellRef]) -> tuple[QueryAnswer, CheckedQuery | None]:
-        """Return the answer to `sql`, and the statement that ran; None when it failed."""
+    def answer(self, request: dict[str, Any]) -> tuple[QueryAnswer | None, str | None]:
+        """Return the answer, None when the statement must run in another worker, and what went wrong with its hint."""
+        sql, emptied = request["sql"], [CellRef(*cell) for cell in request["emptied"]]
+        deadline = Deadline(request["due"], time.process_time() + _FAST_S if request["fast"] else math.inf)
         try:
-            checked = check(sql, self._opened.schema, self._dialect)
-            if emptied:
-                tables = frozenset(fold(cell.table) for cell in emptied)
-                plain = with_cells_emptied(checked.sql, self._opened.schema, emptied, self._dialect)
-                checked = replace(checked, sql=plain, ctes=checked.ctes | tables)
-            answer = self._run(checked)
+            result = self._connect().run(sql, emptied, self._opened.limits, deadline)
+        except SlowStatementError:
+            return None, None
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint), None
         except MemoryError:
@@ -109,25 +111,31 @@ class Session:
         except Exception as error:
             message = f"the statement cannot be read: {type(error).__name__}: {error}"
             return refusal("failed", message, "write it in another way"), None
-        return answer, checked
-
-    def hint(self, sql: str, answer: QueryAnswer) -> dict[str, str | None]:
-        """Return the message with the hint, or with what went wrong there; the answer itself is right."""
-        try:
-            return {"hint": self._hints.hint(sql, answer), "trouble": None}
-        except Exception:
-            return {"hint": None, "trouble": traceback.format_exc()[-2000:]}
-
-    def _run(self, checked: CheckedQuery) -> QueryAnswer:
-        columns, records, truncated = self._connect().run(checked, self._opened.limits)
-        return QueryAnswer(
+        answer = QueryAnswer(
             status="ok",
-            columns=columns,
-            records=records,
-            count=len(records),
-            truncated=truncated,
-            from_tables=checked.from_tables,
+            columns=result.columns,
+            records=result.records,
+            count=len(result.records),
+            truncated=result.truncated,
+            from_tables=result.from_tables,
         )
+        if emptied or result.tree is None or not self._opened.hinted or not is_wanted(sql, answer):
+            return answer, None
+        hint, trouble = self._hint(result.tree, answer, deadline)
+        return answer.model_copy(update={"hint": hint}), trouble
+
+    def _hint(self, tree: exp.Query, answer: QueryAnswer, deadline: Deadline) -> tuple[str | None, str | None]:
+        """Return the hint, and what went wrong with it; the answer itself is right either way."""
+        try:
+            with deadline.enforced():
+                return self._hints.hint(tree, answer), None
+        except OutOfTime:
+            if self._connection is not None:  # the time ran out while it was in use
+                self._connection.close()
+                self._connection = None
+            return None, "no time was left for it"
+        except Exception:
+            return None, traceback.format_exc()[-2000:]
 
     def _read(self, sql: str) -> Sequence[tuple[object, ...]]:
         """Return all rows of a statement of our own. Raises QueryError when it fails or is too slow."""

@@ -21,7 +21,6 @@ _SECTIONS = ("lang", "task", "agent", "database", "judge", "spider")
 # What belongs to a host: a runner's own value wins over its run's.
 _HOST_KEYS = (
     "database.path",
-    "database.keep_open",
     "judge.cache_dir",
     "judge.rubric",
     "spider.data_dir",

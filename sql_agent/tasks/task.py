@@ -148,7 +148,7 @@ class Task:
             source = own if own and name is None else self.source_of(settings, name)
             return open_database(source, self.schema, settings.database_limits())
 
-        return DatabasePool(open_named, keep=settings.database.keep_open)
+        return DatabasePool(open_named)
 
     def question_file(self, settings: Settings, split: Split) -> Path:
         """Return the question file of `split`: `data.train_file` or `data.val_file` if set, else the task's default.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sql_agent.database import Database
-from sql_agent.database.guard import KINDS
+from sql_agent.database.answers import KINDS
 from tests.support.fuzzed_statements import fuzzed
 from tests.support.small_database import CANARY
 

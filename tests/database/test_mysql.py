@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
 from sql_agent.database import Database, Naming, RequiredSchema, open_database, parse_source
-from sql_agent.database.factory import open_source
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.provenance import CellRef, evidence_read
+from sql_agent.database.source import open_source
 from sql_agent.errors import ConfigError, DatabaseFileError, QueryError
 from sql_agent.schemas import Evidence, QueryCall, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA

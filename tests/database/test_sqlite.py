@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,9 @@ from hypothesis import strategies as st
 
 from sql_agent.agent.tools import answer_json
 from sql_agent.database import Database, open_database
-from sql_agent.database.engine import DATABASE_CHANGED
-from sql_agent.database.guard import KINDS
-from sql_agent.database.sqlite.connection import SqliteConnection
-from sql_agent.database.sqlite.file_state import FileState
+from sql_agent.database.answers import DATABASE_CHANGED, KINDS, fit
+from sql_agent.database.sqlite.connection import FileState, SqliteConnection
 from sql_agent.database.sqlite.opening import read_only_connection, read_schema
-from sql_agent.database.truncation import fit
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql
@@ -125,10 +123,43 @@ class TestAnswers:
         assert database.query('SELECT id FROM drugs_info WHERE med_name = "Drug 7"').records == ((7,),)
 
     @pytest.mark.parametrize(
+        "sql",
+        [
+            'SELECT upper("abc"), length("abc"), instr("abc", "b") FROM drugs_info WHERE id = 3',
+            'SELECT CASE WHEN id = 3 THEN "tablet" ELSE "other" END FROM drugs_info WHERE id < 5 ORDER BY id',
+            'SELECT id FROM drugs_info WHERE med_name IN ("Drug 3", "b\'c")',
+            'SELECT id FROM drugs_info WHERE med_name LIKE "%g 3" OR med_name LIKE "%"||" 4"',
+            'SELECT "not a name" FROM disease WHERE id = 1',
+            'SELECT id FROM disease WHERE "布洛芬" = disease_name',
+            'SELECT id FROM disease WHERE overview = "treatment"',
+            'SELECT date("")',
+            "SELECT id /* a comment */ FROM disease WHERE id = 1 -- end",
+            "WITH t AS (SELECT id, form FROM drugs_info) SELECT t.form AS cnt FROM t JOIN disease d USING (id) "
+            "WHERE cnt IS NULL AND d.id < 4 ORDER BY d.id",
+            "SELECT t.n AS cnt FROM (SELECT count(*) AS n FROM drugs_info) AS t, disease d WHERE cnt > 3 AND d.id = 1",
+            "SELECT CAST(id AS) FROM disease WHERE id = 1",
+            "SELECT med_name FROM drugs_info INDEXED BY drug_name WHERE med_name = 'Drug 3'",
+        ],
+    )
+    def test_what_sqlite_runs_is_answered_as_sqlite_answers_it(self, database: Database, path: Path, sql: str) -> None:
+        with closing(sqlite3.connect(path)) as bare:
+            assert list(database.query(sql).records) == bare.execute(sql).fetchall()
+
+    def test_semicolons_at_the_end_are_left_out(self, database: Database) -> None:
+        assert database.query("SELECT id FROM disease WHERE id = 1;; ;").records == ((1,),)
+
+    @pytest.mark.parametrize(
         ("sql", "kind", "hint"),
         [
             ("SELECT name FROM drugs_info", "unknown_column", "drugs_info.med_name"),
             ('SELECT "nme" FROM drugs_info', "unknown_column", "drugs_info.med_name"),
+            ("SELECT id FROM drugs_info WHERE \"nme\" = 'x'", "unknown_column", "drugs_info.med_name"),
+            ('SELECT count("nme") FROM drugs_info', "unknown_column", "single quotes: 'nme'"),
+            ("SELECT id FROM disease WHERE id = ?", "syntax", "the value itself"),
+            ("SELECT id FROM disease WHERE id = :id", "syntax", "the value itself"),
+            ("SELECT 1 FROM disease, LATERAL (SELECT 1)", "syntax", "leave it out"),
+            ("SELECT id FROM disease UNION ALL (SELECT 1)", "syntax", "leave out the parentheses"),
+            ("SELECT group_concat(id, ', ' ORDER BY id) FROM disease", "syntax", "FROM (SELECT x FROM ... ORDER BY y)"),
             ('SELECT "disease_name" FROM drugs_info', "unknown_column", "a column of disease"),
             ("SELECT d.desease_name FROM disease d", "unknown_column", "disease.disease_name"),
             ("SELECT qqqq FROM disease", "unknown_column", "disease has id, disease_name"),

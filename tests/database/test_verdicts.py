@@ -13,7 +13,7 @@ import pytest
 from pymysql.cursors import Cursor
 
 from sql_agent.database import Database, RequiredSchema, open_database
-from sql_agent.database.guard import KINDS
+from sql_agent.database.answers import KINDS
 from tests.database import college, ordinary_medical
 from tests.database.conftest import LIMITS
 from tests.database.hostile_mysql import HOSTILE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -14,12 +14,14 @@ from pymysql.constants import FIELD_TYPE
 from pymysql.converters import encoders
 from pymysql.cursors import Cursor, SSCursor
 
-from sql_agent.database.guard import CheckedQuery
+from sql_agent.database.answers import Row, fit
+from sql_agent.database.deadline import Deadline, OutOfTime
+from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
 from sql_agent.database.mysql.failures import LOST, code_of, from_server, message_of
+from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
-from sql_agent.database.truncation import Row, fit
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
 
@@ -124,19 +126,35 @@ class MysqlConnection:
         self._limits = limits
         self._raw = self._open()
 
-    def run(self, checked: CheckedQuery, limits: QueryLimits) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
-        """Run a checked statement; return its columns, the rows that fit into `limits`, and whether any are missing."""
+    def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
+        """Run a statement that a model wrote, if the guard accepts it; the cells `emptied` read as NULL.
+
+        Raises QueryError.
+        """
+        try:
+            with deadline.enforced():
+                checked = check(sql, self._schema, MYSQL)
+                text = MYSQL.runnable(checked, self._schema)
+                if emptied:
+                    text = with_cells_emptied(text, self._schema, emptied, MYSQL)
+        except OutOfTime:
+            message = f"interrupted after {limits.deadline_s:g} seconds"
+            raise QueryError("timeout", message, hint="write a simpler statement") from None
+        columns, records, truncated = self._run_again_if_lost(text, limits)
+        return Result(columns, records, truncated, checked.tree, checked.from_tables)
+
+    def _run_again_if_lost(self, sql: str, limits: QueryLimits) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
         try:
             try:
-                return self._fitted(checked.sql, limits)
+                return self._fitted(sql, limits)
             except pymysql.Error as error:
                 if code_of(error) not in LOST and not isinstance(error, pymysql.err.InterfaceError):
                     raise
                 self.close()
                 self._raw = self._open()
-                return self._fitted(checked.sql, limits)
+                return self._fitted(sql, limits)
         except _FAILURES as error:
-            raise from_server(error, checked.sql, self._schema) from error
+            raise from_server(error, sql, self._schema) from error
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
         """Return all rows of a SELECT of our own, which has a LIMIT or gives one row. Raises QueryError."""

@@ -16,11 +16,11 @@ from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.mysql import allowed
-from sql_agent.database.mysql.expansion import expansion
-from sql_agent.database.mysql.growth import MAX_GROWTH, growth
-from sql_agent.database.mysql.other_dialects import hint_for
-from sql_agent.database.qualified import without_database
+from sql_agent.database.guard import Checked
+from sql_agent.database.mysql.functions import AGGREGATES, FUNCTION_HINTS, FUNCTIONS, WINDOW_FUNCTIONS
+from sql_agent.database.mysql.server_cost import MAX_GROWTH, expansion, text_growth
+from sql_agent.database.other_dialects import syntax_hint
+from sql_agent.database.provenance import without_database
 from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 
@@ -58,6 +58,8 @@ _SPECIAL_ERRORS = {
     "--": ("not_select", "-- begins no comment here", "write a blank after --, or - -1 for a negative number"),
     "INTO": ("not_select", "INTO is not allowed", "leave it out: rows are only read"),
 }
+# The server calls a function where sqlglot sees a column.
+_READ_AS_FUNCTIONS = frozenset({"CURRENT_ROLE"})
 # A pattern that takes the server a time that grows with the text alone: words, alternatives, ends, single characters.
 _PLAIN_PATTERN = re.compile(r"[^\\*+?{}()]*", re.DOTALL)
 _KEPT_PARSERS = ("CAST", "CONVERT", "GROUP_CONCAT", "TRIM", "SUBSTRING", "SUBSTR", "EXTRACT", "POSITION")
@@ -84,10 +86,10 @@ class MysqlDialect(Dialect):
 
     name = "mysql"
     title = "MySQL"
-    aggregates = allowed.AGGREGATES
-    window_functions = allowed.WINDOW_FUNCTIONS
-    functions = allowed.FUNCTIONS
-    function_hints = allowed.FUNCTION_HINTS
+    aggregates = AGGREGATES
+    window_functions = WINDOW_FUNCTIONS
+    functions = FUNCTIONS
+    function_hints = FUNCTION_HINTS
     usual_functions = "use LOWER(), CHAR_LENGTH(), SUBSTRING(), INSTR(), CONCAT(), COUNT(), GROUP_CONCAT(), or LIKE"
     row_ids = frozenset()
     # The server's rules: quotes double, and except in backticks a backslash escapes; "--" needs a blank behind it.
@@ -108,7 +110,7 @@ class MysqlDialect(Dialect):
         """Raise QueryError for variables, executed comments and other marks with a meaning of their own."""
         if special := _SPECIAL.search(bare):
             found = special.group().upper()
-            other = ("syntax", f"{found} is not allowed outside quotes", hint_for(text))
+            other = ("syntax", f"{found} is not allowed outside quotes", syntax_hint(text, is_mysql=True))
             kind, message, hint = _SPECIAL_ERRORS.get(found, other)
             raise QueryError(kind, message, hint=hint)
 
@@ -119,6 +121,8 @@ class MysqlDialect(Dialect):
                 raise _refused(node, text)
             if isinstance(node, exp.RegexpLike):
                 _check_pattern(node)
+            if isinstance(node, exp.Column) and node.name.upper() in _READ_AS_FUNCTIONS and not node.this.quoted:
+                raise QueryError("forbidden_function", f"{node.name} is not allowed", hint="leave it out")
             if isinstance(node, exp.Select) and len(node.args.get("joins") or ()) >= MAX_JOINED:
                 raise QueryError("too_complex", f"more than {MAX_JOINED} tables are joined", hint="join fewer tables")
         tables, copies, parsed = expansion(tree)
@@ -128,26 +132,26 @@ class MysqlDialect(Dialect):
             raise QueryError("too_complex", "WITH queries stand inside each other too deeply", hint="use one WITH")
         if copies > MAX_COPIES:
             raise QueryError("too_complex", "columns of subqueries are named too often", hint="use fewer subqueries")
-        if growth(tree) > MAX_GROWTH:
+        if text_growth(tree) > MAX_GROWTH:
             raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
 
-    def runnable(self, text: str, nodes: Sequence[exp.Expr], schema: Schema) -> str:
-        """Return `text` without the database's name in its columns.
+    def runnable(self, checked: Checked, schema: Schema) -> str:
+        """Return the statement without the database's name in its columns.
 
         Such a name beside a JOIN with USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
         Raises QueryError for the name of another database.
         """
-        columns = [node for node in nodes if isinstance(node, exp.Column) and node.args.get("db")]
+        columns = [node for node in checked.tree.walk() if isinstance(node, exp.Column) and node.args.get("db")]
         for column in columns:
             if column.db != schema.database or column.args.get("catalog"):
                 raise QueryError(
                     "unknown_column", f"no such column: {column.sql(self.name)}", hint="write table.column"
                 )
-        return without_database(text, columns)
+        return without_database(checked.sql, columns)
 
     def syntax_hint(self, text: str) -> str:
         """Return what to write in place of another database's dialect."""
-        return hint_for(text)
+        return syntax_hint(text, is_mysql=True)
 
     def table_key(self, name: str) -> str:
         """Return `name` as it is, because many servers tell tables apart by case."""
@@ -180,7 +184,7 @@ def _refused(node: exp.Expr, text: str) -> QueryError:
     if isinstance(node, exp.Func):
         name = node.sql_name().lower()
         return QueryError("forbidden_function", f"{name}() is not allowed", hint=MYSQL.function_hint(name))
-    return QueryError("not_select", f"{what.upper()} is not allowed", hint=hint_for(text))
+    return QueryError("not_select", f"{what.upper()} is not allowed", hint=syntax_hint(text, is_mysql=True))
 
 
 def _check_pattern(node: exp.RegexpLike) -> None:

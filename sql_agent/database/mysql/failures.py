@@ -7,7 +7,7 @@ import re
 import pymysql
 from sqlglot import exp
 
-from sql_agent.database.engine import DATABASE_CHANGED
+from sql_agent.database.answers import DATABASE_CHANGED
 from sql_agent.database.guard import parse
 from sql_agent.database.mysql.dialect import MYSQL
 from sql_agent.database.schema import Schema, fold

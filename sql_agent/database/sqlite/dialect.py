@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -11,13 +11,17 @@ from sqlglot.dialects.sqlite import SQLite
 from sqlglot.parsers.sqlite import SQLiteParser
 
 from sql_agent.database.dialect import Dialect
+from sql_agent.database.other_dialects import syntax_hint
 from sql_agent.database.schema import Schema, fold
-from sql_agent.database.sqlite import allowed
-from sql_agent.database.sqlite.double_quotes import ROW_IDS, with_real_texts
-from sql_agent.database.sqlite.other_dialects import hint_for
+from sql_agent.database.sqlite.functions import AGGREGATES, FUNCTION_HINTS, FUNCTIONS, WINDOW_FUNCTIONS
 from sql_agent.errors import QueryError
 
 _SQLGLOT = SQLite()
+_ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between)
+_NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
+# What looks like a column's name in double quotes is a wrong one rather than a text.
+_LIKE_A_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class _Parser(SQLiteParser):
@@ -32,16 +36,16 @@ class _Parser(SQLiteParser):
 
 
 class SqliteDialect(Dialect):
-    """Describes SQLite's SQL. SQLite's authorizer judges every statement too, so this refuses only what misleads."""
+    """Describes SQLite's SQL. SQLite's authorizer judges every statement; what is here serves hints and messages."""
 
     name = "sqlite"
     title = "SQLite"
-    aggregates = allowed.AGGREGATES
-    window_functions = allowed.WINDOW_FUNCTIONS
-    functions = allowed.FUNCTIONS
-    function_hints = allowed.FUNCTION_HINTS
+    aggregates = AGGREGATES
+    window_functions = WINDOW_FUNCTIONS
+    functions = FUNCTIONS
+    function_hints = FUNCTION_HINTS
     usual_functions = "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"
-    row_ids = ROW_IDS
+    row_ids = _ROW_IDS
     # SQLite's own rules: quotes double to escape (brackets cannot), comments do not nest, an open one runs to the end.
     parts = re.compile(
         r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])"""
@@ -55,7 +59,7 @@ class SqliteDialect(Dialect):
         return _Parser(dialect=_SQLGLOT).parse(_SQLGLOT.tokenize(text), text)
 
     def check_text(self, text: str, bare: str) -> None:
-        """Accept every text, because what is left to check here is the parser's and SQLite's own."""
+        """Accept every text: what is left to check is the parser's and SQLite's own."""
 
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
         """Raise QueryError for IN without parentheses, which SQLite reads as a table."""
@@ -63,13 +67,9 @@ class SqliteDialect(Dialect):
             if isinstance(node, exp.In) and node.args.get("field") is not None:
                 raise QueryError("syntax", "IN needs parentheses", hint="write IN ('a', 'b') or IN (SELECT ...)")
 
-    def runnable(self, text: str, nodes: Sequence[exp.Expr], schema: Schema) -> str:
-        """Return `text` with each double-quoted word turned into a text or a name."""
-        return with_real_texts(text, nodes, schema)
-
     def syntax_hint(self, text: str) -> str:
         """Return what to write in place of another database's dialect."""
-        return hint_for(text)
+        return syntax_hint(text, is_mysql=False)
 
     def table_key(self, name: str) -> str:
         """Return the name in lower case."""
@@ -85,3 +85,71 @@ class SqliteDialect(Dialect):
 
 
 SQLITE = SqliteDialect()
+
+
+def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None:
+    """Make literals in `tree` of words in double quotes that are texts; return one that is a wrong name, if any.
+
+    SQLite reads an unknown "word" as a text, silently, and so do we where a value is expected. Where a column is
+    expected, as in `SELECT "nme" FROM books`, a word that looks like a name is a wrong one.
+    """
+    nodes = list(tree.walk())
+    tables = (schema.spelled(node.name) for node in nodes if isinstance(node, exp.Table))
+    columns = {fold(column) for table in tables if table for column in schema.columns[table]}
+    known = columns | _ROW_IDS | _aliases(nodes)
+    for node in nodes:
+        if not isinstance(node, exp.Column) or node.table or not _is_double_quoted(node, text):
+            continue
+        if fold(node.name) in known:
+            continue
+        if _LIKE_A_NAME.fullmatch(node.name) and _names_a_column(node):
+            return node.name
+        node.replace(exp.Literal.string(node.name))
+    return None
+
+
+def _is_double_quoted(column: exp.Column, text: str) -> bool:
+    name = column.this
+    return isinstance(name, exp.Identifier) and bool(name.quoted) and text[name.meta["start"]] == '"'
+
+
+def _aliases(nodes: Iterable[exp.Expr]) -> frozenset[str]:
+    names = set()
+    for node in nodes:
+        if isinstance(node, exp.Alias):
+            names.add(fold(node.alias))
+        elif isinstance(node, exp.TableAlias):
+            names.update(fold(column.name) for column in node.columns)
+    return frozenset(names)
+
+
+def _names_a_column(node: exp.Expr) -> bool:
+    """Return whether a column is expected: an output, left of a comparison, a term of ORDER BY, in an aggregate."""
+    node, parent = _without_parentheses(node)
+    if isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)):
+        return node.arg_key == "this"
+    if isinstance(parent, exp.Alias):
+        node, parent = parent, parent.parent
+    if isinstance(parent, exp.Select):
+        return node.arg_key == "expressions" and parent.args.get("from_") is not None
+    is_aggregate = isinstance(parent, exp.Anonymous) and fold(parent.name) in AGGREGATES
+    return isinstance(parent, exp.Ordered | exp.Group | exp.Distinct) or (is_aggregate and not node.index)
+
+
+def is_value_position(column: exp.Expr) -> bool:
+    """Return whether a text makes sense here: right of a comparison, in a list, BETWEEN, || or a later argument."""
+    node, parent = _without_parentheses(column)
+    key = node.arg_key
+    return (
+        (isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)) and key != "this")
+        or isinstance(parent, exp.DPipe)
+        or (isinstance(parent, exp.Anonymous) and (node.index or 0) > 0)
+    )
+
+
+def _without_parentheses(node: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+    """Return the outermost pair of parentheses around `node`, else the node itself, and what it is a part of."""
+    parent = node.parent
+    while isinstance(parent, exp.Paren | exp.Escape):
+        node, parent = parent, parent.parent
+    return node, parent

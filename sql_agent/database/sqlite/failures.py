@@ -6,12 +6,10 @@ import re
 
 from sqlglot import exp
 
-from sql_agent.database.engine import UNAVAILABLE
-from sql_agent.database.guard import parse
+from sql_agent.database.answers import UNAVAILABLE
+from sql_agent.database.guard import clean, parse
 from sql_agent.database.schema import Schema, fold
-from sql_agent.database.sqlite.dialect import SQLITE
-from sql_agent.database.sqlite.double_quotes import is_value_position
-from sql_agent.database.sqlite.other_dialects import hint_for
+from sql_agent.database.sqlite.dialect import SQLITE, is_value_position
 from sql_agent.errors import QueryError
 
 # The first pattern found in SQLite's message decides; {table}, {column} and {function} are filled in below.
@@ -54,6 +52,11 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
         )
     ),
     (
+        re.compile(r"too many SQL variables|variable number must|[Ii]ncorrect number of bindings|supply a value for"),
+        "syntax",
+        "write the value itself in place of ? or :name",
+    ),
+    (
         re.compile(r"too big|too complex|too many|too large|out of memory|stack overflow|too deep"),
         "too_complex",
         "select less: fewer rows, substr() of long texts",
@@ -67,14 +70,14 @@ _RULES: tuple[tuple[re.Pattern[str], str, str | None], ...] = (
 
 
 def from_sqlite(error: BaseException, sql: str, schema: Schema) -> QueryError:
-    """Return the QueryError for an exception of sqlite3 on the checked statement `sql`; SQLite's message is kept."""
+    """Return the QueryError for an exception of sqlite3 on the statement `sql`; SQLite's message is kept."""
     message = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
     for pattern, kind, hint in _RULES:
         match = pattern.search(message)
         if match is None:
             continue
         return QueryError(kind, message, hint=_filled(hint, match.groupdict(), sql, schema))
-    return QueryError("failed", message, hint=hint_for(sql))
+    return QueryError("failed", message, hint=SQLITE.syntax_hint(sql))
 
 
 def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -> str | None:
@@ -84,17 +87,23 @@ def _filled(hint: str | None, found: dict[str, str], sql: str, schema: Schema) -
         return schema.nearest_table(found["table"])
     if "function" in found:
         return SQLITE.function_hint(fold(found["function"]))
-    return hint.format(tables=schema.only_these, dialect=hint_for(sql)) if hint else None
+    return hint.format(tables=schema.only_these, dialect=SQLITE.syntax_hint(sql)) if hint else None
+
+
+def unknown_quoted(name: str, tree: exp.Expr, schema: Schema) -> QueryError:
+    """Return the QueryError for a word in double quotes which stands where a column is expected."""
+    hint = f"{_nearest(name, tree, schema)}; write a text in single quotes: '{name}'"
+    return QueryError("unknown_column", f"no such column: {name}", hint=hint)
 
 
 def _about_column(name: str, sql: str, schema: Schema) -> str:
     """Return a hint for a column that is not there, or for a text without its quotes."""
-    tree = parse(sql, SQLITE)
-    for column in tree.find_all(exp.Column):
-        if column.name == name and is_value_position(column):
-            return f"write a text in quotes: '{name}'"
-        if column.name == name and f"`{name}`" in sql:  # the guard's form of what stood in double quotes
-            return f"{_nearest(name, tree, schema)}; write a text in single quotes: '{name}'"
+    try:
+        tree = parse(clean(sql, SQLITE), SQLITE)
+    except Exception:  # also sqlglot's own faults
+        return schema.nearest_column(name)
+    if any(column.name == name and is_value_position(column) for column in tree.find_all(exp.Column)):
+        return f"write a text in quotes: '{name}'"
     return _nearest(name, tree, schema)
 
 

@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from sql_agent.config.settings import Settings
+from sql_agent.database.answers import fit
 from sql_agent.database.sqlite.opening import read_only_connection
-from sql_agent.database.truncation import fit
 from sql_agent.reward.execution_match import ResultRow
 from sql_agent.schemas import QueryLimits, Question
 from sql_agent.system.files import atomic_write

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from sql_agent.database import Source
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.engine import Connection
-from sql_agent.database.factory import open_source
 from sql_agent.database.schema import fold, quoted
+from sql_agent.database.source import Connection, open_source
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import Lang, QueryLimits

@@ -1,4 +1,4 @@
-"""Cut an answer to what a model can read, counted in characters of its JSON, and make its cells what JSON can carry."""
+"""Fit an answer into what a model can read, counted in characters of its JSON; the kinds of refusals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,27 @@ from collections.abc import Iterable
 
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer, QueryFailure, QueryLimits
+
+KINDS = {
+    "empty": "there is no statement",
+    "too_long": "the text is longer than allowed",
+    "too_complex": "too deep, too many tables, recursive, or a value grew too large",
+    "syntax": "not SQL that the engine can read",
+    "not_select": "something else than SELECT or WITH ... SELECT",
+    "multiple_statements": "more than one statement",
+    "forbidden_table": "a table that is not part of the schema",
+    "forbidden_function": "a function that is not on the list of harmless ones",
+    "unknown_table": "a table that the database does not have",
+    "unknown_column": "a column that the database does not have",
+    "timeout": "the deadline passed and the statement was interrupted",
+    "database_changed": "the database is not the one that was opened: replaced, changed, damaged, removed or closed",
+    "failed": "the engine refused the statement for another reason",
+    "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
+}
+DATABASE_CHANGED = "database_changed"
+# The kind of a QueryError when a database cannot be reached or a writer has locked it. No answer has this kind: the
+# statement is tried again, and then DatabaseFileError is raised.
+UNAVAILABLE = "unavailable"
 
 CUT = "…"
 MAX_COLUMN_NAME = 64

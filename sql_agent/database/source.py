@@ -1,0 +1,100 @@
+"""Describe where a database is and how to query it: a SQLite file, or a MySQL or MariaDB server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sql_agent.database.deadline import Deadline
+from sql_agent.database.dialect import Dialect
+from sql_agent.database.guard import Result
+from sql_agent.database.mysql.address import SCHEMES, ServerAddress
+from sql_agent.database.mysql.connection import open_server
+from sql_agent.database.provenance import CellRef
+from sql_agent.database.schema import Naming, RequiredSchema, Schema
+from sql_agent.database.sqlite.connection import open_file
+from sql_agent.errors import ConfigError
+from sql_agent.schemas import QueryLimits
+
+# A SQLite file or a server. Its text is what messages show, without a password.
+Source = Path | ServerAddress
+
+_SQLITE = "sqlite:///"
+_URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNORECASE)  # a drive has one letter
+
+
+class Connection(Protocol):
+    """Runs statements read-only. Every failure of a statement is raised as QueryError."""
+
+    def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
+        """Run a statement that a model wrote; the cells `emptied` read as NULL. Raises SlowStatementError too."""
+
+    def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
+        """Return all rows of one of our own statements, which may take `seconds`."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class Engine(Protocol):
+    """Connects to one database. An engine is pickled to reach the worker processes."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def connect(self, schema: Schema, limits: QueryLimits) -> Connection:
+        """Open a connection for statements over `schema`. Raises QueryError."""
+
+    def silence(self) -> str | None:
+        """Return why the database does not respond, asked after a statement was late; None when it responds."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An opened database: how to connect, what may be read, and how much is returned."""
+
+    engine: Engine
+    schema: Schema
+    names: Mapping[str, Naming]
+    limits: QueryLimits
+    hinted: bool = True
+
+
+def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:
+    """Check the database at `source`. Raises DatabaseFileError when it is missing or lacks something of `required`."""
+    source = parse_source(source) if isinstance(source, str) else source
+    names = {
+        table: Naming(naming.column, dict(naming.aliases), dict(naming.called))
+        for table, naming in required.names.items()
+    }
+    if isinstance(source, ServerAddress):
+        server, schema = open_server(source, required, limits)
+        return Opened(server, schema, names, limits)
+    file, schema = open_file(source, required)
+    return Opened(file, schema, names, limits)
+
+
+def parse_source(text: str) -> Source:
+    """Return the path or address in `text`. Raises ConfigError for a URL of another kind or without a database."""
+    if not is_url(text):
+        return Path(text)
+    if text.startswith(_SQLITE):
+        return Path(text.removeprefix(_SQLITE))
+    scheme, _, rest = text.partition(":")
+    if scheme in SCHEMES and rest.startswith("//"):
+        return ServerAddress.parse(text)
+    raise ConfigError(
+        f"a database at {scheme}: cannot be queried",
+        hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE, or the path of a SQLite file",
+    )
+
+
+def is_url(text: str) -> bool:
+    """Return whether `text` is a URL, which may contain a password, and not a path; `Path` joins double slashes."""
+    return _URL.match(text) is not None
