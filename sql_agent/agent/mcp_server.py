@@ -72,7 +72,7 @@ def _emptied() -> list[CellRef]:
     given = getattr(request.meta, META, None) if request is not None and request.meta is not None else None
     cells = given.get("emptied", []) if isinstance(given, dict) else []
     found = []
-    for cell in cells:
+    for cell in cells if isinstance(cells, list) else [cells]:
         match cell:
             case [str(table), int(row_id), str(column)]:
                 found.append(CellRef(table, row_id, column))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,18 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-
 
 def printable(text: str) -> str:
-    """Replace each control character of `text` except line breaks with a space.
+    """Replace each control character of `text` except line breaks, and each format character, with a space.
 
-    A terminal would act on an escape sequence from a model, a server or a database.
+    A terminal would act on an escape sequence from a model, a server or a database, and show a text that holds marks
+    of direction (U+202E) in another order.
     """
-    return _CONTROL.sub(" ", text)
+    return "".join(" " if _is_unsafe(character) else character for character in text)
+
+
+def _is_unsafe(character: str) -> bool:
+    return character != "\n" and unicodedata.category(character) in {"Cc", "Cf"}
 
 
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError, field_validator
 
-from sql_agent.system.messages import first_problem
+from sql_agent.system.messages import first_problem, printable
 
 
 class _Level(BaseModel):
@@ -46,3 +46,7 @@ def test_a_text_that_is_no_json_has_no_place() -> None:
     with pytest.raises(ValidationError) as caught:
         _Rubric.model_validate_json('{"levels": ')
     assert first_problem(caught.value).startswith("Invalid JSON: EOF while parsing")
+
+
+def test_control_and_format_characters_do_not_reach_a_terminal() -> None:
+    assert printable("a\x9bb\u202ec\nd\u200be\x1b") == "a b c\nd e "
