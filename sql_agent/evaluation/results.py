@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from sql_agent.evaluation.compare import Comparison, check_comparable, compare
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.measures import Price, SetResult, measure_set
-from sql_agent.evaluation.tables import (
-    TextTable,
-    comparison_table,
-    figure_tables,
-    markdown,
-    print_flips,
-    print_table,
-)
+from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
 from sql_agent.runs.pages import render_report
 from sql_agent.runs.rollout_pack import RolloutPack
+from sql_agent.runs.text_layout import TextTable, print_table
 from sql_agent.schemas import Record, RolloutRecord
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
@@ -84,7 +78,7 @@ def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) ->
     texts = {
         "json": report.model_dump_json(indent=2) + "\n",
         "md": markdown(tables, report.comparisons, judges),
-        "html": _page(labels, report, rollouts),
+        "html": _page(labels, tables, report, rollouts),
     }
     paths = {}
     for suffix, text in texts.items():
@@ -114,22 +108,18 @@ def print_report(labels: Sequence[str], report: Report, console: Console) -> Non
 
 
 def _figure_tables(labels: Sequence[str], report: Report) -> list[TextTable]:
-    return figure_tables({label: each.sets for label, each in zip(labels, report.evaluations, strict=True)})
+    return figure_tables(
+        {label: each.sets for label, each in zip(labels, report.evaluations, strict=True)}, report.seed
+    )
 
 
-def _page(labels: Sequence[str], report: Report, rollouts: Sequence[Rollouts]) -> str:
+def _page(labels: Sequence[str], tables: Sequence[TextTable], report: Report, rollouts: Sequence[Rollouts]) -> str:
     """Return one HTML page that works offline: the tables, the tests and every rollout."""
-    tables = []
-    for comparison in report.comparisons:
-        unpaired = f"{comparison.unpaired} questions were not graded with both, and are left out."
-        tables.append(_page_table(comparison_table(comparison), unpaired if comparison.unpaired else ""))
-    note = f"In brackets: 95 % bootstrap intervals, seed {report.seed}."
-    tables += [_page_table(table, note) for table in _figure_tables(labels, report)]
     packs = [_pack(records) for records in rollouts]
     page = {
         "title": "Evaluation " + " · ".join(labels),
         "disclaimer": load_task(report.evaluations[0].about.settings["task"]).disclaimer,
-        "tables": tables,
+        "tables": list(map(asdict, tables)),
         "runs": [
             {"name": label, "facts": _facts(evaluation), "charts": [], "config": evaluation.about.settings}
             | pack.index()
@@ -137,10 +127,6 @@ def _page(labels: Sequence[str], report: Report, rollouts: Sequence[Rollouts]) -
         ],
     }
     return render_report(page, [pack.blocks() for pack in packs])
-
-
-def _page_table(table: TextTable, note: str) -> dict[str, Any]:
-    return {"title": table.title, "columns": table.columns, "sections": table.sections, "note": note}
 
 
 def _pack(records: Mapping[Key, RolloutRecord]) -> RolloutPack:

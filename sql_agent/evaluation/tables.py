@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from sql_agent.evaluation.compare import Comparison, Flip
 from sql_agent.evaluation.measures import MEASURES, PERCENTILES, Figure, Group, SetResult
 from sql_agent.evaluation.statistics import PairedDifference
-from sql_agent.runs.console import wrap
+from sql_agent.runs.text_layout import TableRow, TextTable, wrap
 
 _UNKNOWN = "–"
 _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
-_HEADING_WIDTH = 30  # columns of a terminal
 # The sections of a table below its first lines.
 _ANSWERS = (
     "accurate", "reward/judge", "reward/mean", "agent/sql_ok", "agent/grounded", "refused_answerable",
@@ -28,28 +24,20 @@ _WORK = (
     "agent/seconds_p50", "agent/seconds_p95", "agent/cost_usd",
 )  # fmt: skip
 
-TableRow = tuple[str, list[str]]  # a label, and a text for each column
 
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of texts: a heading for each column, and sections of rows."""
-
-    title: str
-    columns: list[str]
-    sections: list[list[TableRow]]
-
-
-def figure_tables(results: Mapping[str, Mapping[str, SetResult]]) -> list[TextTable]:
+def figure_tables(results: Mapping[str, Mapping[str, SetResult]], seed: int) -> list[TextTable]:
     """Lay out the results of models by set: one model's sets side by side, or for each set the models."""
+    note = f"In brackets: 95 % bootstrap intervals, seed {seed}."
     if len(results) == 1:
         ((model, sets),) = results.items()
-        return [_table(model, sets)]
+        return [_table(model, sets, note)]
     names = dict.fromkeys(name for sets in results.values() for name in sets)
-    return [_table(name, {model: sets[name] for model, sets in results.items() if name in sets}) for name in names]
+    return [
+        _table(name, {model: sets[name] for model, sets in results.items() if name in sets}, note) for name in names
+    ]
 
 
-def _table(title: str, results: Mapping[str, SetResult]) -> TextTable:
+def _table(title: str, results: Mapping[str, SetResult], note: str) -> TextTable:
     groups = [result.all for result in results.values()]
     sections = [
         [("questions graded", [str(group.questions) for group in groups])],
@@ -65,7 +53,7 @@ def _table(title: str, results: Mapping[str, SetResult]) -> TextTable:
     ):
         if len({name for groups_by_name in by_name for name in groups_by_name}) > 1:
             sections.append(_accuracies(by_name))
-    return TextTable(title, list(results), [section for section in sections if section])
+    return TextTable(title, list(results), [section for section in sections if section], note)
 
 
 def comparison_table(comparison: Comparison) -> TextTable:
@@ -84,7 +72,10 @@ def comparison_table(comparison: Comparison) -> TextTable:
         ("judge score, difference", [_difference(test.score, 1, 3) for test in tests]),
         ("  paired bootstrap p", [p_text(test.score.p) for test in tests]),
     ]
-    return TextTable(f"{comparison.model} against {comparison.baseline}", list(comparison.sets), [rows])
+    note = (
+        f"{comparison.unpaired} questions were not graded with both, and are left out." if comparison.unpaired else ""
+    )
+    return TextTable(f"{comparison.model} against {comparison.baseline}", list(comparison.sets), [rows], note)
 
 
 def figure_text(name: str, figure: Figure) -> str:
@@ -134,19 +125,6 @@ def _difference(difference: PairedDifference, factor: int, digits: int) -> str:
 
 def _digits(value: float) -> int:
     return 3 if value < 2 else 2 if value < 100 else 0
-
-
-def print_table(table: TextTable, console: Console) -> None:
-    """Print `table` on a terminal."""
-    drawn = Table(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    drawn.add_column("")
-    for column in table.columns:
-        drawn.add_column(Text("\n".join(wrap(column, _HEADING_WIDTH))), justify="right")
-    for section in table.sections:
-        for label, texts in section:
-            drawn.add_row(Text(label), *map(Text, texts))
-        drawn.add_section()
-    console.print(drawn)
 
 
 def print_flips(comparison: Comparison, console: Console) -> None:

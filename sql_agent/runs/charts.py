@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from sql_agent.runs.text_layout import TextTable
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
@@ -118,18 +119,6 @@ def _stages(steps: Sequence[MetricsLine]) -> dict[str, str]:
     return {key: key.removeprefix("timing_s/") for key in found} or _STAGES
 
 
-@dataclass(frozen=True)
-class ValidationTable:
-    """The texts of a table: a heading for each column, and rows with a label and a figure for each column.
-
-    `kinds` are the shares of accurate answers by kind of question. A figure that was not measured is "–".
-    """
-
-    columns: list[str]
-    figures: list[tuple[str, list[str]]]
-    kinds: list[tuple[str, list[str]]]
-
-
 def validation_sets(validations: Sequence[MetricsLine]) -> list[str]:
     """Return the names of the sets that were validated on, in the order of the first line."""
     keys = dict.fromkeys(key for row in validations for key in row)
@@ -142,8 +131,11 @@ def kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
     return sorted({key.removeprefix(prefix) for row in validations for key in row if key.startswith(prefix)})
 
 
-def validation_table(validations: Sequence[MetricsLine]) -> ValidationTable:
-    """Lay out the first and the last of `validations` for each set; a single validation gives one column a set."""
+def validation_table(validations: Sequence[MetricsLine]) -> TextTable:
+    """Lay out the first and the last of `validations` for each set; a single validation gives one column a set.
+
+    The second section has the shares of accurate answers by kind of question. A figure that was not measured is "–".
+    """
     sets = validation_sets(validations)
     ends = [validations[0], validations[-1]][: len(validations)] if validations else []
     shown = [(name, row) for name in sets for row in ends]
@@ -153,10 +145,14 @@ def validation_table(validations: Sequence[MetricsLine]) -> ValidationTable:
 
     measured = {key for name in sets for row in ends for key in _FIGURES if f"val/{name}/{key}" in row}
     kinds = sorted({kind for name in sets for kind in kinds_of(validations, name)})
-    return ValidationTable(
+    return TextTable(
+        title="Validation, greedy",
         columns=[f"{name}, step {row['step']}" for name, row in shown],
-        figures=[(label, texts(key)) for key, label in _FIGURES.items() if key in measured],
-        kinds=[(f"accurate: {kind.replace('_', ' ')}", texts(_KINDS + kind)) for kind in kinds],
+        sections=[
+            [(label, texts(key)) for key, label in _FIGURES.items() if key in measured],
+            [(f"accurate: {kind.replace('_', ' ')}", texts(_KINDS + kind)) for kind in kinds],
+        ],
+        note="" if shown else "No validation was finished.",
     )
 
 

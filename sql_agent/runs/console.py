@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
-from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,18 +20,14 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from sql_agent.runs.charts import validation_table
+from sql_agent.runs.text_layout import print_table, wrap
 from sql_agent.system.messages import printable
 
 _QUIET_S = 10.0  # without output, after which the next step of fine-tuning is printed
 _WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
-# Chinese has no spaces: a line may end after each character, though not before punctuation that closes.
-_WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
-_CLOSING = "、。，．：；！？）》」』】〉”’,.:;!?)"
-_PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
 
 
 def open_console() -> Console:
@@ -117,40 +112,6 @@ class Ui:
 
     def before_after(self, validations: Sequence[Mapping[str, float]]) -> None:
         """Print a table of the first and the last validation, with columns for each set of questions."""
-        laid_out = validation_table(validations)
-        table = Table(title="Validation, greedy")
-        table.add_column("")
-        for heading in laid_out.columns:
-            table.add_column(heading.replace(", ", "\n"), justify="right")
-        for rows in (laid_out.figures, laid_out.kinds):
-            for label, texts in rows:
-                table.add_row(label, *texts)
-            table.add_section()
-        self.console.print(table)
-
-
-def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
-    """Break `text` into lines of at most `width` columns, at least one line; line breaks in `text` stay.
-
-    A word that is wider than a whole line is cut, or with `fold` False kept whole on a separate line, so that a path
-    can be copied. Control characters become spaces.
-    """
-    lines: list[str] = []
-    for paragraph in text.splitlines() or [""]:
-        lines += _wrap_paragraph(printable(paragraph), width, fold=fold)
-    return lines
-
-
-def _wrap_paragraph(paragraph: str, width: int, *, fold: bool) -> list[str]:
-    lines, line = [], ""
-    for piece in _PIECE.findall(paragraph):
-        if cell_len(line + piece.rstrip()) <= width:
-            line += piece
-            continue
-        if line.strip():
-            lines.append(line.rstrip())
-        line = piece.lstrip()
-        if fold and cell_len(line) > width:
-            *full, line = chop_cells(line, width)
-            lines += full
-    return [*lines, line.rstrip()] if line.strip() or not lines else lines
+        table = validation_table(validations)
+        columns = [heading.replace(", ", "\n") for heading in table.columns]  # narrow enough for 80 columns
+        print_table(replace(table, columns=columns), self.console)

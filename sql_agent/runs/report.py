@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
+from sql_agent.runs.charts import validation_table
 from sql_agent.runs.pages import packed, render_live_report, render_report
 from sql_agent.runs.run_lines import JsonObject
 from sql_agent.runs.run_reader import RunReader
@@ -80,10 +82,10 @@ class LiveReport:
 
 def _page_data(runs: Sequence[RunReader]) -> JsonObject:
     """Return the data of a page that shows `runs`, without their records."""
-    tables = []
-    for run in runs:
-        table = run.validation_table()
-        tables.append(table | ({"title": f"{table['title']}: {run.name}"} if len(runs) > 1 else {}))
+    tables = [asdict(validation_table(run.validations)) for run in runs]
+    if len(runs) > 1:
+        for table, run in zip(tables, runs, strict=True):
+            table["title"] += f": {run.name}"
     return {
         "title": "Run " + " · ".join(run.name for run in runs),
         "disclaimer": runs[0].disclaimer,

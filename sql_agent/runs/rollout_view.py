@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sql_agent.reward import FULL_REWARD
-from sql_agent.runs.console import wrap
+from sql_agent.runs.text_layout import wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 
 _LABEL = 11  # columns of the label at the left

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.errors import DataError
-from sql_agent.runs.charts import charts, validation_table
+from sql_agent.runs.charts import charts
 from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.runs.run_config import read_config
 from sql_agent.runs.run_info import RunInfo, read_info
@@ -82,16 +82,6 @@ class RunReader:
             "charts": charts(self.steps, self.validations),
             "config": self.config,
             **self.pack.index(),
-        }
-
-    def validation_table(self) -> JsonObject:
-        """Return the first and the last validation as a table of the page."""
-        table = validation_table(self.validations)
-        return {
-            "title": "Validation, greedy",
-            "columns": table.columns,
-            "sections": [table.figures, table.kinds],
-            "note": "" if table.columns else "No validation was finished.",
         }
 
     def _start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -39,8 +40,8 @@ def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     before = {"step": 0.0} | {f"val/{name}/{k}": v for name, values in sets.items() for k, v in values.items()}
     after = before | {"step": 20, "val/template/reward/mean": 0.734, "val/natural/refused_answerable": 0.25}
     Ui(Console(file=output, width=80)).before_after([before, after])
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.getvalue().splitlines()]
-    rows = {row[0]: row[1:] for row in cells if row}
+    cells = [re.split(r"\s{2,}", line.strip()) for line in output.getvalue().splitlines()]
+    rows = {row[0]: row[1:] for row in cells}
     assert rows["questions"] == ["7", "7", "12", "12"]
     assert rows["reward (0–1.1)"] == ["0.100", "0.734", "0.050", "0.050"]
     assert rows["answerable, but refused"] == ["–", "–", "0.730", "0.250"]

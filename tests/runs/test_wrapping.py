@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from sql_agent.runs.console import wrap
+from sql_agent.runs.text_layout import wrap
 
 
 @given(text=st.text(alphabet="ab ,.(布洛芬，。\n", max_size=200), width=st.integers(4, 30))
