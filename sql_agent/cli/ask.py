@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from rich.text import Text
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.model_choice import ChosenModel, describe_local, find_model, served
 from sql_agent.cli.model_folder import check_model
-from sql_agent.cli.parser import help_text, positive
-from sql_agent.cli.task_flags import add_task_flags, task_flags
+from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
@@ -54,9 +52,6 @@ _EXAMPLES = """
 """
 
 
-_SETTING = re.compile(r"[^\s=]+=")
-
-
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `questions` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
@@ -79,8 +74,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help=f"how many of the file to ask, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
     add_task_flags(parser)
     arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides = [word for word in arguments.words if _SETTING.match(word)]
-    arguments.questions = [word for word in arguments.words if word not in arguments.overrides]
+    arguments.overrides, arguments.questions = split_words(arguments.words)
+    arguments.flags = flag_settings(arguments)
     if not all(question.strip() for question in arguments.questions):
         parser.error("a question is empty")
     if arguments.count and (arguments.questions or arguments.run):
@@ -103,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     """Ask one model the questions of the command line, and return the settings that were used."""
-    model = find_model(_model_of(arguments), None, arguments.overrides, _flags(arguments), ui)
+    model = find_model(_model_of(arguments), None, arguments.overrides, arguments.flags, ui)
     settings = model.settings
     if arguments.questions and "lang" not in settings.model_fields_set:
         settings = settings.model_copy(update={"lang": language(" ".join(arguments.questions))})
@@ -134,7 +129,7 @@ def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) ->
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     """Ask a run's models before and after training, and return the run's settings."""
     run: Path = arguments.run
-    settings = settings_of_run(run, arguments.overrides, _flags(arguments))
+    settings = settings_of_run(run, arguments.overrides, arguments.flags)
     trained = arguments.model or last_checkpoint(run)
     before = settings.model_copy(update={"sft": settings.sft.model_copy(update={"steps": 0})})
     after = settings.model_copy(update={"model": str(trained)})
@@ -220,7 +215,3 @@ def _model_of(arguments: argparse.Namespace) -> str | None:
 
 def _questions(count: int) -> str:
     return f"{count} question{'' if count == 1 else 's'}"
-
-
-def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    return ({"lang": arguments.lang} if arguments.lang else {}) | task_flags(arguments)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from sql_agent.chat.conversation import ChatModel
 from sql_agent.chat.models import KEPT, ChatModels
@@ -18,8 +18,7 @@ from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
 from sql_agent.cli.model_choice import find_model, known_models, served
-from sql_agent.cli.parser import address, help_text
-from sql_agent.cli.task_flags import add_task_flags, task_flags
+from sql_agent.cli.parser import add_task_flags, address, flag_settings, help_text, split_words
 from sql_agent.config.settings import ChatSettings, Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
@@ -66,8 +65,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "address contains CHAT_TOKEN or a new token")  # fmt: skip
     add_task_flags(parser)
     arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides = [word for word in arguments.words if "=" in word]
-    arguments.models = [word for word in arguments.words if "=" not in word]
+    arguments.overrides, arguments.models = split_words(arguments.words)
+    arguments.flags = flag_settings(arguments)
     if len(arguments.models) > KEPT:
         parser.error("give one MODEL, or two to see their answers side by side")
     if (arguments.address or arguments.no_token) and not arguments.web:
@@ -81,11 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Hold the conversation and return 0. Raises SqlAgentError when a model of the command line cannot be asked."""
     arguments = parse_arguments(argv)
     ui = Ui(wraps=True)
-    settings = load_settings(arguments.overrides, flags=_flags(arguments))
+    settings = load_settings(arguments.overrides, flags=arguments.flags)
     task = load_task(settings.task)
     kept = RatingsFolder(arguments.ratings or settings.runs_dir / "chat")
     check_writable(kept.path, "--ratings")
-    default = None if arguments.models else find_model(None, None, arguments.overrides, _flags(arguments), ui).name
+    default = None if arguments.models else find_model(None, None, arguments.overrides, arguments.flags, ui).name
     names = arguments.models or [default]
 
     def open_model(name: str) -> AbstractContextManager[ChatModel]:
@@ -116,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextmanager
 def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterator[ChatModel]:
     """Find and serve the model `named` inside the context, and open its database."""
-    found = find_model(named, None, arguments.overrides, _flags(arguments), ui)
+    found = find_model(named, None, arguments.overrides, arguments.flags, ui)
     with slow_imports():  # now, because the first question should not wait for it
         import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
@@ -146,7 +145,3 @@ def _examples(task: Task, settings: Settings) -> list[str]:
         return []
     short = [question for question in questions if len(question.question) <= _EXAMPLE_CHARS]
     return [question.question for question in evenly_spaced(short, _EXAMPLES_SHOWN)]
-
-
-def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
-    return ({"lang": arguments.lang} if arguments.lang else {}) | task_flags(arguments)

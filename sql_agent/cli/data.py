@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sql_agent.cli import data_check, data_teacher
-from sql_agent.cli.database_argument import DATABASE, database
-from sql_agent.cli.parser import help_text, positive
+from sql_agent.cli.parser import DATABASE, NOT_ADVICE, database, help_text, positive
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui, open_console
@@ -153,7 +152,7 @@ def _import(arguments: argparse.Namespace, ui: Ui) -> None:
             ui.say(f"{table} has {len(names)} names in several rows, such as {names[0]}: no question asks about those")
     if not packaged:
         _say_columns(mapping, report, ui, given=arguments.mapping is not None)
-    ui.say("For research on retrieval, not medical advice.")
+    ui.say(NOT_ADVICE)
 
 
 def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:

@@ -12,9 +12,10 @@ from typing import get_args
 from rich.table import Table
 from rich.text import Text
 
-from sql_agent.cli.data_teacher import add_question_arguments, mapping_of, settings_of
-from sql_agent.cli.database_argument import DATABASE, database
+from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
 from sql_agent.cli.exit_codes import print_error
+from sql_agent.cli.parser import DATABASE, database, flag_settings
+from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check the files and print the report; returns 2 when something would stop a run, else 0."""
     ui = Ui(wraps=True)
-    settings = settings_of(arguments)
+    settings = load_settings(flags=flag_settings(arguments))
     task = load_task(settings.task)
     mapping = mapping_of(arguments)
     files = {_name(path, arguments.files): task.read_questions(path, mapping) for path in arguments.files}

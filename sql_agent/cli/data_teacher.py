@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from sql_agent.cli.database_argument import DATABASE, database
-from sql_agent.cli.parser import help_text
+from sql_agent.cli.parser import DATABASE, add_task_flag, database, flag_settings, help_text
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, DataError
@@ -92,7 +91,7 @@ def add_facts_arguments(parser: argparse.ArgumentParser) -> None:
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --mapping and --task, for every command that reads question files."""
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
-    parser.add_argument("--task", metavar="NAME", help="medical (default), spider, or package.module:NAME of your own")
+    add_task_flag(parser)
 
 
 def add_writer_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,11 +100,6 @@ def add_writer_arguments(parser: argparse.ArgumentParser) -> None:
                         "checked (default: no rewriting)")  # fmt: skip
     parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="share to rewrite, above 0 up to 1 "
                         "(default: 1)")  # fmt: skip
-
-
-def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Return the settings, with the task of `--task` where it is given."""
-    return load_settings(flags={"task": arguments.task} if arguments.task else {})
 
 
 def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
@@ -118,7 +112,7 @@ def run_filter(arguments: argparse.Namespace) -> int:
 
     Raises JudgeError when the teacher cannot be asked; the decisions made by then are kept for the next call.
     """
-    ui, settings, out = Ui(wraps=True), settings_of(arguments), arguments.out
+    ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
     _check_out(out, arguments.file, ".parquet", ".jsonl")
     client = teacher_client(settings.judge, TeacherSettings())
@@ -152,7 +146,7 @@ def run_filter(arguments: argparse.Namespace) -> int:
 
 def run_facts(arguments: argparse.Namespace) -> int:
     """Turn prose references into facts and return 0. Raises JudgeError when the teacher cannot be asked."""
-    ui, settings, out = Ui(wraps=True), settings_of(arguments), arguments.out
+    ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
     _check_out(out, arguments.file, ".jsonl")
     task = load_task(settings.task)
     client = teacher_client(settings.judge, TeacherSettings())

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
-from sql_agent.cli.parser import help_text, positive
+from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
-from sql_agent.cli.task_flags import add_task_flags, task_flags
 from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
@@ -90,14 +89,14 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an evaluation that was interrupted, "
                         "and ask again what failed")  # fmt: skip
     arguments = parser.parse_intermixed_args(argv)
-    arguments.overrides = [word for word in arguments.words if "=" in word]
-    arguments.models = [*arguments.model, *(word for word in arguments.words if "=" not in word)]
+    arguments.overrides, models = split_words(arguments.words)
+    arguments.models = arguments.model + models
     if arguments.mapping and not arguments.questions:
         parser.error("--mapping names the columns of --questions; give both")
     if arguments.compare and len(arguments.models) < 2:
         parser.error("--compare needs two models or more")
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
-             arguments.lang, arguments.overlap != "refuse", task_flags(arguments))  # fmt: skip
+             arguments.overlap != "refuse", flag_settings(arguments))  # fmt: skip
     if arguments.resume and any(asked):
         parser.error("--resume uses what its folder says; give nothing but --concurrency and --predictions")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
@@ -154,7 +153,7 @@ def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
     """Find all models and their questions before the first is asked; returns which of them are finished already."""
-    flags: dict[str, Any] = task_flags(arguments) | ({"lang": arguments.lang} if arguments.lang else {})
+    flags = flag_settings(arguments)
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
         if arguments.compare and EvaluationFolder.is_one(Path(named)):

@@ -1,11 +1,24 @@
-"""Share the layout of help pages and the types of arguments between all commands."""
+"""Share help pages, flags that set a setting, and types of arguments between all commands."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any, TypedDict
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from sql_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sql_agent.database import Source
 
 NOT_ADVICE = "For research on retrieval, not medical advice."
+DATABASE = "SQLite file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE,"
+# Flags that set one setting, by their name in the parsed arguments.
+_FLAGS = {"lang": "lang", "task": "task", "data_dir": "spider.data_dir", "workflow": "agent.workflow",
+          "train_roles": "agent.train_roles"}  # fmt: skip
+_SETTING = re.compile(r"[^\s=]+=")
 
 
 class HelpText(TypedDict):
@@ -39,6 +52,40 @@ def help_text(description: str, examples: str) -> HelpText:
     }
 
 
+def flag_settings(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the settings that flags set, by dotted name; a flag that is not given is left out.
+
+    `more` names the settings of further flags, such as {"n_gpus": "verl.n_gpus"}.
+    """
+    given = {setting: getattr(arguments, flag, None) for flag, setting in (_FLAGS | dict(more or {})).items()}
+    return {setting: value for setting, value in given.items() if value is not None}
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split positional arguments into settings, `section.key=value`, and other words: models or questions."""
+    overrides = [word for word in words if _SETTING.match(word)]
+    return overrides, [word for word in words if word not in overrides]
+
+
+def add_task_flags(parser: argparse.ArgumentParser) -> None:
+    """Add --task, --data-dir, --workflow and --train-roles, as settings."""
+    group = parser.add_argument_group("task")
+    add_task_flag(group)
+    group.add_argument("--data-dir", type=Path, metavar="DIR",
+                       help="databases and questions of the task spider, laid out as Spider is")  # fmt: skip
+    group.add_argument("--workflow", choices=("react", "check-rewrite"),
+                       help="react: the model calls the tool until it answers (default); check-rewrite: it writes, "
+                       "checks and rewrites a statement")  # fmt: skip
+    group.add_argument("--train-roles", metavar="REGEX",
+                       help="roles of a workflow that are trained (default: write|rewrite)")  # fmt: skip
+
+
+def add_task_flag(parser: argparse._ActionsContainer) -> None:
+    """Add --task, as a setting."""
+    parser.add_argument("--task", metavar="NAME",
+                        help="medical (default), spider, or package.module:NAME of your own")  # fmt: skip
+
+
 def positive(text: str) -> int:
     """Parse a whole number from 1, as the type of an argument."""
     try:
@@ -56,3 +103,13 @@ def address(text: str) -> tuple[str, int]:
     if not port.isdigit() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT or HOST:PORT")
     return host or "127.0.0.1", int(port)
+
+
+def database(text: str) -> Source:
+    """Parse the path or the URL of a database, as the type of an argument. No message contains a password."""
+    from sql_agent.database import parse_source  # noqa: PLC0415  slow, and most commands need no database to start
+
+    try:
+        return parse_source(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

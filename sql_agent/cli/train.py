@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sql_agent.cli.parser import help_text
-from sql_agent.cli.task_flags import add_task_flags
+from sql_agent.cli.parser import add_task_flags, help_text
 from sql_agent.cli.train_output import say_finished, say_unfinished, show_trace, try_report
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import load_settings

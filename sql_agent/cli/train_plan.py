@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.cli.model_folder import check_model
+from sql_agent.cli.parser import flag_settings
 from sql_agent.cli.question_sets import leaves_out_natural, questions_of_run
-from sql_agent.cli.task_flags import task_flags
 from sql_agent.cli.train_checks import check_demonstrations, check_questions_of, check_settings, verl_is_installed
 from sql_agent.config.settings import Settings, Source, TeacherSettings, merge, read_sources, sources_shown, toml_source
 from sql_agent.judge_eval.evaluation import last_evaluation
@@ -26,6 +26,20 @@ from sql_agent.training.verl.config import defaults as verl_defaults
 from sql_agent.training.verl.config import trains_on_npu
 
 CI_STEPS = 20
+# Flags that set one setting, beside those of every command.
+_FLAGS = {
+    "model": "model",
+    "backend": "backend",
+    "train_file": "data.train_file",
+    "val_file": "data.val_file",
+    "mapping": "data.mapping",
+    "n_runners": "runner.n_runners",
+    "n_gpus": "verl.n_gpus",
+    "nnodes": "verl.nnodes",
+    "lora_rank": "verl.lora_rank",
+    "trainer_mode": "verl.trainer_mode",
+    "level": "verl.config.sql_agent.level",
+}
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
 
 
@@ -110,23 +124,10 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
 
 def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings for which the command line has a flag, nested; a flag that is not given is left out."""
-    flags = {
-        "model": arguments.model,
-        "backend": arguments.backend,
-        "lang": arguments.lang,
-        "data": {"train_file": arguments.train_file, "val_file": arguments.val_file, "mapping": arguments.mapping},
-        "runner": {"n_runners": arguments.n_runners},
-        "train": {"steps": 1 if arguments.ci_fast else None},
-        "verl": {
-            **{name: getattr(arguments, name) for name in ("n_gpus", "nnodes", "lora_rank", "trainer_mode")},
-            "config": {
-                "trainer": {"device": "npu" if arguments.device == "npu" else None},
-                "sql_agent": {"level": arguments.level},
-            },
-        },
-    }
-    return _given(flags) | task_flags(arguments)
+    """Return the settings that the flags of `sql-agent train` set, by dotted name."""
+    steps = {"train.steps": 1} if arguments.ci_fast else {}
+    device = {"verl.config.trainer.device": "npu"} if arguments.device == "npu" else {}
+    return flag_settings(arguments, _FLAGS) | steps | device
 
 
 def chosen_backend(settings: Settings) -> str:
@@ -156,8 +157,3 @@ def _head(plan: Plan, graded_by: str) -> list[str]:
     if leaves_out_natural(settings, task):
         head.append(f"No natural questions: they are about the sample in SQLite, and {database} is not")
     return head
-
-
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
-    result = {key: _given(value) if isinstance(value, dict) else value for key, value in flags.items()}
-    return {key: value for key, value in result.items() if value is not None and value != {}}
