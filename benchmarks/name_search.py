@@ -28,7 +28,7 @@ from sql_agent.tasks.medical.banks import Banks, banks
 from sql_agent.tasks.medical.questions.catalog import Catalog, Entity, read_catalog
 from sql_agent.tasks.medical.questions.naming import names_of
 from sql_agent.tasks.medical.questions.other_names import OtherNames
-from sql_agent.tasks.medical.tables import everyday_names
+from sql_agent.tasks.medical.tables import SCHEMA
 
 OFFERED = 3
 BEFORE = {"zh": ("长期吃", "医生开了", "我妈得了", "刚查出"), "en": ("taking ", "my mum has ", "about ", "prescribed ")}
@@ -90,7 +90,7 @@ def _everyday(catalog: Catalog) -> Iterator[Search]:
     names = {comparable(row.name) for rows in catalog.rows.values() for row in rows}
     everything = "\n".join(names)
     formal: dict[str, list[str]] = {}
-    for known, others in everyday_names().items():
+    for known, others in (called for naming in SCHEMA.names.values() for called in naming.called.items()):
         if comparable(known) in everything:
             for other in others:
                 formal.setdefault(other, []).append(known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rapidfuzz import fuzz, process
@@ -234,27 +234,42 @@ def read_names(
             for cell, aliases in zip(cells, others.values(), strict=True):
                 if isinstance(cell, str):
                     yield from ((alias, name) for alias in aliases(cell))
-        yield from called_otherwise(names, naming.called)
+        yield from called_otherwise(names, naming)
 
 
-def called_otherwise(names: Mapping[str, Name], called: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Name]]:
-    """Yield the other names in `called`, each with a name of `names`, which are by their comparable text.
+def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
+    """Yield the other names in `naming.called`, each with a name of `names`, whose keys are comparable texts.
 
-    `called` has other names by a name. A row has it as its name, or else in it, as 盐酸二甲双胍片 has 二甲双胍: the
-    shortest of such rows are called so too. Where a row is named by one of the others, it is found by the name as well.
+    A row whose name is the formal name gets the other names; without such a row, the shortest names get them that
+    contain the formal name: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. A row that is named by one
+    of the other names can be found by the formal name.
     """
     all_names = "\n".join(["", *names, ""])
-    for known, others in called.items():
+    rest = _rest_pattern(naming.beside)
+    for known, others in naming.called.items():
         key = comparable(known)
-        rows = [names[key]] if key in names else [names[longer] for longer in _shortest_with(key, all_names)]
+        rows = [names[key]] if key in names else [names[longer] for longer in _shortest_with(key, all_names, rest)]
         yield from ((other, row) for other in others for row in rows)
         if key not in names:
             yield from ((known, names[other]) for other in map(comparable, others) if other in names)
 
 
-def _shortest_with(part: str, all_names: str) -> list[str]:
-    """Return the shortest names of `all_names`, which stand between line breaks, that contain `part`."""
-    found = re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else []
+def _rest_pattern(beside: frozenset[str] | None) -> re.Pattern[str]:
+    """Return the pattern of what may stand before or after a formal name: any text, or only the words `beside`."""
+    if beside is None:
+        return re.compile(r".*")
+    words = sorted(map(comparable, beside), key=len, reverse=True)
+    return re.compile(rf"(?:{'|'.join(map(re.escape, words))}|[\s(),-])*")
+
+
+def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str]:
+    """Return the shortest names of `all_names`, one a line, that are `part` as whole words between two of `rest`."""
+    found = []
+    for line in re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else ():
+        start = line.index(part)
+        end = start + len(part)
+        if _is_word(line, start, end) and rest.fullmatch(line[:start]) and rest.fullmatch(line[end:]):
+            found.append(line)
     return sorted(found, key=len)[:_MOST_CALLED]
 
 

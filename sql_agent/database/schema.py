@@ -31,13 +31,15 @@ def quoted(name: str) -> str:
 class Naming:
     """Which column names the rows of a table, and which other columns, if the database has them, tell further names.
 
-    `aliases` maps such a column to a function that returns the names in the text of one cell. `called` has names that
-    no cell tells, by the name that a row has or that stands in its name: brands, everyday names.
+    `aliases` maps such a column to a function that returns the names in the text of one cell. `called` maps a formal
+    name to names that no cell contains: brands, everyday names. A row with a longer name, which contains the formal
+    name as whole words, has these names too; where `beside` is given, only if the rest consists of such words.
     """
 
     column: str
     aliases: Mapping[str, Callable[[str], Iterable[str]]] = field(default_factory=dict)
     called: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    beside: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -70,7 +70,7 @@ def open_source(source: str | Source, required: RequiredSchema, limits: QueryLim
     """Check the database at `source`. Raises DatabaseFileError when it is missing or lacks something of `required`."""
     source = parse_source(source) if isinstance(source, str) else source
     names = {
-        table: Naming(naming.column, dict(naming.aliases), dict(naming.called))
+        table: replace(naming, aliases=dict(naming.aliases), called=dict(naming.called))
         for table, naming in required.names.items()
     }
     if isinstance(source, ServerAddress):

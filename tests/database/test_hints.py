@@ -115,6 +115,76 @@ def test_the_nearest_name_is_told_for_a_name_that_is_not_there(database: Databas
     assert by_name(database, name) == expected
 
 
+@pytest.fixture(scope="module")
+def lookalikes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A database in which the formal names of brands stand inside the names of other drugs."""
+    drugs = [
+        *("Escitalopram", "Metformin hydrochloride tablets", "Metformin and sitagliptin", "Levocetirizine"),
+        *(
+            "克拉霉素片",
+            "阿克拉霉素B",
+            "甲地高辛片",
+            "右佐匹克隆片",
+            "硫糖铝小檗碱片",
+            "荨麻疹丸",
+            "冻干人用狂犬病疫苗",
+        ),
+        *("氨氯地平阿托伐他汀钙片", "二甲双胍格列本脲片", "单硝酸异山梨酯片", "艾司西酞普兰片", "复方布洛芬片"),
+        *("酒石酸美托洛尔缓释片", "注射用头孢曲松钠", "盐酸氟桂利嗪胶囊"),
+    ]
+    path: Path = tmp_path_factory.mktemp("lookalikes") / "medical.db"
+    with sqlite3.connect(path) as connection:
+        for table in ("drugs_info", "disease"):
+            connection.execute(create_table_sql(table))
+        connection.executemany("INSERT INTO drugs_info (med_name) VALUES (?)", [(drug,) for drug in drugs])
+        connection.execute("INSERT INTO disease (disease_name) VALUES ('麻疹'), ('Acute bacterial conjunctivitis')")
+    connection.close()
+    with open_database(path, SCHEMA) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("brand", "expected"),
+    [
+        ("Glucophage", "'Glucophage' is another name of med_name 'Metformin hydrochloride tablets'"),
+        ("甲红霉素", "'甲红霉素' is another name of med_name '克拉霉素片'"),
+        ("倍他乐克", "'倍他乐克' is another name of med_name '酒石酸美托洛尔缓释片'"),
+        ("罗氏芬", "'罗氏芬' is another name of med_name '注射用头孢曲松钠'"),
+        ("西比灵", "'西比灵' is another name of med_name '盐酸氟桂利嗪胶囊'"),
+        ("痧子", "'痧子' is another name of disease.disease_name '麻疹'"),
+        ("pink eye", "'pink eye' is another name of disease.disease_name 'Acute bacterial conjunctivitis'"),
+    ],
+)
+def test_an_everyday_name_leads_to_the_drug_with_its_salt_and_form(
+    lookalikes: Database, brand: str, expected: str
+) -> None:
+    assert by_name(lookalikes, brand) == expected
+
+
+@pytest.mark.parametrize(
+    "brand",
+    [
+        "Celexa",
+        "Zyrtec",
+        "Januvia",
+        "狄戈辛",
+        "忆梦返",
+        "黄连素",
+        "风团",
+        "恐水症",
+        "立普妥",
+        "优降糖",
+        "消心痛",
+        "喜普妙",
+        "芬必得",
+    ],
+)
+def test_an_everyday_name_never_leads_to_a_drug_whose_name_only_contains_the_formal_name(
+    lookalikes: Database, brand: str
+) -> None:
+    assert by_name(lookalikes, brand) == f"nothing is like '{brand}'; LIKE '%part%' finds parts"
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -229,8 +229,8 @@ class NameForms(Bank):
     """`names.toml`: other spellings of names.
 
     `prefixes` and `suffixes` may be left out, and one of a drug's `forms` may be added; `confused` are pairs of
-    spellings with a slash between them; `roots` are the words of long Chinese names; `called` are everyday names by
-    the name in the database.
+    spellings with a slash between them; `roots` are the words of long Chinese names; `salts_and_forms` may stand
+    beside the name of a drug that stays the same drug; `called` are everyday names by table and name in the database.
     """
 
     prefixes: tuple[str, ...]
@@ -238,7 +238,8 @@ class NameForms(Bank):
     forms: tuple[str, ...]
     confused: tuple[str, ...]
     roots: tuple[str, ...] = ()
-    called: dict[str, tuple[str, ...]]
+    salts_and_forms: tuple[str, ...]
+    called: dict[str, dict[str, tuple[str, ...]]]
 
 
 class Patterns(Bank):
@@ -295,5 +296,7 @@ def _read(path: Path) -> dict[str, object]:
 
 def spoken(banks_of: Banks, item: str) -> tuple[str, ...]:
     """Return how a question may write `item`: unchanged, in everyday words, or by an everyday name."""
-    others = (*banks_of.patterns.said.get(item, ()), *banks_of.names.called.get(item, ()))
+    others = list(banks_of.patterns.said.get(item, ()))
+    for called in banks_of.names.called.values():
+        others += called.get(item, ())
     return tuple(dict.fromkeys((item, *others)))

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from sql_agent.database.schema import Naming, RequiredSchema
 from sql_agent.tasks.medical.phrasing import PHRASINGS_DIR
@@ -26,13 +27,14 @@ _BETWEEN = re.compile(r"[；;、,，/]|\s(?:and|or)\s")
 
 
 @cache
-def everyday_names() -> Mapping[str, tuple[str, ...]]:
-    """Return everyday names and brands by formal name, in all languages, from the phrase banks' `names.toml`."""
-    called: dict[str, tuple[str, ...]] = {}
-    for path in sorted(PHRASINGS_DIR.glob("*/names.toml")):
-        for name, others in tomllib.loads(path.read_text(encoding="utf-8"))["called"].items():
-            called[name] = (*called.get(name, ()), *others)
-    return called
+def _name_banks() -> tuple[dict[str, Any], ...]:
+    paths = sorted(PHRASINGS_DIR.glob("*/names.toml"))
+    return tuple(tomllib.loads(path.read_text(encoding="utf-8")) for path in paths)
+
+
+def _everyday_names(table: str) -> Mapping[str, tuple[str, ...]]:
+    """Return everyday names and brands of a table's rows by formal name, in all languages."""
+    return {name: tuple(others) for bank in _name_banks() for name, others in bank["called"][table].items()}
 
 
 def aliases_in(text: str) -> Iterator[str]:
@@ -96,12 +98,14 @@ NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "d
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 # The column with the initials of a row's name.
 INITIAL_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name_initial"})
+# A drug's name with any other word beside it is another drug: an isomer, a combination, a vaccine.
+_BESIDE = {"drugs_info": frozenset(word for bank in _name_banks() for word in bank["salts_and_forms"])}
 
 SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
     hint="check the path, or make the sample database: sql-agent data build --lang en",
     names={
-        table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}, everyday_names())
+        table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}, _everyday_names(table), _BESIDE.get(table))
         for table, name in NAME_COLUMNS.items()
     },
 )

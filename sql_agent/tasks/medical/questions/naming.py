@@ -13,7 +13,7 @@ from sql_agent.tasks.medical.banks import NameForms
 from sql_agent.tasks.medical.questions.catalog import Catalog, Entity, EntityKey
 from sql_agent.tasks.medical.questions.draft import in_list, name_is, quoted
 from sql_agent.tasks.medical.questions.other_names import OtherNames, aliases_of
-from sql_agent.tasks.medical.tables import INITIAL_COLUMNS, NAME_COLUMNS, everyday_names
+from sql_agent.tasks.medical.tables import INITIAL_COLUMNS, NAME_COLUMNS, SCHEMA
 
 # Of the questions that name one row: how many write the name in a way that the database does not.
 OTHER_NAME_SHARE = 0.5
@@ -120,7 +120,7 @@ def names_of(catalog: Catalog) -> Iterator[tuple[str, Name]]:
         names = {comparable(row.name): Name(row.name, table, NAME_COLUMNS[table]) for row in rows}
         for row in rows:
             yield from ((text, names[comparable(row.name)]) for text in (row.name, *aliases_of(row)))
-        yield from called_otherwise(names, everyday_names())
+        yield from called_otherwise(names, SCHEMA.names[table])
 
 
 def _initials(catalog: Catalog) -> dict[str, set[EntityKey]]:

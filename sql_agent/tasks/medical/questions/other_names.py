@@ -92,7 +92,7 @@ class OtherNames:
     def called(self, entity: Entity) -> Iterator[str]:
         """Everyday names and brands from the phrase bank, which no row has to tell."""
         stems = dict.fromkeys((entity.name, *self._stems(entity.name)))
-        yield from (name for stem in stems for name in self._names.called.get(stem, ()))
+        yield from (name for stem in stems for name in self._names.called[entity.table].get(stem, ()))
 
     def misspelt(self, entity: Entity, rng: random.Random) -> Iterator[str]:
         """Yield a few typing errors: a character that sounds or looks alike, one missing, in English two swapped."""
