@@ -15,7 +15,6 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
-from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.rollouts.store_client import open_store
@@ -27,12 +26,6 @@ from sql_agent.system.tokens import new_token
 _PROXY_START_S = 120.0
 _SHOWN_CHARS = 100  # of a question
 _BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
-
-
-@dataclass(frozen=True)
-class _RunnerJob:
-    receiver: int
-    store: StoreAddress
 
 
 @dataclass(frozen=True)
@@ -49,10 +42,9 @@ class RunProcesses:
     """Starts runners and up to `n_proxies` proxies, and replaces those that die, until `stop`.
 
     Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the sockets
-    of the proxies, so calls that come while a proxy is replaced wait for the new one. `queue_signal` wakes the runners
-    when rollouts are queued in a store of this process. The proxies listen at the address `host` of this host and want
-    the bearer `proxy_token`. With `show_rollouts` each rollout that ends is printed as one line. The supervisor calls
-    `if_killed` when this process dies without `stop`, with how it ended.
+    of the proxies, so calls that come while a proxy is replaced wait for the new one. The proxies listen at the address
+    `host` of this host and want the bearer `proxy_token`. With `show_rollouts` each rollout that ends is printed as one
+    line. The supervisor calls `if_killed` when this process dies without `stop`, with how it ended.
     """
 
     def __init__(
@@ -66,13 +58,12 @@ class RunProcesses:
     ) -> None:
         self._n_runners = settings.runner.n_runners
         self._if_killed = if_killed
-        self.queue_signal = QueueSignal(self._n_runners)
         self.proxy_token = new_token()
         sockets = [bind(host) for _ in range(n_proxies)]
         for sock in sockets:
             sock.listen(_BACKLOG)
         self._addresses = [f"http://{host}:{sock.getsockname()[1]}" for sock in sockets]
-        run_runner = partial(_run_runner, settings, self.queue_signal, show_rollouts=show_rollouts)
+        run_runner = partial(_run_runner, settings, show_rollouts=show_rollouts)
         jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets)}
         self._supervisor = Supervisor(jobs, if_killed=if_killed)
         for sock in sockets:
@@ -89,7 +80,7 @@ class RunProcesses:
     def start_runners(self, store: StoreAddress) -> None:
         """Start all runners; they take rollouts from `store`."""
         for index in range(self._n_runners):
-            self._supervisor.start(f"Runner {index}", "runner", _RunnerJob(index, store))
+            self._supervisor.start(f"Runner {index}", "runner", store)
 
     async def start_proxies(
         self,
@@ -119,7 +110,6 @@ class RunProcesses:
     def stop(self) -> None:
         """End all of these processes."""
         self._supervisor.stop()
-        self.queue_signal.close()
 
 
 def proxy_name(index: int) -> str:
@@ -138,18 +128,11 @@ async def _until_healthy(address: str, log_file: Path) -> None:
         ) from error
 
 
-def _run_runner(settings: Settings, queue_signal: QueueSignal, job: _RunnerJob, *, show_rollouts: bool) -> None:
+def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool) -> None:
     agent = SqlLitAgent(settings, _show_rollout if show_rollouts else None)
 
     async def run() -> None:
-        runner = ConcurrentRunner(
-            agent,
-            open_store(job.store),
-            concurrency=settings.runner.concurrency,
-            queue_signal=queue_signal,
-            receiver=job.receiver,
-        )
-        await runner.run()
+        await ConcurrentRunner(agent, open_store(store), concurrency=settings.runner.concurrency).run()
 
     asyncio.run(run())
 

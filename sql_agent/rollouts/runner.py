@@ -22,7 +22,6 @@ import aiohttp
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.lease import BEAT_S
-from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.store_address import DIRECTLY, StoreAddress
 from sql_agent.rollouts.store_client import AglStoreClient, is_refusal
 from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s
@@ -32,7 +31,7 @@ from sql_agent.system.tokens import bearer
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
 _DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
 _DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
-POLL_S = 0.2  # between two requests to a store that runs elsewhere
+_POLL_S = 0.2  # between two requests while nothing ends and the queue is empty
 _BEAT_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)
@@ -49,27 +48,17 @@ def worker_id(pid: int) -> str:
 class ConcurrentRunner:
     """Runs up to `concurrency` rollouts of `store` at once with `agent`, until `run` is cancelled.
 
-    One request to the store reports the rollouts that ended and asks for others: soon after a rollout ended or
-    `queue_signal` woke its `receiver`, else every POLL_S seconds. A rollout waits for the model nearly all of its time,
-    so a process for each would only take memory and start-up time. agent-lightning's own runner runs one at a time.
+    One request to the store reports the rollouts that ended and asks for others: soon after a rollout ended, else
+    every _POLL_S seconds. A rollout waits for the model nearly all of its time, so a process for each would only take
+    memory and start-up time. agent-lightning's own runner runs one at a time.
     """
 
-    def __init__(
-        self,
-        agent: agl.LitAgent[Any],
-        store: AglStoreClient,
-        *,
-        concurrency: int,
-        queue_signal: QueueSignal,
-        receiver: int,
-    ) -> None:
+    def __init__(self, agent: agl.LitAgent[Any], store: AglStoreClient, *, concurrency: int) -> None:
         self._agent = agent
         self._store = store
         self._concurrency = concurrency
-        self._queue_signal = queue_signal
-        self._receiver = receiver
         self._worker = worker_id(os.getpid())
-        self._changed = asyncio.Event()  # rollouts ended or were queued
+        self._has_ended = asyncio.Event()
         self._ended: list[EndedAttempt] = []  # until the store has them
         self._resources: dict[str, Any] = {}  # by id, because they do not change
         self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
@@ -77,7 +66,6 @@ class ConcurrentRunner:
     async def run(self) -> None:
         """Run queued rollouts of the store until cancelled; those that still run are cancelled too."""
         heartbeat = Heartbeat(StoreAddress(self._store.server_address_root, self._store.token), self._worker)
-        self._queue_signal.listen(self._receiver, self._changed.set)
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -88,7 +76,7 @@ class ConcurrentRunner:
                 if limit and len(taken) == limit and len(running) < self._concurrency:
                     await asyncio.sleep(_DEQUEUE_PAUSE_S)
                 else:
-                    await self._next_change(took_s=time.monotonic() - asked)
+                    await self._next_end(took_s=time.monotonic() - asked)
         finally:
             heartbeat.stop()
             for task in running:
@@ -98,12 +86,12 @@ class ConcurrentRunner:
     def _limit(self, running: int) -> int:
         return min(max(_DEQUEUE_LIMIT, len(self._ended)), self._concurrency - running)
 
-    async def _next_change(self, *, took_s: float) -> None:
-        """Wait until rollouts end or are queued, and then for more of them; the last request took `took_s` seconds."""
+    async def _next_end(self, *, took_s: float) -> None:
+        """Wait for an end, or _POLL_S seconds, and then for more ends; the last request took `took_s` seconds."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), POLL_S)
+            await asyncio.wait_for(self._has_ended.wait(), _POLL_S)
             await asyncio.sleep(batch_delay_s(took_s))
-        self._changed.clear()
+        self._has_ended.clear()
 
     async def _report_and_take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
         """Report what ended, and return up to `limit` rollouts; ends that the store did not take are kept."""
@@ -142,7 +130,7 @@ class ConcurrentRunner:
         self._ended.append(
             EndedAttempt(rollout_id=rollout.rollout_id, attempt_id=attempt_id, status=status, spans=spans)
         )
-        self._changed.set()
+        self._has_ended.set()
 
     async def _resources_of(self, resources_id: str) -> Any:
         if resources_id not in self._resources:

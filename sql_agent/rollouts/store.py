@@ -1,4 +1,4 @@
-"""Keep the rollouts of a run in memory: signal queued ones, report ended ones, delete consumed ones."""
+"""Keep the rollouts of a run in memory: report ended ones, delete consumed ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
 from agentlightning.store.collection.memory import ListBasedCollection
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.queue_signal import QueueSignal
-from sql_agent.rollouts.store_protocol import QUEUED, AlgorithmStore
+from sql_agent.rollouts.store_protocol import AlgorithmStore
 
 logger = logging.getLogger(__name__)
 
@@ -28,18 +27,17 @@ _NOTHING = nullcontext()
 
 
 class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc]
-    """Calls `queue_signal.notify` for each queued rollout and `on_end` for each ended one, and deletes consumed ones.
+    """Calls `on_end` for each ended rollout, and deletes consumed ones.
 
     agent-lightning's store drops old spans, but keeps every rollout and attempt for ever: millions in one night. All
     calls must come from one event loop.
     """
 
-    def __init__(self, queue_signal: QueueSignal, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         # Named thread-safe, because its server would otherwise lock threads out while a call waits.
         super().__init__(thread_safe=True, span_size_estimator=_size_of, **options)
         self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None
-        self._queue_signal = queue_signal
         self._consumed: deque[str] = deque()
         self._running: set[str] = set()  # rollouts that are known to have started
 
@@ -122,9 +120,7 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
     ) -> None:
         await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
         for rollout, _ in rollouts:
-            if rollout.status in QUEUED:
-                self._queue_signal.notify()
-            elif rollout.status in _ENDED and self.on_end is not None:
+            if rollout.status in _ENDED and self.on_end is not None:
                 self.on_end(rollout)
 
 

@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_address import HEALTH_PATH
 from sql_agent.rollouts.store_protocol import (
@@ -165,7 +164,7 @@ async def serve_store(
 
     It requires the bearer `token`, if any. Raises TrainingError when the address cannot be used.
     """
-    store = RunStore(QueueSignal(1), eviction_memory_threshold=SPAN_BYTES)
+    store = RunStore(eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(store, host, port)
     async with served(server, token=token):
         started(server.endpoint)

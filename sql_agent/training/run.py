@@ -136,7 +136,7 @@ async def opened_store(
                 await asyncio.wait(others, timeout=_CANCEL_S)
             await client.close()
         return
-    own = RunStore(processes.queue_signal, eviction_memory_threshold=SPAN_BYTES)
+    own = RunStore(eviction_memory_threshold=SPAN_BYTES)
     server = agl.LightningStoreServer(own, "127.0.0.1", free_port())
     token = new_token()
     async with served(server, token=token):

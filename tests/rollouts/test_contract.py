@@ -18,7 +18,6 @@ import uvicorn
 import sql_agent.rollouts
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.llm_proxy import LocalLlmProxy
-from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store import KeyedCollection, OneLoopCollections, RunStore
 from sql_agent.rollouts.store_client import AglStoreClient
@@ -130,8 +129,7 @@ async def test_the_store_s_collections_can_be_locked_queried_and_emptied() -> No
 
 
 def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> None:
-    signal = QueueSignal(1)
-    store = RunStore(signal)
+    store = RunStore()
 
     def result(call: Coroutine[Any, Any, Any]) -> Any:
         with pytest.raises(StopIteration) as ended:  # a call that waits returns from `send` instead
@@ -147,7 +145,6 @@ def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> N
     result(store.update_attempt(**ids, status="succeeded"))
     assert result(store.spans_of(taken.rollout_id)) == [span]
     result(store.mark_consumed(taken.rollout_id))
-    signal.close()
 
 
 def test_this_contract_names_every_private_name_that_the_package_uses() -> None:

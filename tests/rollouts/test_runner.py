@@ -12,7 +12,6 @@ import agentlightning as agl
 import aiohttp
 import pytest
 
-from sql_agent.rollouts.queue_signal import QueueSignal
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import StoreClient
@@ -72,12 +71,12 @@ class Unsteady(StoreClient):
 
 
 @asynccontextmanager
-async def running(store: RunStore, signal: QueueSignal) -> AsyncIterator[Unsteady]:
+async def running(store: RunStore) -> AsyncIterator[Unsteady]:
     """Run rollouts of `store` in a runner of this process; yields the runner's client."""
     server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
     async with served(server):
         client = Unsteady(server.endpoint, retry_delays=())
-        runner = ConcurrentRunner(Echo(), client, concurrency=8, queue_signal=signal, receiver=0)
+        runner = ConcurrentRunner(Echo(), client, concurrency=8)
         task = asyncio.create_task(runner.run())
         try:
             yield client
@@ -97,70 +96,60 @@ async def ended(store: RunStore, count: int) -> dict[str, str]:
 
 
 async def test_ends_that_the_store_did_not_take_are_reported_again_with_their_spans() -> None:
-    signal = QueueSignal(1)
-    store = RunStore(signal)
+    store = RunStore()
     resources = await store.add_resources({})
-    async with running(store, signal) as client:
+    async with running(store) as client:
         for question in ("one", "fail", "two"):
             await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
         assert await ended(store, 3) == {"one": "succeeded", "fail": "failed", "two": "succeeded"}
         assert client.losses == 0
     spans = [await store.query_spans(rollout.rollout_id) for rollout in await store.query_rollouts()]
     assert [[span.name for span in of_rollout] for of_rollout in spans] == [["one"], [], ["two"]]
-    signal.close()
 
 
-async def test_a_runner_is_woken_by_queued_rollouts_and_by_ends_rather_than_polls() -> None:
-    signal = QueueSignal(1)
-    store = RunStore(signal)
+async def test_a_runner_fills_up_at_once_and_asks_again_when_rollouts_end() -> None:
+    store = RunStore()
     resources = await store.add_resources({})
-    async with running(store, signal) as client:
+    async with running(store) as client:
         client.losses = 0
         await asyncio.sleep(0.2)
         for number in range(20):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
         assert set((await ended(store, 20)).values()) == {"succeeded"}
-    signal.close()
 
 
 async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_for_them() -> None:
-    signal = QueueSignal(1)
-    store = RunStore(signal)
+    store = RunStore()
     resources = await store.add_resources({})
-    async with running(store, signal) as client:
+    async with running(store) as client:
         client.lost_answers = 3
         for number in range(10):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
         assert set((await ended(store, 10)).values()) == {"succeeded"}
         assert client.lost_answers == 0
-    signal.close()
 
 
 async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_loses_no_other() -> None:
-    signal = QueueSignal(1)
-    store = Refusing(signal)
+    store = Refusing()
     resources = await store.add_resources({})
-    async with running(store, signal) as client:
+    async with running(store) as client:
         client.losses = 0
         for question in ("one", "refused", "two"):
             await store.enqueue_rollout({"question": question}, "train", resources.resources_id)
         assert await ended(store, 3) == {"one": "succeeded", "refused": "failed", "two": "succeeded"}
     (failed,) = await store.query_rollouts(status_in=["failed"])
     assert "TypeError: a span that cannot be stored" in failed.metadata[REFUSED]
-    signal.close()
 
 
 async def test_a_store_that_refuses_to_hand_out_rollouts_is_reported_once_with_the_cause(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    signal = QueueSignal(1)
-    store = RunStore(signal)
+    store = RunStore()
     resources = await store.add_resources({})
-    async with running(store, signal) as client:
+    async with running(store) as client:
         client.losses, client.refusals = 0, 3
         await store.enqueue_rollout({"question": "one"}, "train", resources.resources_id)
         await ended(store, 1)
     refused, again = capsys.readouterr().out.splitlines()
     assert "gives a runner no rollouts: ClientResponseError: 500, message='a defect'" in refused
     assert again == f"The store at {client.server_address_root} answers again."
-    signal.close()

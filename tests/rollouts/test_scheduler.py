@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from unittest.mock import Mock
 
 import agentlightning as agl
 import aiohttp
@@ -56,7 +55,7 @@ async def end_whatever_is_queued(store: agl.LightningStore) -> None:
 
 
 async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and_every_try_counts() -> None:
-    store, counts = UnreadableStore(Mock()), Counts()
+    store, counts = UnreadableStore(), Counts()
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
     retrying = RetryingScheduler(scheduler, retries=2, observer=counts)
     helpers = [asyncio.create_task(end_whatever_is_queued(store)), asyncio.create_task(scheduler.watch())]
@@ -73,7 +72,7 @@ async def test_a_store_that_cannot_be_read_loses_the_rollout_with_its_reason_and
 
 
 async def test_a_rollout_whose_end_the_store_refused_is_lost_with_that_reason() -> None:
-    store = RunStore(Mock())
+    store = RunStore()
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
     watch = asyncio.create_task(scheduler.watch())
     run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
@@ -87,7 +86,7 @@ async def test_a_rollout_whose_end_the_store_refused_is_lost_with_that_reason() 
 
 
 async def test_a_group_keeps_its_route_while_steps_overlap_and_groups_share_the_routes() -> None:
-    store = RunStore(Mock())
+    store = RunStore()
     scheduler = RolloutScheduler(store, None, ["r", "s"], timeout_s=10.0, train_roles="write")
     steps_and_groups = [(1, "a"), (2, "b"), (1, "a"), (3, "c"), (2, "b"), (1, "a"), (4, "d")]
     runs = [asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", *each))) for each in steps_and_groups]
@@ -109,7 +108,7 @@ async def rollout_in_hand(
     timeout_s: float,
 ) -> AsyncIterator[tuple[agl.LightningStore, asyncio.Task[FinishedRollout]]]:
     """Yield a store of which a runner has taken the only rollout, and the task that waits for its end."""
-    store = RunStore(Mock())
+    store = RunStore()
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=timeout_s, train_roles="write")
     run = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
     watch = asyncio.create_task(scheduler.watch())
@@ -151,7 +150,7 @@ async def test_a_rollout_that_runs_for_too_long_is_lost_with_that_reason(monkeyp
 
 async def test_a_store_that_is_stopped_keeps_no_rollout_from_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout_scheduler, "_CANCEL_S", 0.05)
-    store = RunStore(Mock())
+    store = RunStore()
     scheduler = RolloutScheduler(store, None, ["r"], timeout_s=10.0, train_roles="write")
     running = asyncio.create_task(scheduler.run(RolloutRequest(QUESTION, "train", 1, "g")))
     while not scheduler.waiting:  # noqa: ASYNC110  nothing tells
@@ -185,7 +184,7 @@ def test_a_store_that_answers_what_does_not_help_is_not_said_to_be_silent(error:
 
 
 async def test_a_stall_is_explained_by_naming_queue_worker_and_rollout() -> None:
-    store = RunStore(Mock())
+    store = RunStore()
     queued = await store.enqueue_rollout(input={"q": 1})
     await store.enqueue_rollout(input={"q": 2})
     taken = await store.dequeue_rollout(worker_id="Worker-7")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import agentlightning as agl
 import pytest
 
@@ -14,7 +12,7 @@ from sql_agent.rollouts.store import RunStore
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setattr(run_store, "_KEPT", 3)
-    return RunStore(Mock())
+    return RunStore()
 
 
 def span_of(attempt: agl.AttemptedRollout, name: str) -> agl.Span:

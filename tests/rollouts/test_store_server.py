@@ -27,7 +27,7 @@ from sql_agent.system.sockets import free_port
 @pytest.fixture(params=["short", "agent-lightning's"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[AglStoreClient]:
     """A client of a RunStore that is served by one of the two ways."""
-    server = agl.LightningStoreServer(RunStore(Mock()), "127.0.0.1", free_port())
+    server = agl.LightningStoreServer(RunStore(), "127.0.0.1", free_port())
     kind = StoreClient if request.param == "short" else AglStoreClient
     client = kind(server.endpoint, retry_delays=(0.1, 0.2))  # agentlightning's own make eight seconds
     if request.param == "short":
@@ -115,7 +115,7 @@ async def test_an_end_that_is_reported_twice_because_the_answer_was_lost_counts_
 async def test_rollouts_of_an_answer_that_did_not_arrive_come_again_unless_they_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = RunStore(Mock())
+    store = RunStore()
     take, may_answer = store.dequeue_many_rollouts, asyncio.Event()
 
     async def take_and_wait(**options: Any) -> Sequence[agl.AttemptedRollout]:
@@ -145,7 +145,7 @@ async def test_rollouts_of_an_answer_that_did_not_arrive_come_again_unless_they_
 
 
 async def test_a_request_that_arrives_after_a_later_one_was_answered_takes_no_rollouts() -> None:
-    store = RunStore(Mock())
+    store = RunStore()
     server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
     async with served(server), aiohttp.ClientSession() as session:
         for _ in range(2):
