@@ -132,7 +132,9 @@ def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool)
     agent = SqlLitAgent(settings, _show_rollout if show_rollouts else None)
 
     async def run() -> None:
-        await ConcurrentRunner(agent, open_store(store), concurrency=settings.runner.concurrency).run()
+        # Without retries, because a request that is repeated unseen may lose the rollouts of the first answer.
+        client = open_store(store, retry_delays=(), health_retry_delays=())
+        await ConcurrentRunner(agent, client, concurrency=settings.runner.concurrency).run()
 
     asyncio.run(run())
 

@@ -12,7 +12,7 @@ import agentlightning as agl
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lease import BEAT_S, LEASE_ROW
 from sql_agent.rollouts.runner import worker_id
-from sql_agent.rollouts.store_protocol import LOST, QUEUED, STARTED, STORE_ERRORS
+from sql_agent.rollouts.store_protocol import QUEUED, STARTED, STORE_ERRORS, fail_rollouts
 from sql_agent.rollouts.supervisor import Ended
 
 _FIRST_POLLS = 4  # in which a runner that lives was seen
@@ -118,21 +118,6 @@ class SilentRunners:
         silent = sorted(worker for worker in self.alive if self._missed[worker] >= _SILENT_BEATS)
         self.alive.difference_update(silent)
         return silent
-
-
-async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
-    """Mark the started rollouts that `of` selects as lost because of `reason`; return how many there were.
-
-    `of` gets a rollout and the id of the worker that runs it.
-    """
-    lost = 0
-    for rollout in await store.query_rollouts(status_in=list(STARTED)):
-        attempt = getattr(rollout, "attempt", None)
-        if attempt is not None and of(rollout, attempt.worker_id or ""):
-            metadata = (rollout.metadata or {}) | {LOST: reason}
-            await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
-            lost += 1
-    return lost
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:

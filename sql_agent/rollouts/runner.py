@@ -24,7 +24,7 @@ from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.lease import BEAT_S
 from sql_agent.rollouts.store_address import DIRECTLY, StoreAddress
 from sql_agent.rollouts.store_client import AglStoreClient, is_refusal
-from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s
+from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s, fail_rollouts
 from sql_agent.system.outage import Outage
 from sql_agent.system.tokens import bearer
 
@@ -60,6 +60,8 @@ class ConcurrentRunner:
         self._worker = worker_id(os.getpid())
         self._has_ended = asyncio.Event()
         self._ended: list[EndedAttempt] = []  # until the store has them
+        self._in_hand: set[str] = set()  # rollouts that run, or whose end the store may not have
+        self._may_have_lost_rollouts = False  # with an answer of the store that did not arrive
         self._resources: dict[str, Any] = {}  # by id, because they do not change
         self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
@@ -99,18 +101,32 @@ class ConcurrentRunner:
             return []
         ended, self._ended = self._ended, []
         try:
+            await self._fail_lost_rollouts()
             taken = await self._store.report_and_take(ended, worker_id=self._worker, limit=limit)
         except (*STORE_ERRORS, ValueError) as error:
             # Not a warning, because they are reported again, and the store may end first when a run is stopped.
             logger.info("the store did not take %d ended rollouts: %r", len(ended), error)
             self._ended = ended + self._ended
+            self._may_have_lost_rollouts = True
             if isinstance(error, ValueError) or (
                 isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status)
             ):
                 self._refusal.begin(f"gives a runner no rollouts: {type(error).__name__}: {error}; it is asked again")
             return []
         self._refusal.end()
+        self._in_hand.difference_update(attempt.rollout_id for attempt in ended)
+        self._in_hand.update(rollout.rollout_id for rollout in taken)
         return taken
+
+    async def _fail_lost_rollouts(self) -> None:
+        """Fail the rollouts that came with an answer which did not arrive, so that the algorithm runs them again."""
+        if self._may_have_lost_rollouts:
+            await fail_rollouts(
+                self._store,
+                "the answer that gave it to a runner was lost",
+                of=lambda rollout, by: by == self._worker and rollout.rollout_id not in self._in_hand,
+            )
+            self._may_have_lost_rollouts = False
 
     async def _run_rollout(self, rollout: agl.AttemptedRollout) -> None:
         """Run the agent on one rollout, and keep the rollout's end for the next report."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,8 +56,7 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
         """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
 
         Raises one of STORE_ERRORS when the store does not answer; the store may then have the spans or not, so the same
-        attempts must be reported again. An attempt whose end the store refuses is given up as failed. Two calls of one
-        client must not overlap.
+        attempts must be reported again. An attempt whose end the store refuses is given up as failed.
         """
         # At once, because `agl store` is asked for seconds about a rollout that it does not have any more.
         await asyncio.gather(*map(self._report, ended))
@@ -107,18 +105,14 @@ class StoreClient(AglStoreClient):
         """Use the store at `server_address`, a URL without a path, which wants the bearer `token`, if any."""
         super().__init__(server_address, token=token, **options)
         self._consumed: list[str] = []
-        self._name = secrets.token_hex(8)
-        self._answers = 0  # to our requests for rollouts
         self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
 
     async def report_and_take(
         self, ended: Sequence[EndedAttempt], *, worker_id: str, limit: int
     ) -> Sequence[agl.AttemptedRollout]:
-        """Do as the base class in one request; rollouts of an answer that was lost come with the next answer."""
-        number = self._answers + 1
-        report = RunnerReport(client=self._name, number=number, worker_id=worker_id, ended=ended, limit=limit)
+        """Report and take as the base class does, in one request."""
+        report = RunnerReport(worker_id=worker_id, ended=ended, limit=limit)
         answer = await self._post(REPORT, report.model_dump(mode="json"))
-        self._answers += limit > 0
         return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:

@@ -16,7 +16,7 @@ CONSUMED = "/v1/agl/consumed"  # of the algorithm: a list of ids of rollouts tha
 QUEUED: Final = ("queuing", "requeuing")  # statuses of a rollout that no runner has taken
 STARTED: Final = ("preparing", "running")  # statuses of a rollout that a runner has taken
 # Keys of a rollout's metadata that say why it ended as failed.
-LOST = "lost"  # its process died
+LOST = "lost"  # its process died, or did not get it
 REFUSED = "refused"  # the store refused its end
 
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # of a store that does not answer
@@ -35,14 +35,8 @@ class EndedAttempt(BaseModel):
 
 
 class RunnerReport(BaseModel):
-    """Report the attempts that the runner `worker_id` has ended, and ask for up to `limit` queued rollouts.
+    """Report the attempts that the runner `worker_id` has ended, and ask for up to `limit` queued rollouts."""
 
-    `number` counts the answered requests of `client` for rollouts, this request included. When a number comes again,
-    the last answer was lost on its way, and the store repeats that answer instead of taking other rollouts.
-    """
-
-    client: str
-    number: int
     worker_id: str
     ended: Sequence[EndedAttempt]
     limit: int
@@ -75,6 +69,21 @@ class AlgorithmStore(agl.LightningStore):  # type: ignore[misc]
     async def mark_consumed(self, rollout_id: str) -> None:
         """Let the store delete an ended rollout later."""
         raise NotImplementedError
+
+
+async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
+    """Mark the started rollouts that `of` selects as lost because of `reason`; return how many there were.
+
+    `of` gets a rollout and the id of the worker that runs it.
+    """
+    lost = 0
+    for rollout in await store.query_rollouts(status_in=list(STARTED)):
+        attempt = getattr(rollout, "attempt", None)
+        if attempt is not None and of(rollout, attempt.worker_id or ""):
+            metadata = (rollout.metadata or {}) | {LOST: reason}
+            await store.update_rollout(rollout.rollout_id, status="failed", metadata=metadata)
+            lost += 1
+    return lost
 
 
 def batch_delay_s(took_s: float) -> float:

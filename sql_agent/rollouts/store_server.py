@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import agentlightning as agl
@@ -27,7 +26,6 @@ from sql_agent.rollouts.store_protocol import (
     ENDED,
     REFUSED,
     REPORT,
-    STARTED,
     EndedAttempt,
     EndedRollout,
     RunnerReport,
@@ -47,15 +45,6 @@ _TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
 
 
-@dataclass
-class _Answered:
-    """The rollouts of the last answer to one client, which may not have arrived, and that answer's number."""
-
-    number: int = 0
-    taken: Sequence[agl.AttemptedRollout] = ()
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class FrequentRequests:
     """Answers the requests that rollouts make: those of runners, of proxies, and of the algorithm that consumes them.
 
@@ -67,7 +56,6 @@ class FrequentRequests:
         self._store = store
         self._ended: deque[agl.Rollout] = deque(maxlen=_MOST_ENDED)
         self._has_ended = asyncio.Event()
-        self._answered: defaultdict[str, _Answered] = defaultdict(_Answered)  # by client
         self._answers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
             REPORT: self._report,
             ENDED: self._report_ended,
@@ -94,22 +82,9 @@ class FrequentRequests:
         given = RunnerReport.model_validate_json(body)
         for attempt in given.ended:
             await self._end(attempt)
-        return to_json(await self._take(given)) if given.limit > 0 else b"[]"
-
-    async def _take(self, given: RunnerReport) -> Sequence[agl.AttemptedRollout]:
-        """Return queued rollouts, or those of a lost answer again, because no other runner would run them."""
-        answered = self._answered[given.client]
-        async with answered.lock:  # a client that timed out may ask again before it was answered
-            if given.number > answered.number:
-                answered.taken = await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id)
-                answered.number = given.number
-                return answered.taken
-            if given.number < answered.number:  # a late request, whose client has another answer
-                return []
-            lost = [taken.rollout_id for taken in answered.taken]
-            started = await self._store.query_rollouts(rollout_id_in=lost, status_in=STARTED)
-            ids = {rollout.rollout_id for rollout in started}
-            return [taken for taken in answered.taken if taken.rollout_id in ids]
+        if given.limit <= 0:
+            return b"[]"
+        return to_json(await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id))
 
     async def _end(self, attempt: EndedAttempt) -> None:
         """Store the end of one attempt; an end that cannot be stored fails the rollout, and no other."""

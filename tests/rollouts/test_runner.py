@@ -15,7 +15,7 @@ import pytest
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import StoreClient
-from sql_agent.rollouts.store_protocol import REFUSED, EndedAttempt
+from sql_agent.rollouts.store_protocol import LOST, REFUSED, EndedAttempt
 from sql_agent.rollouts.store_server import served
 from sql_agent.system.sockets import free_port
 
@@ -118,15 +118,19 @@ async def test_a_runner_fills_up_at_once_and_asks_again_when_rollouts_end() -> N
         assert set((await ended(store, 20)).values()) == {"succeeded"}
 
 
-async def test_rollouts_whose_answer_was_lost_are_run_by_the_runner_that_asked_for_them() -> None:
+async def test_rollouts_whose_answer_was_lost_end_as_failed_at_once_with_the_reason_and_no_other_does() -> None:
     store = RunStore()
     resources = await store.add_resources({})
     async with running(store) as client:
-        client.lost_answers = 3
-        for number in range(10):
+        client.losses, client.lost_answers = 1, 2
+        for number in range(20):
             await store.enqueue_rollout({"question": str(number)}, "train", resources.resources_id)
-        assert set((await ended(store, 10)).values()) == {"succeeded"}
+        statuses = await ended(store, 20)
         assert client.lost_answers == 0
+    failed = await store.query_rollouts(status_in=["failed"])
+    assert {rollout.metadata[LOST] for rollout in failed} == {"the answer that gave it to a runner was lost"}
+    assert 2 <= len(failed) <= 8, "four rollouts in an answer"
+    assert sorted(statuses.values()) == ["failed"] * len(failed) + ["succeeded"] * (20 - len(failed))
 
 
 async def test_an_end_that_the_store_refuses_is_given_up_with_the_reason_and_loses_no_other() -> None:

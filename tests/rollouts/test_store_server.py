@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,7 +19,7 @@ from sql_agent.rollouts.spans import SpanExporter, make_span
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.rollouts.store_client import AglStoreClient, StoreClient, open_store
-from sql_agent.rollouts.store_protocol import REPORT, EndedAttempt, RunnerReport
+from sql_agent.rollouts.store_protocol import EndedAttempt
 from sql_agent.rollouts.store_server import served
 from sql_agent.system.sockets import free_port
 
@@ -110,53 +110,6 @@ async def test_an_end_that_is_reported_twice_because_the_answer_was_lost_counts_
     for _ in range(2):
         await client.report_and_take([end], worker_id="w", limit=0)
     assert [span.name for span in await client.query_spans(taken.rollout_id)] == ["end"]
-
-
-async def test_rollouts_of_an_answer_that_did_not_arrive_come_again_unless_they_have_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    store = RunStore()
-    take, may_answer = store.dequeue_many_rollouts, asyncio.Event()
-
-    async def take_and_wait(**options: Any) -> Sequence[agl.AttemptedRollout]:
-        taken: Sequence[agl.AttemptedRollout] = await take(**options)
-        await may_answer.wait()
-        return taken
-
-    monkeypatch.setattr(store, "dequeue_many_rollouts", take_and_wait)
-    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
-    async with served(server):
-        client = StoreClient(server.endpoint, retry_delays=(), request_timeout=0.5)
-        for number in range(5):
-            await store.enqueue_rollout(input={"question": number})
-        for _ in range(2):  # the second time while the store is still about the first
-            with pytest.raises(TimeoutError):
-                await client.report_and_take([], worker_id="w", limit=2)
-        await client.close()
-        client._request_timeout = 30.0
-        may_answer.set()
-        first, second = await store.query_rollouts(status_in=["preparing"])
-        await store.update_rollout(first.rollout_id, status="failed")
-        again = await client.report_and_take([], worker_id="w", limit=4)
-        others = await client.report_and_take([], worker_id="w", limit=4)
-        await client.close()
-    assert [taken.rollout_id for taken in again] == [second.rollout_id]
-    assert len(others) == 3, "those that nobody had"
-
-
-async def test_a_request_that_arrives_after_a_later_one_was_answered_takes_no_rollouts() -> None:
-    store = RunStore()
-    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
-    async with served(server), aiohttp.ClientSession() as session:
-        for _ in range(2):
-            await store.enqueue_rollout(input={})
-        taken = []
-        for number in (1, 3, 2):
-            request = RunnerReport(client="c", number=number, worker_id="w", ended=[], limit=1)
-            async with session.post(f"{server.endpoint}{REPORT}", json=request.model_dump()) as response:
-                taken.append(len(await response.json()))
-            await store.enqueue_rollout(input={})
-    assert taken == [1, 1, 0]
 
 
 async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_has_to_poll(
