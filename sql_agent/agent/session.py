@@ -26,7 +26,7 @@ from sql_agent.tasks.task import Task
 set_tracing_disabled(True)
 ROLE_HEADER = "x-agent-role"  # the LLM proxy records it with the call
 
-Message = dict[str, Any]  # with "role" and "content", as openai-agents takes them
+InputMessage = dict[str, Any]  # with "role" and "content", as openai-agents takes them
 
 
 class AgentSession:
@@ -55,7 +55,7 @@ class AgentSession:
 
     async def ask(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[InputMessage],
         *,
         system: str,
         role: str = "",

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from agents.exceptions import ModelBehaviorError
 
-from sql_agent.agent.session import AgentSession, Message
+from sql_agent.agent.session import AgentSession, InputMessage
 from sql_agent.agent.tools import function_tool
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.schemas import Lang
@@ -91,11 +91,11 @@ def prompt(role: str, lang: Lang, **values: str) -> str:
     return places.sub(lambda place: values[place[1]], _prompt_file(f"{role}.{lang}.txt")).strip()
 
 
-def user(text: str) -> Message:
+def user(text: str) -> InputMessage:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str) -> Message:
+def assistant(text: str) -> InputMessage:
     return {"role": "assistant", "content": text}
 
 

@@ -5,35 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from sql_agent.agent.endpoint import ModelEndpoint
+from sql_agent.chat.models import ChatModel
 from sql_agent.chat.sources import AnswerSource, sources_of
-from sql_agent.config.settings import Settings
-from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.questions.question_columns import language
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, Question
-from sql_agent.tasks.task import Task
 
 MAX_QUESTION_CHARS = 4000
 _MAX_ERROR_CHARS = 400
-
-
-@dataclass(frozen=True)
-class ChatModel:
-    """A model that is open for questions, its task, settings, endpoint and databases; `name` is for people.
-
-    `lang` is the language of the prompts, None for the language of each question.
-    """
-
-    name: str
-    task: Task
-    settings: Settings
-    endpoint: ModelEndpoint
-    databases: DatabasePool
-    lang: Lang | None = None
 
 
 class QuerySent(NamedTuple):

@@ -10,8 +10,8 @@ from contextlib import suppress
 from rich.table import Table
 from rich.text import Text
 
-from sql_agent.chat.conversation import Answered, ChatModel, Failed, QueryAnswered, QuerySent, ask, one_line
-from sql_agent.chat.models import KEPT, ChatModels
+from sql_agent.chat.conversation import Answered, Failed, QueryAnswered, QuerySent, ask, one_line
+from sql_agent.chat.models import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.chat.sources import AnswerSource
 from sql_agent.errors import ConfigError, SqlAgentError
@@ -88,7 +88,8 @@ class Terminal:
         for name in self._names:
             if len(self._names) > 1:
                 self._ui.console.rule(Text(name))
-            with self._models.use(name) as model, self._ui.status(f"Asking {model.name}"):
+            model = self._models.get(name)
+            with self._ui.status(f"Asking {model.name}"):
                 asyncio.run(self._show(text, model))
         if len(self._last) > 1:
             self._show_side_by_side()
@@ -138,11 +139,10 @@ class Terminal:
 
     def _switch(self, rest: str) -> None:
         names = [rest] if rest in self._known else rest.split()  # the default's name has spaces
-        if not 1 <= len(names) <= KEPT:
+        if not 1 <= len(names) <= MOST_ASKED:
             raise ConfigError("/model takes one name, or two", hint="/models lists those that are known here")
         for name in names:
-            with self._models.use(name) as model:
-                self._ui.say(f"Now asking {model.name}")
+            self._ui.say(f"Now asking {self._models.get(name).name}")
         self._names = names
 
     def _list(self, _rest: str) -> None:

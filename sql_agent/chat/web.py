@@ -21,7 +21,6 @@ from starlette.types import ASGIApp
 from sql_agent.chat.conversation import (
     MAX_QUESTION_CHARS,
     Answered,
-    ChatModel,
     Event,
     Failed,
     QueryAnswered,
@@ -110,26 +109,14 @@ class ChatPage:
         """Yield a line for each event; a client that leaves ends the agent."""
         if not self._models.is_open(asked.model):
             yield _line("loading")
-        try:
-            model = await self._opened(asked.model)
+        try:  # in a thread, which finishes opening the model even if the client leaves meanwhile
+            model = await asyncio.to_thread(self._models.get, asked.model)
         except SqlAgentError as error:
             yield _line("failed", message=one_line(error))
             return
-        try:
-            async with aclosing(ask(asked.question, model)) as events:
-                async for event in events:
-                    yield self._described(event, asked.model)
-        finally:
-            self._models.release(asked.model)
-
-    async def _opened(self, name: str) -> ChatModel:
-        """Open a model in a thread, because it may take minutes; of a client that leaves meanwhile it is released."""
-        opening = asyncio.create_task(asyncio.to_thread(self._models.acquire, name))
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(lambda done: None if done.exception() else self._models.release(name))
-            raise
+        async with aclosing(ask(asked.question, model)) as events:
+            async for event in events:
+                yield self._described(event, asked.model)
 
     def _described(self, event: Event, model: str) -> str:
         match event:

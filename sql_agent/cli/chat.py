@@ -12,8 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
-from sql_agent.chat.conversation import ChatModel
-from sql_agent.chat.models import KEPT, ChatModels
+from sql_agent.chat.models import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
@@ -67,7 +66,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides, arguments.models = split_words(arguments.words)
     arguments.flags = flag_settings(arguments)
-    if len(arguments.models) > KEPT:
+    if len(arguments.models) > MOST_ASKED:
         parser.error("give one MODEL, or two to see their answers side by side")
     if (arguments.address or arguments.no_token) and not arguments.web:
         parser.error("--address and --no-token belong to --web")
@@ -95,14 +94,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # First, because a model may take minutes to open.
         sock = stack.enter_context(bind(host, port)) if arguments.web else None
         models = stack.enter_context(closing(ChatModels(open_model)))
-        for name in names:
-            with models.use(name) as model:  # so that a wrong one ends the program before the first question
-                asked = model.task, model.settings
+        for name in names:  # now, so that a wrong one ends the program before the first question
+            asked = models.get(name)
         known = list(dict.fromkeys([*names, *known_models(settings.runs_dir)]))
         ui.say(f"Chat with {' and '.join(names)}")
         ui.say(task.disclaimer)
         if sock is not None:
-            page = ChatPage(models, names, known, kept, task.disclaimer, _examples(*asked))
+            page = ChatPage(models, names, known, kept, task.disclaimer, _examples(asked.task, asked.settings))
             _serve(page, sock, arguments.no_token, ui)
         else:
             # Ctrl-C ends only a question, so SIGTERM must raise another exception to end the program.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.chat.conversation import Answered, ChatModel, Failed, QueryAnswered, QuerySent, ask
-from sql_agent.chat.models import ChatModels
+from sql_agent.chat.conversation import Answered, Failed, QueryAnswered, QuerySent, ask
+from sql_agent.chat.models import ChatModel, ChatModels
 from sql_agent.system.sockets import free_port
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION, answer_of, events_of, opened
 from tests.support.question_server import QuestionServer, answering
@@ -93,33 +93,30 @@ def test_a_model_that_is_open_is_not_held_up_while_another_is_opened(server: Que
             yield model
 
     models = ChatModels(open_model)
-    with models.use("a"), ThreadPoolExecutor(1) as thread:
-        slow = thread.submit(models.acquire, "slow")
+    first = models.get("a")
+    with ThreadPoolExecutor(1) as thread:
+        slow = thread.submit(models.get, "slow")
         assert is_opening.wait(20)
-        with models.use("a"):
-            may_open.set()
+        assert models.get("a") is first
+        may_open.set()
         slow.result(20)
-    models.release("slow")
     models.close()
 
 
-def test_two_models_stay_open_and_one_in_use_is_not_closed_for_a_third(server: QuestionServer, tmp_path: Path) -> None:
-    closed: list[str] = []
+def test_each_model_is_opened_once_and_closed_at_the_end(server: QuestionServer, tmp_path: Path) -> None:
+    seen: list[str] = []
     path = make_database(tmp_path / "medical.db", rows=5)
 
     @contextmanager
     def open_model(name: str) -> Iterator[ChatModel]:
+        seen.append(f"open {name}")
         with opened(name, server.url, path) as model:
             yield model
-        closed.append(name)
+        seen.append(f"close {name}")
 
     models = ChatModels(open_model)
-    with models.use("a"):
-        for name in ("b", "c", "b"):
-            with models.use(name):
-                pass
-        assert closed == ["b", "c"]
-    with models.use("a"):
-        assert models.is_open("b")
+    for name in ("a", "b", "a", "c"):
+        assert models.get(name).name == name
+    assert seen == ["open a", "open b", "open c"]
     models.close()
-    assert sorted(closed[2:]) == ["a", "b"]
+    assert sorted(seen[3:]) == ["close a", "close b", "close c"]

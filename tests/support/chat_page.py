@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sql_agent.agent.endpoint import ModelEndpoint
-from sql_agent.chat.conversation import Answered, ChatModel, Event, ask
-from sql_agent.chat.models import ChatModels
+from sql_agent.chat.conversation import Answered, Event, ask
+from sql_agent.chat.models import ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.web import ChatPage
 from sql_agent.config.settings import load_settings
