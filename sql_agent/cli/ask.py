@@ -21,11 +21,11 @@ from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_columns import ColumnMapping, language
 from sql_agent.reward import FULL_REWARD
+from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_rollout
-from sql_agent.runs.run_config import settings_of_run
+from sql_agent.runs.run_folder import settings_of_run
 from sql_agent.runs.run_lines import LargestGain, largest_gain
-from sql_agent.runs.run_log import last_checkpoint
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.system.runtime import slow_imports
 from sql_agent.tasks.task import Task, load_task

@@ -16,10 +16,9 @@ from sql_agent.cli.model_folder import check_model, is_hub_id
 from sql_agent.config.settings import EndpointSettings, Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.runs.checkpoints import checkpoints_by_step, step_of_verl, verl_checkpoints
+from sql_agent.runs.checkpoints import checkpoints_by_step, last_checkpoint, step_of_verl, verl_checkpoints
 from sql_agent.runs.console import Ui
-from sql_agent.runs.run_config import is_run, settings_of_run
-from sql_agent.runs.run_log import last_checkpoint
+from sql_agent.runs.run_folder import is_run, settings_of_run
 from sql_agent.system.runtime import slow_imports
 
 

@@ -11,12 +11,12 @@ from sql_agent.cli.model_choice import describe_local, remote_endpoint
 from sql_agent.cli.train_plan import Plan
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError, TrainingError
+from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved_step
 from sql_agent.runs.console import Ui
 from sql_agent.runs.report import write_report
-from sql_agent.runs.resume import how_to_go_on, last_saved_step
 from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_lines import run_lines
-from sql_agent.runs.run_log import RunLog, last_checkpoint
+from sql_agent.runs.run_log import RunLog
 from sql_agent.system.files import timestamped_folder
 from sql_agent.system.runtime import slow_imports
 from sql_agent.training.batching import evenly_spaced

@@ -30,11 +30,6 @@ def verl_checkpoints(run: Path) -> dict[int, Path]:
     return _by_step(run, _VERL)
 
 
-def verl_latest(run: Path) -> Path:
-    """Return the file in which verl keeps the step that it continues after."""
-    return run / "checkpoints" / "latest_checkpointed_iteration.txt"
-
-
 def checkpoints_by_step(run: Path) -> dict[int, Path]:
     """Return the folders of the checkpoints of `run`, of either backend, by their step."""
     return verl_checkpoints(run) | local_checkpoints(run)
@@ -44,6 +39,40 @@ def step_of_verl(folder: Path) -> int | None:
     """Return the step of a checkpoint of the backend verl by its name; None for another folder."""
     named = _VERL.fullmatch(folder.name)
     return int(named[1]) if named and (folder / "actor").is_dir() else None
+
+
+def last_saved_step(folder: Path) -> int | None:
+    """Return the step of the last complete checkpoint of a run of either backend; None when there is none."""
+    steps = list(local_checkpoints(folder))
+    # In this file verl keeps the step that it continues after.
+    latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
+    if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
+        steps.append(int(text))
+    return max(steps, default=None)
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Return the command that continues the run in `folder`, or that starts it again if nothing was saved."""
+    resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
+    return f"the same command{resumed}"
+
+
+def last_checkpoint(run: Path) -> Path:
+    """Return the model of the newest checkpoint in the folder `run`, a Hugging Face folder.
+
+    Raises DataError when it is damaged, or when there is none, as in a run of the verl backend, whose checkpoints have
+    another form.
+    """
+    found = local_checkpoints(run)
+    if found:
+        verify_checkpoint(found[max(found)], model_only=True)
+        return found[max(found)] / "model"
+    if verl_checkpoints(run):
+        raise DataError(
+            f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
+            hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
+        )
+    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it again")
 
 
 def digests(checkpoint: Path) -> dict[str, str]:

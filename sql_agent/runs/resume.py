@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump
 from sql_agent.errors import ResumeError
-from sql_agent.runs.checkpoints import local_checkpoints, verl_latest
-from sql_agent.runs.run_config import run_source
+from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints
+from sql_agent.runs.run_folder import CONFIG, run_source
 from sql_agent.runs.run_info import read_info
 from sql_agent.schemas import Question
 
@@ -28,7 +28,7 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
     """
     given = merge(sources)
     folder = given.runs_dir / given.run_name
-    if not given.run_name or not (folder / "config.json").exists():
+    if not given.run_name or not (folder / CONFIG).exists():
         raise ResumeError(
             f"no run to resume in {folder}", hint="give the name of a folder under runs_dir as run_name=NAME"
         )
@@ -80,21 +80,6 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
             hint="restore what it was; or continue with the changed one as a new run: "
             f"without --resume, with another run_name, and as --model {model}",
         )
-
-
-def last_saved_step(folder: Path) -> int | None:
-    """Return the step of the last complete checkpoint of a run of either backend; None when there is none."""
-    steps = list(local_checkpoints(folder))
-    latest = verl_latest(folder)
-    if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
-        steps.append(int(text))
-    return max(steps, default=None)
-
-
-def how_to_go_on(folder: Path) -> str:
-    """Return the command that continues the run in `folder`, or that starts it again if nothing was saved."""
-    resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
-    return f"the same command{resumed}"
 
 
 def _refuse_finished(folder: Path, steps: int) -> None:

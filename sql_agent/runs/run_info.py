@@ -15,11 +15,11 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from sql_agent.errors import DataError, SqlAgentError
+from sql_agent.runs.run_folder import INFO
 from sql_agent.schemas import Record
 from sql_agent.system.files import atomic_write, read_object
 from sql_agent.system.messages import first_problem
 
-_FILE = "run.json"
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
 
 End = Literal["finished", "interrupted", "failed"]
@@ -62,7 +62,7 @@ def read_info(folder: Path) -> RunInfo:
 
     Raises DataError when the file is damaged, or of a newer version.
     """
-    path = folder / _FILE
+    path = folder / INFO
     if not path.exists():
         return RunInfo()
     hint = f"remove {path}: it says no more than when, and by which versions, the run was trained"
@@ -118,7 +118,7 @@ def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str]
 
 
 def _write(folder: Path, sessions: tuple[RunSession, ...]) -> None:
-    with atomic_write(folder / _FILE) as unfinished:
+    with atomic_write(folder / INFO) as unfinished:
         unfinished.write_text(RunInfo(sessions=sessions).model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

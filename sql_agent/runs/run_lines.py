@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sql_agent.errors import DataError
+from sql_agent.runs.run_folder import ROLLOUTS
 from sql_agent.schemas import Question
 from sql_agent.system.files import GrowingFile, atomic_write, damaged_line, parse_line
 
@@ -104,7 +105,7 @@ def largest_gain(run: Path) -> LargestGain:
 
     Among equal gains the highest last reward wins. Raises DataError unless two validations graded the same question.
     """
-    path = run / "rollouts.jsonl"
+    path = run / ROLLOUTS
     if not path.exists():
         raise DataError(f"{path} is missing", hint="name the folder of a run that validated, such as runs/quickstart")
     questions: dict[str, Question] = {}

@@ -1,4 +1,4 @@
-"""Write and read the folder of a run: its settings, the metrics of each step, and every rollout."""
+"""Write the folder of a run: its settings, the metrics of each step, and every rollout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
-from sql_agent.errors import ConfigError, DataError
-from sql_agent.runs.checkpoints import local_checkpoints, verify_checkpoint, verl_checkpoints
-from sql_agent.runs.resume import last_saved_step
+from sql_agent.errors import ConfigError
+from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
+from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION
 from sql_agent.runs.run_lines import CutFile, cut_after, run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sql_agent.rollouts.finished_rollout import FinishedRollout
     from sql_agent.runs.trackers import Trackers
 
-_OF_EVERY_STEP = ("metrics.jsonl", "rollouts.jsonl")
-_LINES = (*_OF_EVERY_STEP, "validation.jsonl")
+_OF_EVERY_STEP = (METRICS, ROLLOUTS)
+_LINES = (*_OF_EVERY_STEP, VALIDATION)
 
 
 class RunLog:
@@ -52,10 +52,10 @@ class RunLog:
             named = settings.runs_dir / settings.run_name
             log = cls(named if settings.run_name else timestamped_folder(settings.runs_dir))
             log._lock()
-            if (log.folder / "config.json").exists():
+            if (log.folder / CONFIG).exists():
                 log.moved_aside = _move_aside(log.folder)
             log.folder.mkdir(parents=True, exist_ok=True)
-            _write_json(log.folder / "config.json", public_dump(settings))
+            _write_config(log.folder, settings)
         except OSError as error:
             raise ConfigError(
                 f"cannot write a run's folder to runs_dir={settings.runs_dir}: {error.strerror}",
@@ -78,7 +78,7 @@ class RunLog:
             verify_checkpoint(checkpoint)
         kept = {name: cut_after(log.folder / name, saved) for name in _LINES}
         log.resumed = _resumed(saved, settings.train.steps, kept)
-        _write_json(log.folder / "config.json", public_dump(settings))
+        _write_config(log.folder, settings)
         return log
 
     def _lock(self) -> None:
@@ -95,16 +95,16 @@ class RunLog:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append one training step's metrics."""
-        self._append("metrics.jsonl", [{"step": step, **values}])
+        self._append(METRICS, [{"step": step, **values}])
         if self.trackers:
-            self.trackers.metrics(step, values)
+            self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
 
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
         """Append one validation's metrics, those of each set with the prefix `val/SET/`; step 0 is before training."""
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
-        self._append("validation.jsonl", [{"step": step, **named}])
+        self._append(VALIDATION, [{"step": step, **named}])
         if self.trackers:
-            self.trackers.validation(step, named)
+            self.trackers.metrics(step, named)
 
     def rollouts(
         self,
@@ -131,13 +131,13 @@ class RunLog:
             }
             for r in rollouts
         ]
-        self._append("rollouts.jsonl", lines)
+        self._append(ROLLOUTS, lines)
         if self.trackers:
             self.trackers.rollouts(step, mode, lines)
 
     def last_step(self) -> int:
         """Return the last step in metrics.jsonl; 0 without a step."""
-        return max((int(line["step"]) for line in run_lines(self.folder / "metrics.jsonl")), default=0)
+        return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
@@ -146,24 +146,6 @@ class RunLog:
                 sink.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
             sink.flush()
             os.fsync(sink.fileno())
-
-
-def last_checkpoint(run: Path) -> Path:
-    """Return the model of the newest checkpoint in the folder `run`, a Hugging Face folder.
-
-    Raises DataError when it is damaged, or when there is none, as in a run of the verl backend, whose checkpoints have
-    another form.
-    """
-    found = local_checkpoints(run)
-    if found:
-        verify_checkpoint(found[max(found)], model_only=True)
-        return found[max(found)] / "model"
-    if verl_checkpoints(run):
-        raise DataError(
-            f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
-            hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
-        )
-    raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it again")
 
 
 def _resumed(saved: int, steps: int, kept: Mapping[str, CutFile]) -> str:
@@ -181,12 +163,9 @@ def _resumed(saved: int, steps: int, kept: Mapping[str, CutFile]) -> str:
     return ". ".join(said)
 
 
-def _write_json(path: Path, value: Any) -> None:
-    _replace(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
-
-
-def _replace(path: Path, text: str) -> None:
-    with atomic_write(path) as unfinished:
+def _write_config(folder: Path, settings: Settings) -> None:
+    with atomic_write(folder / CONFIG) as unfinished:
+        text = json.dumps(public_dump(settings), ensure_ascii=False, indent=2) + "\n"
         unfinished.write_text(text, encoding="utf-8")
 
 

@@ -9,12 +9,11 @@ from typing import Any
 from sql_agent.errors import DataError
 from sql_agent.runs.charts import charts
 from sql_agent.runs.rollout_pack import RolloutPack
-from sql_agent.runs.run_config import read_config
+from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, read_config
 from sql_agent.runs.run_info import RunInfo, read_info
 from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.tasks.task import load_task
 
-_FILES = ("metrics", "validation", "rollouts")
 _EMBEDDED = "embedded SmolLM2-135M-Instruct"
 
 Fact = tuple[str, str]  # label and text
@@ -32,12 +31,7 @@ class RunReader:
         Raises DataError when the folder contains no run or a damaged file, and ConfigError when the run's task cannot
         be loaded.
         """
-        path = folder / "config.json"
-        if not path.exists():
-            raise DataError(f"there is no run in {folder}", hint="name a folder under runs/, such as runs/quickstart")
         self.config: JsonObject = read_config(folder)
-        if "task" not in self.config:
-            raise DataError(f"{path} names no task", hint="draw the page with the version that wrote this run")
         self.folder = folder
         self.disclaimer = load_task(self.config["task"]).disclaimer
         self._starts = 0
@@ -60,9 +54,9 @@ class RunReader:
         if any(source.was_cut for source in self._sources.values()):
             self._start()
         self.info = read_info(self.folder)
-        self.steps += self._sources["metrics"].new()
-        self.validations += self._sources["validation"].new()
-        rollouts = self._sources["rollouts"]
+        self.steps += self._sources[METRICS].new()
+        self.validations += self._sources[VALIDATION].new()
+        rollouts = self._sources[ROLLOUTS]
         for line in rollouts.new():
             try:
                 self.pack.add(line)
@@ -86,7 +80,7 @@ class RunReader:
 
     def _start(self) -> None:
         self._starts += 1
-        self._sources = {name: GrowingLines(self.folder / f"{name}.jsonl") for name in _FILES}
+        self._sources = {name: GrowingLines(self.folder / name) for name in (METRICS, VALIDATION, ROLLOUTS)}
         self.info = RunInfo()
         self.steps: list[JsonObject] = []
         self.validations: list[JsonObject] = []

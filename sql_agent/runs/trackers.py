@@ -55,12 +55,7 @@ class Trackers:
         self._say = say
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Send the metrics of a training step, with the prefix `train/`."""
-        named = {f"train/{name}": value for name, value in values.items()}
-        self._send(lambda tracker: tracker.metrics(step, named))
-
-    def validation(self, step: int, values: Mapping[str, float]) -> None:
-        """Send the metrics of a validation, whose names begin with `val/SET/`."""
+        """Send metrics, whose names begin with `train/` or `val/SET/`."""
         self._send(lambda tracker: tracker.metrics(step, values))
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
@@ -72,44 +67,34 @@ class Trackers:
     def close(self) -> None:
         """Wait until the trackers have sent everything, for at most two minutes."""
         deadline = time.monotonic() + _CLOSE_S
-        for thread in self._threads:
-            thread.close()
-        for thread in self._threads:
+        started = [thread for thread in self._threads if thread.ident is not None]
+        for thread in started:
+            thread.calls.put(None)
+        for thread in started:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 self._say(f"Tracker {thread.name} is still sending after {_CLOSE_S:.0f} s and is left behind")
 
     def _send(self, call: Callable[[Tracker], None]) -> None:
         for thread in self._threads:
-            thread.send(call)
+            if thread.ident is None:  # not earlier, because runners are forked before anything is sent
+                thread.start()
+            thread.calls.put(call)
 
 
 class _TrackerThread(threading.Thread):
-    """Opens a tracker at the first call, makes the calls in order, and closes it."""
+    """Opens a tracker, makes the `calls` in order, and closes it at None."""
 
     def __init__(self, name: str, tracked: TrackedRun, say: Say) -> None:
         super().__init__(name=name, daemon=True)
         self._tracked = tracked
         self._say = say
-        self._calls: queue.SimpleQueue[Callable[[Tracker], None] | None] = queue.SimpleQueue()
-
-    def send(self, call: Callable[[Tracker], None]) -> None:
-        # Started only now, because the processes of the runners are forked before anything is sent.
-        if self.ident is None:
-            self.start()
-        self._calls.put(call)
-
-    def close(self) -> None:
-        self._calls.put(None)
-
-    def join(self, timeout: float | None = None) -> None:
-        if self.ident is not None:
-            super().join(timeout)
+        self.calls: queue.SimpleQueue[Callable[[Tracker], None] | None] = queue.SimpleQueue()
 
     def run(self) -> None:
         try:
             tracker = _open(self.name, self._tracked)
-            while (call := self._calls.get()) is not None:
+            while (call := self.calls.get()) is not None:
                 call(tracker)
             tracker.close()
         except BaseException as error:

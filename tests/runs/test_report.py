@@ -194,7 +194,7 @@ def test_a_run_that_broke_off_still_has_a_page_that_says_so(run: Path, tab: Tab)
 
 
 def test_the_page_has_the_disclaimer_of_the_run_s_task(run: Path) -> None:
-    (run / "config.json").write_text('{"task": "tests.support.library:TASK"}', encoding="utf-8")
+    (run / "config.json").write_text('{"task": "tests.support.library:TASK", "runs_dir": "runs"}', encoding="utf-8")
     page = write_report(run).read_text(encoding="utf-8")
     assert library.TASK.disclaimer in page
 

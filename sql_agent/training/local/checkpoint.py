@@ -11,8 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from sql_agent.errors import ResumeError, TrainingError
-from sql_agent.runs.checkpoints import digests, local_checkpoint, local_checkpoints
-from sql_agent.runs.resume import how_to_go_on
+from sql_agent.runs.checkpoints import digests, how_to_go_on, local_checkpoint, local_checkpoints
 from sql_agent.system.files import sync, sync_tree
 from sql_agent.system.resources import free_disk, shown_size
 from sql_agent.training.policy.model import Policy

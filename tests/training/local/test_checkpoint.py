@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from sql_agent.errors import TrainingError
-from sql_agent.runs.resume import last_saved_step
-from sql_agent.runs.run_log import last_checkpoint
+from sql_agent.runs.checkpoints import last_checkpoint, last_saved_step
 from sql_agent.training.local import checkpoint
 from sql_agent.training.policy.model import load_policy
 
