@@ -1,18 +1,24 @@
-"""Grade a statement by execution match: it is right when it returns the same result as the gold statement."""
+"""Grade a statement by execution match: it is right when it returns the same result as the gold statement.
+
+Gold statements are trusted, because they come with the data.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 
-from sql_agent.config.sections import SpiderSettings
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool, open_database
-from sql_agent.database.answers import DATABASE_CHANGED
+from sql_agent.database.answers import DATABASE_CHANGED, fit
+from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.execution_match import (
@@ -24,10 +30,13 @@ from sql_agent.reward.execution_match import (
     statement_in,
 )
 from sql_agent.reward.judges.items import Words
-from sql_agent.schemas import Lang, QueryLimits
+from sql_agent.schemas import Lang, QueryLimits, Question
+from sql_agent.system.files import atomic_write
 from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_database, named_database
-from sql_agent.tasks.spider.gold import MAX_CHARS, MAX_ROWS, run_gold
 
+_MAX_ROWS = 100_000  # of a result that is compared
+_MAX_CHARS = 8_000_000
+_PROGRESS_STEPS = 10_000  # steps of SQLite's virtual machine (about 0.1 ms) between two checks of the deadline
 _KEPT_RESULTS = 2048  # of gold statements
 _KEPT_OPEN = 16
 _THREADS = 4
@@ -36,16 +45,15 @@ _THREADS = 4
 class ExecutionJudge:
     """Gives 1.0 for a statement whose result equals the gold statement's in every variant of the database, else 0.0.
 
-    `path_of` returns the file of a question's database. The statement runs with the larger limits of a comparison, not
-    those of the tool, unless the agent already received its whole result.
+    The statement runs with the larger limits of a comparison, not those of the tool, unless the agent already received
+    its whole result.
     """
 
     name = "execution"
 
-    def __init__(self, settings: SpiderSettings, path_of: Callable[[str | None], Path]) -> None:
-        self._settings = settings
-        self._path_of = path_of
-        limits = QueryLimits(deadline_s=settings.deadline_s, max_rows=MAX_ROWS, max_chars=MAX_CHARS)
+    def __init__(self, settings: Settings) -> None:
+        self._all_settings, self._settings = settings, settings.spider
+        limits = QueryLimits(deadline_s=self._settings.deadline_s, max_rows=_MAX_ROWS, max_chars=_MAX_CHARS)
         self._databases = DatabasePool(lambda path: open_database(str(path), SCHEMA, limits), keep=_KEPT_OPEN)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="compare")
         self._gold = lru_cache(maxsize=_KEPT_RESULTS)(run_gold)
@@ -64,7 +72,8 @@ class ExecutionJudge:
         gold_sql, sql = case.question.sql or "", statement_in(case.answer)
         if not sql:
             return _verdict(0.0, "there is no statement")
-        paths = database_variants(self._path_of(case.question.database))
+        name, settings = case.question.database, self._all_settings
+        paths = database_variants(default_database(settings) if name is None else named_database(settings, name))
         compared = [self._compare(path, gold_sql, sql, case if path == paths[0] else None) for path in paths]
         if wrong := [verdict for verdict, _ in compared if verdict.score < 1.0]:
             return min(wrong, key=lambda verdict: verdict.score)
@@ -102,11 +111,56 @@ class ExecutionJudge:
 
 def make_judge(settings: Settings, _words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
     """Return the execution judge, whatever `judge.name` says: only the result shows whether a statement is right."""
+    return ExecutionJudge(settings)
 
-    def path_of(name: str | None) -> Path:
-        return default_database(settings) if name is None else named_database(settings, name)
 
-    return ExecutionJudge(settings.spider, path_of)
+def run_gold(path: Path, sql: str, deadline_s: float) -> list[ResultRow]:
+    """Return all rows of a gold statement, with cells converted as for a statement of the model.
+
+    Raises sqlite3.Error when the statement fails or takes longer than `deadline_s`.
+    """
+    due = time.monotonic() + deadline_s
+    limits = QueryLimits(max_rows=_MAX_ROWS, max_chars=_MAX_CHARS)
+    with closing(read_only_connection(path)) as connection:
+        connection.set_progress_handler(lambda: time.monotonic() > due, _PROGRESS_STEPS)
+        cursor = connection.execute(sql)
+        _, rows, truncated = fit((item[0] for item in cursor.description or ()), cursor, limits)
+    if truncated:
+        raise sqlite3.DataError(f"the result has more than {_MAX_ROWS} rows or {_MAX_CHARS} characters")
+    return list(rows)
+
+
+def gold_row_counts(settings: Settings, questions: Sequence[Question]) -> dict[str, int | None]:
+    """Return by question id how many rows the gold statement returns; None if it fails.
+
+    The counts are cached in `local.cache_dir`, by database file with its size and time, and by statement.
+    """
+    cache = settings.local.cache_dir / "gold-counts.json"
+    known: dict[str, dict[str, int | None]] = json.loads(cache.read_text(encoding="utf-8")) if cache.exists() else {}
+    paths = {name: named_database(settings, name) for name in {question.database or "" for question in questions}}
+    of_database = {name: known.setdefault(_state(path), {}) for name, path in paths.items()}
+    before = sum(map(len, known.values()))
+    for question in questions:
+        name, sql = question.database or "", question.sql or ""
+        if sql not in of_database[name]:
+            of_database[name][sql] = _row_count(paths[name], sql, settings.spider.deadline_s)
+    if sum(map(len, known.values())) > before:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(cache) as unfinished:
+            unfinished.write_text(json.dumps(known), encoding="utf-8")
+    return {question.id: of_database[question.database or ""][question.sql or ""] for question in questions}
+
+
+def _state(path: Path) -> str:
+    stat = path.stat()
+    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def _row_count(path: Path, sql: str, deadline_s: float) -> int | None:
+    try:
+        return len(run_gold(path, sql, deadline_s))
+    except sqlite3.Error:
+        return None
 
 
 def _known_rows(sql: str, case: JudgeCase) -> list[ResultRow] | None:

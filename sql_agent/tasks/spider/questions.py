@@ -19,7 +19,7 @@ from sql_agent.questions.question_columns import ColumnMapping, check_text
 from sql_agent.questions.question_files import load_questions, parquet_rows
 from sql_agent.schemas import Question
 from sql_agent.tasks.spider.folder import default_questions, only_database
-from sql_agent.tasks.spider.gold import gold_results
+from sql_agent.tasks.spider.judge import gold_row_counts
 
 _COLUMNS = ("db_id", "question", "query")
 LEVELS = ("easy", "medium", "hard", "extra")
@@ -53,8 +53,8 @@ def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> l
         chosen = list(questions)
     else:
         chosen = [q for q in questions if (q.database in held_out) is (split != "train")]
-    results = gold_results(settings, chosen)
-    return [q for q in chosen if (results[q.id] > 0 if split == "train" else results[q.id] >= 0)]
+    counts = gold_row_counts(settings, chosen)
+    return [q for q in chosen if (counts[q.id] if split == "train" else counts[q.id] is not None)]
 
 
 def held_out_databases(settings: Settings) -> list[str]:
