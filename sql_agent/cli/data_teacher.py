@@ -15,13 +15,20 @@ from sql_agent.cli.parser import DATABASE, add_task_flag, database, flag_setting
 from sql_agent.config.settings import Settings, TeacherSettings, load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, DataError
-from sql_agent.questions.prose_facts import facts_of_prose
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions, write_jsonl, write_parquet
-from sql_agent.questions.question_filter import DEFAULT_RUBRIC, Decision, decide, decision_digest
 from sql_agent.questions.question_writer import QuestionWriter, Rewriting
 from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
-from sql_agent.questions.teacher import ProgressLog, TeacherRun, prompt_file
+from sql_agent.questions.teacher import (
+    DEFAULT_RUBRIC,
+    Decision,
+    ProgressLog,
+    TeacherRun,
+    decide,
+    decision_digest,
+    facts_of_prose,
+    prompt_file,
+)
 from sql_agent.reward.factory import teacher_client
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.runs.console import Ui

@@ -31,7 +31,7 @@ from sql_agent.judge_eval.evaluation import (
 from sql_agent.judge_eval.generation import Example, generate, refusals, sample_evenly
 from sql_agent.judge_eval.labelled_answers import Answer, LabelledCase, load_labelled, shipped
 from sql_agent.questions.derived_evidence import with_extractive_answers
-from sql_agent.questions.judge_examples import read_example
+from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import Judge

@@ -1,8 +1,9 @@
-"""Check questions against a database: does their gold SQL return rows, and how do references score?"""
+"""Run gold SQL: check that it returns rows, grade references, and read the rows that judges are evaluated on."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from typing import Literal, NamedTuple
 from sql_agent.database import Database, DatabasePool
 from sql_agent.database.provenance import evidence_read
 from sql_agent.database.schema import quoted
-from sql_agent.errors import ConfigError, JudgeError
+from sql_agent.errors import ConfigError, DataError, JudgeError
+from sql_agent.judge_eval.generation import Example, Reading
 from sql_agent.questions.derived_evidence import derive_evidence, lacks_evidence
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.judges.items import Reader, Words, is_prose
@@ -22,6 +24,8 @@ Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
 REQUIRED_SHARE = 0.9  # of gold SQL with rows, and the mean score of references: no policy can do better than these
 _MIN_CHECKED = 8  # questions, however slow the database is
+_COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
+_TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
 
 
@@ -84,7 +88,41 @@ def check_questions(
 
 def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
     """Run the gold SQL of a question."""
-    return tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in question.statements)
+    return _calls(question.statements, database)
+
+
+def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ...]:
+    return tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
+
+
+def read_example(question: Question, database: Database) -> Example:
+    """Run the gold SQL of `question`, the same statements with all columns, and a SELECT of each whole table.
+
+    Raises DataError when the question has no SQL, or its SQL fails on `database`.
+    """
+    if not question.statements:
+        raise DataError(
+            f"question {question.id!r} has no SQL, so an answer can have read no rows",
+            hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
+        )
+    gold = _reading(question, question.statements, database)
+    failure = next((call.answer.error for call in gold.calls if call.answer.error), None)
+    if failure is not None:
+        raise DataError(
+            f"the SQL of question {question.id!r} fails on {database.source}: {failure.message}",
+            hint="is --db the database of these questions? if it is slow, raise database.deadline_s",
+        )
+    tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
+    every_column = (_COLUMNS.sub("SELECT * FROM", sql, count=1) for sql in question.statements)
+    whole_tables = (f"SELECT * FROM {table}" for table in tables)
+    return Example(
+        question, gold, _reading(question, every_column, database), _reading(question, whole_tables, database)
+    )
+
+
+def _reading(question: Question, statements: Iterable[str], database: Database) -> Reading:
+    calls = _calls(statements, database)
+    return Reading(calls, evidence_read(database, calls, question.evidence))
 
 
 def reference_form(question: Question, reader: Reader) -> Form:

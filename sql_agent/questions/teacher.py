@@ -1,22 +1,37 @@
-"""Ask a teacher model about each question, several at once; every reply is on disk, so a restart pays nothing twice."""
+"""Ask a teacher model about each question: keep or drop it, or turn its prose reference into facts.
+
+Several questions are asked at once, and every reply is on disk, so a restart pays nothing twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from sql_agent.database import Database
 from sql_agent.errors import ConfigError, DataError, JudgeCutOffError, JudgeError, JudgeRefusedError, SqlAgentError
-from sql_agent.schemas import Question, Record, Usage
+from sql_agent.reward.judges.client import JudgeClient
+from sql_agent.reward.judges.items import is_prose
+from sql_agent.reward.judges.prompt_parts import json_string, render
+from sql_agent.schemas import Lang, Question, Record, Usage
 from sql_agent.system.files import drop_cut_line, naming, whole_lines
 from sql_agent.system.messages import first_problem
+
+DEFAULT_RUBRIC = "filter_rubric.txt"
+_DECIDE_AGAIN = 'That is not a JSON object of the form {"reason": "…", "keep": true}. Reply with it and nothing else.'
+_GIVE_FACTS_AGAIN = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
+_SHOWN = ("question", "answer", "sql", "evidence", "task_type")  # of a question, to the model that decides
+_SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
+_MAX_SOURCE_CHARS = 4000  # of all sources of facts together, so that a whole table is not sent
 
 
 class Entry(Record):
@@ -127,3 +142,117 @@ def digest_of(model: str, question: Question, prompt: str) -> str:
 def prompt_file(name: str) -> str:
     """Return the text of `prompts/NAME`."""
     return files("sql_agent.questions").joinpath("prompts", name).read_text(encoding="utf-8")
+
+
+# The JSON schemas of this class and of FactList, docstrings included, are part of the requests.
+class Choice(Record):
+    """Holds the model's reply."""
+
+    reason: str
+    keep: bool
+
+
+class Decision(Entry):
+    """One line of the progress file: the question's text, whether it is kept, and why."""
+
+    question: str
+    keep: bool
+    reason: str
+
+
+async def decide(question: Question, client: JudgeClient, rubric: str) -> tuple[Decision, Usage]:
+    """Return the teacher's decision by `rubric`, a text, and its cost. Raises JudgeError."""
+    choice, usage = await client.ask(_decision_prompt(question, rubric), Choice, repair=_DECIDE_AGAIN)
+    made = {"digest": decision_digest(question, client, rubric), "question": question.question}
+    return Decision(id=question.id, **made, keep=choice.keep, reason=choice.reason), usage
+
+
+def decision_digest(question: Question, client: JudgeClient, rubric: str) -> str:
+    """Return what distinguishes this decision from one on another question, by another rubric or model."""
+    return digest_of(client.model, question, _decision_prompt(question, rubric))
+
+
+def _decision_prompt(question: Question, rubric: str) -> str:
+    shown = {name: value for name, value in question.model_dump(mode="json").items() if name in _SHOWN and value}
+    values = {"rubric": rubric.strip(), "entry": json.dumps(shown, ensure_ascii=False)}
+    return render(prompt_file("filter.txt"), values)
+
+
+class FactList(Record):
+    """Holds the teacher's reply."""
+
+    facts: tuple[str, ...]
+
+
+class Rewritten(NamedTuple):
+    """A question whose reference is now facts, or still prose if `problem` is set, and the cost."""
+
+    question: Question
+    problem: str
+    usage: Usage
+
+
+async def facts_of_prose(question: Question, client: JudgeClient, database: Database | None) -> Rewritten:
+    """Ask the teacher for the facts of a prose reference; ask once more if facts are not verbatim quotes.
+
+    Facts are quoted from the evidence and, with a `database`, from the cells that the gold SQL returns. If the teacher
+    refuses, the prose stays. Raises JudgeError when the teacher cannot be asked.
+    """
+    sources = _sources(question, database)
+    if not sources:
+        return Rewritten(question, "neither evidence nor rows of gold SQL to take facts from", Usage())
+    prompt, usage, complaint = _facts_prompt(question, sources), Usage(), ""
+    for _ in range(2):
+        try:
+            reply, spent = await client.ask(prompt + complaint, FactList, repair=_GIVE_FACTS_AGAIN)
+        except (JudgeRefusedError, JudgeCutOffError) as error:
+            return Rewritten(question, error.message, usage + (error.usage or Usage()))
+        usage += spent
+        facts = list(dict.fromkeys(fact.strip().rstrip(".。").strip() for fact in reply.facts if fact.strip()))
+        wrong = _wrong_facts(facts, sources, question.lang)
+        if facts and not wrong:
+            answer = _SEPARATORS[question.lang].join(facts)
+            return Rewritten(question.model_copy(update={"answer": answer}), "", usage)
+        complaint = (
+            f"\nYour last reply was {json_string(reply.model_dump_json())}, but {_complaint(wrong)}. Reply again."
+        )
+    return Rewritten(question, f"the teacher's facts cannot be used: {_complaint(wrong)}", usage)
+
+
+def _sources(question: Question, database: Database | None) -> list[str]:
+    """Return the texts to quote from, the evidence first, up to a total number of characters."""
+    texts = [item.quote for item in question.evidence]
+    if database is not None:
+        answers = [database.query(sql) for sql in question.statements]
+        texts += [str(cell) for a in answers for record in a.records for cell in record if cell is not None]
+    kept: list[str] = []
+    total = 0
+    for text in dict.fromkeys(texts):
+        total += len(text)
+        if text.strip() and (not kept or total <= _MAX_SOURCE_CHARS):
+            kept.append(text)
+    return kept
+
+
+def _facts_prompt(question: Question, sources: Sequence[str]) -> str:
+    values = {
+        "question": json_string(question.question),
+        "reference": json_string(question.answer),
+        "sources": "\n".join(map(json_string, sources)),
+    }
+    return render(prompt_file(f"facts.{question.lang}.txt"), values)
+
+
+def _wrong_facts(facts: Sequence[str], sources: Sequence[str], lang: Lang) -> list[tuple[str, str]]:
+    """Return each unusable fact with the reason."""
+    wrong = []
+    for fact in facts:
+        if not any(fact in source for source in sources):
+            wrong.append((fact, "does not stand in a source to the letter"))
+        elif is_prose(fact, lang):
+            wrong.append((fact, "is several sentences or lines: give each by itself"))
+    return wrong
+
+
+def _complaint(wrong: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(f"{json_string(fact)} {why}" for fact, why in wrong[:5]) or "it has no fact"
