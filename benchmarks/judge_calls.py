@@ -25,7 +25,7 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges import endpoint
-from sql_agent.reward.judges.rubric import load_rubric
+from sql_agent.reward.judges.llm import load_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question, Usage
 
 endpoint.ATTEMPTS = 10  # with six, one grading in 16,000 would be lost by chance

@@ -9,7 +9,10 @@ from sql_agent.config.settings import JudgeSettings, Settings, TeacherSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import Judge
 from sql_agent.reward.judges.endpoint import CallLimits
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.reward.judges.items import Words
+from sql_agent.reward.judges.prefilter import PrefilteredJudge
+from sql_agent.reward.judges.wrappers import CachedJudge, PanelJudge
 from sql_agent.schemas import Lang
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ def teacher_client(settings: JudgeSettings, teacher: TeacherSettings) -> JudgeCl
 
 
 class _Factory:
+    # Judges that import an HTTP client are imported where they are made: most runs need none of them.
+
     def __init__(
         self, settings: JudgeSettings, teacher: TeacherSettings, words: Mapping[Lang, Words], processes: int
     ) -> None:
@@ -71,16 +76,14 @@ class _Factory:
         )
         self._limits = limits.share(processes)
 
-    # The judges are imported where they are made: most runs need only one of them.
-
     def judge(self, name: str) -> Judge:
-        from sql_agent.reward.judges.panel import PanelJudge  # noqa: PLC0415
-        from sql_agent.reward.judges.prefilter import PrefilteredJudge  # noqa: PLC0415
-
         if name == "ranking":
-            return self._ranking()
+            from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
+
+            client, facts = self.client(self._teacher.model), FactsJudge(self._words)
+            return RankingJudge(client, facts, max_chars=self._settings.max_answer_chars)
         if name == "facts":  # no model reads the answer, so nothing has to be kept from one
-            return self._facts()
+            return FactsJudge(self._words)
         labels = name.split("+")
         if len(set(labels)) < len(labels):
             raise ConfigError(f"the panel {name} names a judge twice", hint="llm:MODEL tells models apart")
@@ -89,7 +92,7 @@ class _Factory:
         return PrefilteredJudge(judge, max_chars=self._settings.max_answer_chars)
 
     def client(self, model: str | None) -> JudgeClient:
-        from sql_agent.reward.judges.client import JudgeClient, JudgeEndpoint  # noqa: PLC0415
+        from sql_agent.reward.judges.client import JudgeClient  # noqa: PLC0415
 
         if not model:
             raise ConfigError(
@@ -97,18 +100,18 @@ class _Factory:
             )
         key = self._teacher.api_key
         return JudgeClient(
-            JudgeEndpoint(model, self._teacher.base_url, key.get_secret_value() if key else None),
+            model,
             self._limits,
             timeout_s=self._settings.timeout_s,
             max_tokens=self._settings.max_tokens,
+            base_url=self._teacher.base_url,
+            api_key=key.get_secret_value() if key else None,
         )
 
     def _member(self, label: str) -> Judge:
-        from sql_agent.reward.judges.cache import CachedJudge  # noqa: PLC0415
-
         kind, _, model = label.partition(":")
         if label == "facts":
-            return self._facts()
+            return FactsJudge(self._words)
         if kind == "llm":
             return CachedJudge(self._llm(model), self._settings.cache_dir)
         if label == "reward-model":
@@ -117,23 +120,12 @@ class _Factory:
             f"unknown judge {label!r}", hint=f"use one of: {', '.join(JUDGE_NAMES)}, or several joined by +"
         )
 
-    def _facts(self) -> Judge:
-        from sql_agent.reward.judges.facts import FactsJudge  # noqa: PLC0415
-
-        return FactsJudge(self._words)
-
     def _llm(self, model: str) -> Judge:
-        from sql_agent.reward.judges.llm import REFUSALS, LlmJudge  # noqa: PLC0415
-        from sql_agent.reward.judges.rubric import load_rubric, shipped_rubric  # noqa: PLC0415
+        from sql_agent.reward.judges.llm import REFUSALS, LlmJudge, load_rubric, shipped_rubric  # noqa: PLC0415
 
         client, rubric = self.client(model or self._teacher.model), load_rubric(self._settings.rubric)
         refusals = [sentence for words in self._words.values() for sentence in words.refusals]
         return LlmJudge(client, rubric, shipped_rubric("refusal"), refusals=refusals or REFUSALS)
-
-    def _ranking(self) -> Judge:
-        from sql_agent.reward.judges.ranking import RankingJudge  # noqa: PLC0415
-
-        return RankingJudge(self.client(self._teacher.model), self._facts(), max_chars=self._settings.max_answer_chars)
 
     def _reward_model(self) -> Judge:
         from sql_agent.reward.judges.reward_model import RewardModelJudge  # noqa: PLC0415

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from sql_agent.config.settings import JudgeSettings, TeacherSettings
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.factory import make_judge
-from sql_agent.reward.judges.rubric import Rubric, shipped_rubric
+from sql_agent.reward.judges.llm import Rubric, shipped_rubric
 from sql_agent.schemas import QueryAnswer, QueryCall, Question
 from tests.support.judge_server import KEY, Server
 

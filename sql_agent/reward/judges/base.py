@@ -67,18 +67,3 @@ class GroupJudge(Judge, Protocol):
         Raises JudgeError when the cases could not be compared.
         """
         ...
-
-
-class JudgeWrapper:
-    """Base of judges that wrap another one and keep its name and identity."""
-
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-
-    @property
-    def name(self) -> str:
-        return self._judge.name
-
-    @property
-    def identity(self) -> str:
-        return self._judge.identity

@@ -38,15 +38,6 @@ _NO_SCHEMA = re.compile(r"response_format|json_schema", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class JudgeEndpoint:
-    """Where a judging model is. With `base_url` it is OpenAI-compatible, else litellm goes by the model's prefix."""
-
-    model: str
-    base_url: str | None = None
-    api_key: str | None = None
-
-
-@dataclass(frozen=True)
 class _Reply:
     text: str
     finish_reason: str
@@ -59,19 +50,31 @@ class _CutOffError(RetryableError):
 
 
 class JudgeClient:
-    """One judging model, at temperature 0 where it takes one. A request ends within `timeout_s` seconds."""
+    """One judging model, at temperature 0 where it takes one. A request ends within `timeout_s` seconds.
 
-    def __init__(self, endpoint: JudgeEndpoint, limits: CallLimits, *, timeout_s: float, max_tokens: int) -> None:
-        self.model = endpoint.model
-        self._target = f"openai/{endpoint.model}" if endpoint.base_url else endpoint.model
-        self._base_url = endpoint.base_url
-        self._api_key = endpoint.api_key or ("unused" if endpoint.base_url else None)
+    With `base_url` the endpoint is OpenAI-compatible, else litellm goes by the prefix of `model`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        limits: CallLimits,
+        *,
+        timeout_s: float,
+        max_tokens: int,
+        base_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        self.model = model
+        self._target = f"openai/{model}" if base_url else model
+        self._base_url = base_url
+        self._api_key = api_key or ("unused" if base_url else None)
         self._limiter = EndpointLimiter(limits)
         self._timeout_s = timeout_s
         self._max_tokens = max_tokens
         self._sends_schema = True  # until the endpoint refuses one
         self._has_answered = False
-        self._outage = Outage(f"The judge {endpoint.model}", logger.warning)
+        self._outage = Outage(f"The judge {model}", logger.warning)
         self._reported_slow = False
 
     @property

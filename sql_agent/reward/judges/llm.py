@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+import tomllib
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
 from sql_agent.reward.judges.prompt_parts import (
@@ -17,14 +25,101 @@ from sql_agent.reward.judges.prompt_parts import (
     render,
     rows_text,
 )
-from sql_agent.reward.judges.rubric import Rubric
-from sql_agent.schemas import Question
+from sql_agent.schemas import Lang, Question, Record
+from sql_agent.system.messages import first_problem
 
 REFUSALS = ("The database does not hold this information.", "数据库中没有这一信息。")
 
 _VERSION = 4  # raise it when a prompt, the repair text, the shown rows or the parsing of replies changes
 _MAX_ROWS_CHARS = 4000
 _REPAIR = "That was not one JSON object of the asked form. Reply with that object only, one level name per criterion."
+# A reply may have more keys than were asked for. The schema that is sent forbids them, because OpenAI's strict mode
+# requires that.
+LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
+
+
+class Level(Record):
+    """One named level of a criterion, and its value in -1.0–1.0."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
+    value: float = Field(ge=-1.0, le=1.0)
+    en: str
+    zh: str
+
+
+class Criterion(Record):
+    """One criterion. With `cap` the whole score is at most this criterion's value."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
+    weight: float = Field(gt=0.0)
+    cap: bool = False
+    en: str
+    zh: str
+    levels: Annotated[tuple[Level, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _levels_differ(self) -> Self:
+        if len({level.name for level in self.levels}) < len(self.levels):
+            raise ValueError(f"criterion {self.name!r} has two levels of one name")
+        return self
+
+    @property
+    def only_takes_away(self) -> bool:
+        return max(level.value for level in self.levels) <= 0.0
+
+    def value(self, level: str) -> float:
+        return next(candidate.value for candidate in self.levels if candidate.name == level)
+
+
+class Rubric(Record):
+    """All criteria. `reply_model` is the shape of a reply: for each criterion a short reason, then a level."""
+
+    criterion: Annotated[tuple[Criterion, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _makes_a_score(self) -> Self:
+        if len({c.name for c in self.criterion}) < len(self.criterion):
+            raise ValueError("two criteria have one name")
+        if all(c.only_takes_away for c in self.criterion):
+            raise ValueError("no criterion gives points")
+        return self
+
+    def score(self, levels: Mapping[str, str]) -> tuple[float, dict[str, float]]:
+        """Return the score in 0.0–1.0 and each criterion's value, for a level name of every criterion.
+
+        Sum of weight x value over all criteria, divided by the weights of those that can give points; then not above
+        any criterion with `cap`, and within 0.0–1.0.
+        """
+        values = {c.name: c.value(levels[c.name]) for c in self.criterion}
+        weights = sum(c.weight for c in self.criterion if not c.only_takes_away)
+        score = sum(c.weight * values[c.name] for c in self.criterion) / weights
+        bound = min([1.0, *(values[c.name] for c in self.criterion if c.cap)])
+        return max(0.0, min(score, bound)), values
+
+    def as_text(self, lang: Lang) -> str:
+        """Return the criteria with their levels, for the prompt."""
+        lines = []
+        for c in self.criterion:
+            levels = "; ".join(f"{level.name} = {getattr(level, lang)}" for level in c.levels)
+            lines.append(f"- {c.name}: {getattr(c, lang)} {levels}")
+        return "\n".join(lines)
+
+    @cached_property
+    def reply_model(self) -> type[BaseModel]:
+        """A pydantic model of the reply: an object with, for each criterion, {"reason": str, "level": one name}.
+
+        It reads a level in any case and with spaces around it, and ignores keys that were not asked for.
+        """
+        fields: dict[str, Any] = {}
+        for c in self.criterion:
+            names: Any = Annotated[Literal[tuple(level.name for level in c.levels)], BeforeValidator(_level_name)]
+            fields[c.name] = (create_model(c.name, __config__=LENIENT, reason=(str, ...), level=(names, ...)), ...)
+        reply: type[BaseModel] = create_model("Grades", __config__=LENIENT, **fields)
+        return reply
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
 
 class LlmJudge:
@@ -77,6 +172,37 @@ class LlmJudge:
             "answer": plain_text(case.answer),
         }
         return render(prompt_text("judge", question.lang), values)
+
+
+def shipped_rubric(name: Literal["default", "refusal"]) -> Rubric:
+    """Return one of our rubrics: "refusal" for questions that the database cannot answer, "default" for all others."""
+    text = files("sql_agent.reward.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
+    return _parse(text, f"rubrics/{name}.toml")
+
+
+def load_rubric(path: Path | None) -> Rubric:
+    """Read the rubric of a TOML file; ours for None. Raises ConfigError that names the file and its fault."""
+    if path is None:
+        return shipped_rubric("default")
+    try:
+        return _parse(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError(f"cannot read the rubric {path}: {error.strerror}", hint="check judge.rubric") from None
+
+
+def _parse(text: str, source: str) -> Rubric:
+    try:
+        return Rubric.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the rubric {source} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(
+            f"the rubric {source}: {first_problem(error)}", hint="see sql_agent/reward/judges/rubrics/default.toml"
+        ) from None
+
+
+def _level_name(value: Any) -> Any:
+    return value.strip().casefold() if isinstance(value, str) else value
 
 
 def _bare(sentence: str) -> str:

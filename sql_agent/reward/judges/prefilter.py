@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
+from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
+from sql_agent.reward.judges.wrappers import JudgeWrapper
 
 _RAW = re.compile(
     r'^\s*[\[{(]\s*[\[{(\'"\d]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',

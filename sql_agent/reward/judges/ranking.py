@@ -11,10 +11,11 @@ import random
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.client import JudgeClient
+from sql_agent.reward.judges.llm import LENIENT
 from sql_agent.reward.judges.prefilter import prefilter
 from sql_agent.reward.judges.prompt_parts import (
     json_string,
@@ -32,14 +33,10 @@ _MAX_ROWS_CHARS = 800  # of each answer; eight of them share one prompt
 _REPAIR = "That was not one JSON object with every answer exactly once. Reply with that object only."
 
 
-# As in rubric.py: more keys than asked for are ignored, and the schema that is sent forbids them.
-_LENIENT = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
-
-
 class RankedAnswer(BaseModel):
     """What the model says of one answer."""
 
-    model_config = _LENIENT
+    model_config = LENIENT
 
     answer: int
     reason: str
@@ -49,7 +46,7 @@ class RankedAnswer(BaseModel):
 class Ranking(BaseModel):
     """What the model must reply."""
 
-    model_config = _LENIENT
+    model_config = LENIENT
 
     ranking: list[RankedAnswer]
 

@@ -1,4 +1,4 @@
-"""Cache verdicts, so that equal gradings are paid once, also when they are asked for at the same time."""
+"""Wrap judges: average several, or keep verdicts, so that equal gradings are paid once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,65 @@ import asyncio
 import copy
 import hashlib
 import json
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import diskcache
 
 from sql_agent.errors import JudgeError
-from sql_agent.reward.judges.base import Judge, JudgeCase, JudgeWrapper, Verdict
+from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.schemas import Usage
 from sql_agent.system.files import make_writable
+
+
+class JudgeWrapper:
+    """Base of judges that wrap another one and keep its name and identity."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    @property
+    def name(self) -> str:
+        return self._judge.name
+
+    @property
+    def identity(self) -> str:
+        return self._judge.identity
+
+
+class PanelJudge:
+    """All members grade every case; the score is the mean of theirs: training finds the weakness of one judge first.
+
+    The criteria are each member's score under its label, its own criteria as "label.criterion", and "disagreement",
+    the highest score minus the lowest.
+    """
+
+    def __init__(self, members: Sequence[tuple[str, Judge]]) -> None:
+        self._members = members
+
+    @property
+    def name(self) -> str:
+        return "+".join(label for label, _ in self._members)
+
+    @property
+    def identity(self) -> str:
+        return "panel/1:mean:" + "+".join(judge.identity for _, judge in self._members)
+
+    async def grade(self, case: JudgeCase) -> Verdict:
+        """Grade one case; raises the JudgeError of a member that failed, since a panel without it is another judge."""
+        verdicts = await asyncio.gather(*(judge.grade(case) for _, judge in self._members))
+        scores = [verdict.score for verdict in verdicts]
+        criteria = {"disagreement": max(scores) - min(scores)}
+        for (label, _), verdict in zip(self._members, verdicts, strict=True):
+            criteria[label] = verdict.score
+            criteria |= {f"{label}.{name}": value for name, value in verdict.criteria.items()}
+        return Verdict(
+            score=statistics.fmean(scores),
+            criteria=criteria,
+            reason="; ".join(f"{label}: {v.reason}" for (label, _), v in zip(self._members, verdicts, strict=True)),
+            usage=sum((verdict.usage for verdict in verdicts), Usage()),
+        )
 
 
 class CachedJudge(JudgeWrapper):
