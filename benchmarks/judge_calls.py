@@ -20,7 +20,8 @@ from typing import Any
 import httpx
 from faulty_judge import FAULTS, grades_of
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge

@@ -18,7 +18,8 @@ from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
 from sql_agent.cli.model_choice import find_model, known_models, served
 from sql_agent.cli.parser import add_task_flags, address, flag_settings, help_text, split_words
-from sql_agent.config.settings import ChatSettings, Settings, load_settings
+from sql_agent.config.endpoints import ChatSettings
+from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
 from sql_agent.runs.web import page_url, serve

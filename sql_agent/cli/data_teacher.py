@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from sql_agent.cli.parser import DATABASE, add_task_flag, database, flag_settings, help_text
-from sql_agent.config.settings import Settings, TeacherSettings, load_settings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.questions.question_columns import ColumnMapping

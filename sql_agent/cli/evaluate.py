@@ -15,7 +15,8 @@ from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
-from sql_agent.config.settings import EndpointSettings, load_settings, public_dump
+from sql_agent.config.endpoints import EndpointSettings
+from sql_agent.config.settings import load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
 from sql_agent.evaluation.measures import price_of

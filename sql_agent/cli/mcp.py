@@ -13,7 +13,8 @@ from starlette.middleware import Middleware
 
 from sql_agent.agent.mcp_server import make_server
 from sql_agent.cli.parser import address, help_text
-from sql_agent.config.settings import McpSettings, Settings, load_settings
+from sql_agent.config.endpoints import McpSettings
+from sql_agent.config.settings import Settings, load_settings
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.system.tokens import AccessCheck, new_token
 from sql_agent.tasks.task import Task, load_task

@@ -18,22 +18,18 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sql_agent.cli.parser import NOT_ADVICE, help_text
-from sql_agent.config.paths import PROJECT
-from sql_agent.config.settings import (
-    GENERAL,
-    SECTIONS,
+from sql_agent.config.endpoints import (
     AgentOpsSettings,
     AglSettings,
     ChatSettings,
     DatabaseServerSettings,
     EndpointSettings,
     McpSettings,
-    Settings,
     StoreSettings,
     TeacherSettings,
-    flatten,
-    section_fields,
 )
+from sql_agent.config.paths import PROJECT
+from sql_agent.config.settings import GENERAL, SECTIONS, Settings, flatten, section_fields
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl.config import GRPO
 

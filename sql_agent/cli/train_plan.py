@@ -13,7 +13,8 @@ from sql_agent.cli.model_folder import check_model
 from sql_agent.cli.parser import flag_settings
 from sql_agent.cli.question_sets import leaves_out_natural, questions_of_run
 from sql_agent.cli.train_checks import check_demonstrations, check_questions_of, check_settings, verl_is_installed
-from sql_agent.config.settings import Settings, Source, TeacherSettings, merge, read_sources, sources_shown, toml_source
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.settings import Settings, Source, merge, read_sources, sources_shown, toml_source
 from sql_agent.judge_eval.evaluation import last_evaluation
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_from_settings, judge_name

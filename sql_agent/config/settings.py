@@ -20,57 +20,11 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from sql_agent.config.endpoints import (
-    AgentOpsSettings,
-    AglSettings,
-    ChatSettings,
-    DatabaseServerSettings,
-    EndpointSettings,
-    McpSettings,
-    StoreSettings,
-    TeacherSettings,
-)
 from sql_agent.config.paths import CHECKOUT, ENV_FILES
-from sql_agent.config.sections import (
-    AgentSettings,
-    JudgeSettings,
-    LocalSettings,
-    Section,
-    Settings,
-    SftSettings,
-    TrainSettings,
-)
+from sql_agent.config.sections import Section
+from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported beside load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import reason
-
-__all__ = [
-    "GENERAL",
-    "SECTIONS",
-    "AgentOpsSettings",
-    "AgentSettings",
-    "AglSettings",
-    "ChatSettings",
-    "DatabaseServerSettings",
-    "EndpointSettings",
-    "JudgeSettings",
-    "LocalSettings",
-    "McpSettings",
-    "Settings",
-    "SftSettings",
-    "Source",
-    "StoreSettings",
-    "TeacherSettings",
-    "TrainSettings",
-    "flatten",
-    "load_settings",
-    "merge",
-    "nest",
-    "public_dump",
-    "read_sources",
-    "section_fields",
-    "sources_shown",
-    "toml_source",
-]
 
 PREFIX = "SQL_AGENT_"
 GENERAL = "general"  # the heading of the settings without a section

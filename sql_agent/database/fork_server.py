@@ -31,7 +31,7 @@ from sql_agent.database.source import Opened
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.database.worker import Session, answer_requests, limit_resources
 from sql_agent.errors import QueryError
-from sql_agent.system.processes import die_with_parent
+from sql_agent.system.signals import die_with_parent
 
 _ORDER = struct.Struct("!I")  # the length of the pickled database that follows; a socket comes along
 _MOST_DATABASES = 100  # whose names are kept

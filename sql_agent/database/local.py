@@ -19,7 +19,7 @@ from sql_agent.database.source import Opened, Source, open_source
 from sql_agent.database.workers import Workers
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
-from sql_agent.system.outage import OUTAGE_S, Outage
+from sql_agent.system.messages import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sql_agent.config.settings import JudgeSettings, Settings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
+from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.judges.base import Judge
 from sql_agent.reward.judges.endpoint import CallLimits

@@ -25,7 +25,7 @@ from sql_agent.rollouts.lease import BEAT_S
 from sql_agent.rollouts.store_address import DIRECTLY, StoreAddress
 from sql_agent.rollouts.store_client import AglStoreClient, is_refusal
 from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s, fail_rollouts
-from sql_agent.system.outage import Outage
+from sql_agent.system.messages import Outage
 from sql_agent.system.tokens import bearer
 
 # Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.

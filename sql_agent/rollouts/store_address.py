@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from sql_agent.config.endpoints import StoreSettings
 from sql_agent.errors import ConfigError
-from sql_agent.system.outage import Outage
+from sql_agent.system.messages import Outage
 from sql_agent.system.tokens import bearer
 
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy

@@ -21,8 +21,7 @@ from sql_agent.system.memory import (
     how_killed,
     memory_kills,
 )
-from sql_agent.system.processes import die_with_parent, go_on
-from sql_agent.system.signals import STOPPING
+from sql_agent.system.signals import STOPPING, die_with_parent, go_on
 
 Job = Callable[[Any], object]
 

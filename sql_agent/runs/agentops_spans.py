@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sql_agent.config.settings import AgentOpsSettings
+from sql_agent.config.endpoints import AgentOpsSettings
 from sql_agent.errors import TrainingError
 from sql_agent.runs.tracker_services import RolloutLine, TrackedRun, Tracker
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sql_agent.config.settings import AgentOpsSettings, Settings, public_dump
+from sql_agent.config.endpoints import AgentOpsSettings
+from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.runs.run_info import read_info
 from sql_agent.runs.tracker_services import (

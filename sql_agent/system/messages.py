@@ -1,15 +1,19 @@
-"""Make messages for people: safe to print, and saying what pydantic found wrong."""
+"""Make messages for people: safe to print, about what pydantic found wrong, and about outages."""
 
 from __future__ import annotations
 
+import threading
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+# How long a database or model server that does not answer is asked again: a server restarts in less.
+OUTAGE_S = 60.0
 
 
 def printable(text: str) -> str:
@@ -43,3 +47,31 @@ def reason(problem: ErrorDetails) -> str:
     if problem["type"] == "model_type":
         return "not an object"
     return problem["msg"].removeprefix("Value error, ")
+
+
+class Outage:
+    """Reports once, through `say`, that the service `name` does not answer, and once that it answers again.
+
+    Its methods may be called from several threads.
+    """
+
+    def __init__(self, name: str, say: Callable[[str], object]) -> None:
+        self._name = name
+        self._say = say
+        self._lasts = False
+        self._lock = threading.Lock()
+
+    def begin(self, how: str) -> None:
+        """Say `how`, such as "does not answer", unless the outage was reported already."""
+        if self._changes_to(lasts=True):
+            self._say(f"{self._name} {how}")
+
+    def end(self) -> None:
+        """Say that the service answers again, if its outage was reported."""
+        if self._changes_to(lasts=False):
+            self._say(f"{self._name} answers again.")
+
+    def _changes_to(self, *, lasts: bool) -> bool:
+        with self._lock:
+            changes, self._lasts = self._lasts is not lasts, lasts
+            return changes

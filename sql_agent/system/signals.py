@@ -1,4 +1,4 @@
-"""Turn the first interrupt into a request to stop; the second ends the process.
+"""Turn the first interrupt into a request to stop; the second ends the process. End processes with their parent.
 
 An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed (SIGHUP).
 """
@@ -6,16 +6,18 @@ An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed (SIGHUP).
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
@@ -79,6 +81,19 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
         for number, handler_before in before.items():
             if loop.remove_signal_handler(number):
                 signal.signal(number, handler_before)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to send this process SIGTERM when its parent dies (Linux only; elsewhere nothing happens)."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def go_on(pid: int) -> None:
+    """Continue the child `pid` where a signal has stopped it, because a stopped process cannot end when it is asked."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def _drop_output() -> None:

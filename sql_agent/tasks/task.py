@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
 
-from sql_agent.config.settings import DatabaseServerSettings, McpSettings, Settings
+from sql_agent.config.endpoints import DatabaseServerSettings, McpSettings
+from sql_agent.config.settings import Settings
 from sql_agent.database import (
     Database,
     DatabasePool,

@@ -10,16 +10,8 @@ import pytest
 
 from sql_agent.cli.exit_codes import run_command
 from sql_agent.cli.settings import as_text
-from sql_agent.config.settings import (
-    GENERAL,
-    SECTIONS,
-    EndpointSettings,
-    McpSettings,
-    Settings,
-    TeacherSettings,
-    load_settings,
-    section_fields,
-)
+from sql_agent.config.endpoints import EndpointSettings, McpSettings, TeacherSettings
+from sql_agent.config.settings import GENERAL, SECTIONS, Settings, load_settings, section_fields
 from sql_agent.errors import ConfigError
 
 FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in section_fields(section).items()}

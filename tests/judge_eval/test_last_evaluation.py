@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.judge_eval.evaluation import Evaluation, last_evaluation, new_folder, write
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import make_judge

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.errors import ConfigError
 from sql_agent.reward.factory import make_judge
 

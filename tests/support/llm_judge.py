@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.llm import Rubric, shipped_rubric

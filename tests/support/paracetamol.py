@@ -5,7 +5,8 @@ from __future__ import annotations
 from tempfile import mkdtemp
 from typing import Any
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.errors import JudgeError
 from sql_agent.reward import Judge, JudgeCase, Verdict
 from sql_agent.reward.factory import make_judge

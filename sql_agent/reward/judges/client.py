@@ -22,7 +22,7 @@ from sql_agent.reward.judges.endpoint import (
 )
 from sql_agent.reward.judges.reply import Form, parse_reply
 from sql_agent.schemas import Usage
-from sql_agent.system.outage import OUTAGE_S, Outage
+from sql_agent.system.messages import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 

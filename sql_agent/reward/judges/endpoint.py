@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sql_agent.system.outage import OUTAGE_S
+from sql_agent.system.messages import OUTAGE_S
 
 T = TypeVar("T")
 

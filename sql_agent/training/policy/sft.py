@@ -15,7 +15,9 @@ import torch
 
 from sql_agent.agent.demonstrations import Demonstration, demonstrate
 from sql_agent.agent.tools import QueryTool, function_tool
-from sql_agent.config.settings import Settings, SftSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import SftSettings
+from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DataError
 from sql_agent.questions.derived_evidence import with_extractive_answers

@@ -23,7 +23,7 @@ from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import GrowingFile
 from sql_agent.system.memory import how_killed, memory_kills
-from sql_agent.system.processes import die_with_parent
+from sql_agent.system.signals import die_with_parent
 from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.reward import Verdict
 from sql_agent.reward.factory import make_judge
 from sql_agent.reward.judges.ranking import RankingJudge

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sql_agent.config.settings import JudgeSettings, TeacherSettings
+from sql_agent.config.endpoints import TeacherSettings
+from sql_agent.config.sections import JudgeSettings
 from sql_agent.errors import ConfigError, JudgeError
 from sql_agent.reward import Judge, JudgeCase
 from sql_agent.reward.factory import make_judge

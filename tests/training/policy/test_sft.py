@@ -12,7 +12,8 @@ import torch
 from filelock import FileLock
 
 from sql_agent.agent.demonstrations import demonstrate
-from sql_agent.config.settings import SftSettings, load_settings
+from sql_agent.config.sections import SftSettings
+from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, open_database
 from sql_agent.errors import DataError, TrainingError
 from sql_agent.questions.question_files import load_questions
