@@ -18,9 +18,10 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
-from collections import OrderedDict
 from contextlib import closing
+from functools import lru_cache
 from multiprocessing.connection import Connection as Pipe
 from typing import NoReturn
 
@@ -41,7 +42,7 @@ _Database = tuple[Opened, NameIndex, str | None]
 
 
 class ForkServer:
-    """Asks the server for workers; starts it when the first one is needed, and again when it was killed."""
+    """Asks the server for workers; starts the server when the first worker is needed, and again after `end`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a database may be collected, and so closed, while another is opened
@@ -49,15 +50,14 @@ class ForkServer:
         self._pid = 0
 
     def fork(self, opened: bytes) -> Pipe:
-        """Return the pipe to a new worker for the pickled database `opened`. Raises OSError."""
+        """Return the pipe to a new worker for the pickled `opened`. Raises OSError when the server was killed."""
         ours, theirs = socket.socketpair()
-        with theirs, self._lock:
-            try:
-                self._order(theirs, opened)
-            except OSError:  # the server was killed
-                self.end()
-                self._order(theirs, opened)
-        return Pipe(ours.detach())
+        with ours, theirs, self._lock:
+            if self._control is None:
+                self._control, self._pid = _started()
+            socket.send_fds(self._control, [_ORDER.pack(len(opened))], [theirs.fileno()])
+            self._control.sendall(opened)
+            return Pipe(ours.detach())
 
     def end(self) -> None:
         """End the server and its workers."""
@@ -75,12 +75,6 @@ class ForkServer:
         if self._control is not None:
             self._control.close()
         self.__init__()  # type: ignore[misc]
-
-    def _order(self, end: socket.socket, opened: bytes) -> None:
-        if self._control is None:
-            self._control, self._pid = _started()
-        socket.send_fds(self._control, [_ORDER.pack(len(opened))], [end.fileno()])
-        self._control.sendall(opened)
 
 
 def _started() -> tuple[socket.socket, int]:
@@ -101,21 +95,20 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then forgets workers that ended
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # its warnings quote statements
     check(_FIRST, Schema(()), SQLITE)  # what sqlglot builds at its first statement is then shared by all workers
-    databases: OrderedDict[bytes, _Database] = OrderedDict()
+    turns = tempfile.TemporaryFile()  # noqa: SIM115  its bytes are locked, as long as the server and its workers live
     while True:
         order, ends, _, _ = socket.recv_fds(control, _ORDER.size, 1, socket.MSG_WAITALL)
         if not order:
             return
         with socket.socket(fileno=ends[0]) as end:
             data = control.recv(_ORDER.unpack(order)[0], socket.MSG_WAITALL)
-            database = databases[data] = databases.pop(data) if data in databases else _read(data)
-            if len(databases) > _MOST_DATABASES:
-                databases.popitem(last=False)
+            database = _read(data)
             if not os.fork():
                 control.close()
-                _run_worker(Pipe(end.detach()), database)
+                _run_worker(Pipe(end.detach()), database, turns.fileno())
 
 
+@lru_cache(_MOST_DATABASES)
 def _read(data: bytes) -> _Database:
     """Return the database that `data` describes, its names, and why there are none: hints then name no rows."""
     _, opened = pickle.loads(data)  # noqa: S301  from the program that started us
@@ -133,13 +126,13 @@ def _read(data: bytes) -> _Database:
     return opened, names, trouble
 
 
-def _run_worker(pipe: Pipe, database: _Database) -> NoReturn:
+def _run_worker(pipe: Pipe, database: _Database, turns: int) -> NoReturn:
     die_with_parent()
     opened, names, trouble = database
     status = 1
     try:
         limit_resources()
-        session = Session(opened, names)
+        session = Session(opened, names, turns)
         pipe.send_bytes(json.dumps({"pid": os.getpid(), "trouble": trouble}).encode())
         answer_requests(pipe, session)
         status = 0

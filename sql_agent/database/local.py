@@ -88,23 +88,19 @@ class LocalDatabase(Database):
                 raise DatabaseFileError(f"{self.source} does not answer: {error.message}", hint=error.hint)
 
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
-        """Return the answer of a fast worker, or of a slow one where the statement takes longer. Raises QueryError."""
+        """Return the answer of a worker. Raises QueryError when the database is closed."""
         due = time.monotonic() + self.limits.deadline_s
-        return self._reply(request, due, is_slow=False) or self._reply(request, due, is_slow=True) or _unreadable()
-
-    def _reply(self, request: dict[str, Any], due: float, *, is_slow: bool) -> QueryAnswer | None:
-        """Return the answer of a worker; None when the statement is too slow for a fast one."""
         while True:
             try:
-                with self._workers.lent(due, is_slow=is_slow) as worker:
-                    if worker.is_new and not is_slow:  # the statement is not to blame for the time that its start took
+                with self._workers.lent(due) as worker:
+                    if worker.is_new:  # the statement is not to blame for the time that its start took
                         due = time.monotonic() + self.limits.deadline_s
-                    reply = worker.ask({**request, "due": due, "fast": not is_slow}, due)
+                    reply = worker.ask({**request, "due": due}, due)
                     if reply["trouble"]:
                         logger.warning("no hint for a statement: %s", reply["trouble"])
                     if reply["last"]:
                         worker.end()
-                    return QueryAnswer.model_validate(reply["answer"]) if reply["answer"] else None
+                    return QueryAnswer.model_validate(reply["answer"])
             except ConnectionError:  # it had ended before it got the request
                 continue
             except TimeoutError:
@@ -115,7 +111,7 @@ class LocalDatabase(Database):
                 raise
             except (ValueError, KeyError, TypeError) as error:
                 logger.warning("a worker's reply cannot be read: %s", error)
-                return _unreadable()
+                return refusal("failed", "the statement gave no answer that can be read", "write it in another way")
 
     def _too_slow(self) -> QueryAnswer:
         # A server ends a statement before it is late; one that did not may be unable to answer anything.
@@ -129,7 +125,3 @@ class LocalDatabase(Database):
             return refusal(DATABASE_CHANGED, f"the database {self.source} is closed", "open it again")
         message = "the statement needed more memory or time than a query may have"
         return refusal("too_complex", message, "write a simpler statement, read fewer rows")
-
-
-def _unreadable() -> QueryAnswer:
-    return refusal("failed", "the statement gave no answer that can be read", "write it in another way")

@@ -30,7 +30,7 @@ class Connection(Protocol):
     """Runs statements read-only. Every failure of a statement is raised as QueryError."""
 
     def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
-        """Run a statement that a model wrote; the cells `emptied` read as NULL. Raises SlowStatementError too."""
+        """Run a statement that a model wrote; the cells `emptied` read as NULL."""
 
     def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
         """Return all rows of one of our own statements, which may take `seconds`."""

@@ -21,7 +21,7 @@ from typing import Any
 from sqlglot import exp
 
 from sql_agent.database.answers import refusal
-from sql_agent.database.deadline import Deadline, OutOfTime, SlowStatementError
+from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.hints import Hints, is_wanted
 from sql_agent.database.name_index import NameIndex
 from sql_agent.database.provenance import CellRef
@@ -36,8 +36,6 @@ _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing 
 _SWOLLEN_KIB = 100 * 1024
 # Each of the few statements behind a hint may take this long; on the databases seen they take a tenth of it.
 _HINT_STATEMENT_S = 0.25
-# Processor time after which a statement is not a fast one; most take a tenth of it.
-_FAST_S = 0.02
 
 
 def limit_resources() -> None:
@@ -54,9 +52,8 @@ def limit_resources() -> None:
 def answer_requests(pipe: Pipe, session: Session) -> None:
     """Answer statements until the parent closes its end or this process has grown; then return.
 
-    A request is JSON: `{"sql": text, "emptied": [[table, id, column], ...], "due": seconds of time.monotonic(), "fast":
-    whether to give up early}`. Its reply is `{"answer": QueryAnswer, or null when a fast worker gave up, "trouble": why
-    there is no hint, "last": whether this worker ends now}`.
+    A request is JSON: `{"sql": text, "emptied": [[table, id, column], ...], "due": seconds of time.monotonic()}`. Its
+    reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
     """
     # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
     logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
@@ -69,7 +66,7 @@ def answer_requests(pipe: Pipe, session: Session) -> None:
         _limit_cpu(request["due"] - time.monotonic())
         answer, trouble = session.answer(request)
         last = _peak_kib() > least + _SWOLLEN_KIB
-        reply = {"answer": answer.model_dump() if answer else None, "trouble": trouble, "last": last}
+        reply = {"answer": answer.model_dump(), "trouble": trouble, "last": last}
         pipe.send_bytes(json.dumps(reply).encode("ascii"))  # other characters are escaped, lone surrogates too
         if last:
             return
@@ -89,21 +86,20 @@ def _limit_cpu(seconds: float) -> None:
 class Session:
     """Answers the statements that reach one worker, over one connection."""
 
-    def __init__(self, opened: Opened, names: NameIndex) -> None:
+    def __init__(self, opened: Opened, names: NameIndex, turns: int) -> None:
         self._opened = opened
+        self._turns = turns
         self._connection: Connection | None = None
         self._hints = Hints(opened.schema, opened.names, names, self._read, opened.engine.dialect)
         with contextlib.suppress(QueryError):  # the first statement tries again, and says why it fails
             self._connect()
 
-    def answer(self, request: dict[str, Any]) -> tuple[QueryAnswer | None, str | None]:
-        """Return the answer, None when the statement must run in another worker, and what went wrong with its hint."""
+    def answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
+        """Return the answer, and what went wrong with its hint."""
         sql, emptied = request["sql"], [CellRef(*cell) for cell in request["emptied"]]
-        deadline = Deadline(request["due"], time.process_time() + _FAST_S if request["fast"] else math.inf)
+        deadline = Deadline(request["due"], self._turns)
         try:
             result = self._connect().run(sql, emptied, self._opened.limits, deadline)
-        except SlowStatementError:
-            return None, None
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint), None
         except MemoryError:
@@ -111,6 +107,8 @@ class Session:
         except Exception as error:
             message = f"the statement cannot be read: {type(error).__name__}: {error}"
             return refusal("failed", message, "write it in another way"), None
+        finally:
+            deadline.end_turn()
         answer = QueryAnswer(
             status="ok",
             columns=result.columns,

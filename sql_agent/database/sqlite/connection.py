@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, fit
-from sql_agent.database.deadline import Deadline, OutOfTime, SlowStatementError
+from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.guard import Result, check, clean, parse, refuse_listing
 from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
@@ -121,7 +121,7 @@ class SqliteConnection:
     def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
         """Run a statement that a model wrote; the cells `emptied` read as NULL.
 
-        Raises QueryError, and SlowStatementError when the statement has used up the processor time of `deadline`.
+        Raises QueryError.
         """
         refuse_listing(sql, self._schema)
         if not _SELECT.match(sql):
@@ -185,12 +185,7 @@ class SqliteConnection:
         return replace(result, tree=tree, from_tables=from_tables)
 
     def _failure(self, error: BaseException, sql: str, limits: QueryLimits, deadline: Deadline) -> QueryError:
-        """Return why `sql` failed, in the words of the guard where it would refuse the statement too.
-
-        Raises SlowStatementError.
-        """
-        if str(error) == "interrupted" and not deadline.passed():
-            raise SlowStatementError from error
+        """Return why `sql` failed, in the words of the guard where it would refuse the statement too."""
         said = from_sqlite(error, sql, self._schema)
         if said.kind == "timeout":
             message = f"interrupted after {limits.deadline_s:g} seconds"
