@@ -1,13 +1,17 @@
-"""Serve the agent's tool to any MCP client, with the guard, caps and hints that the agent itself has."""
+"""Serve the agent's tool to any MCP client, with the same guard, limits and hints; a resource lists all columns."""
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastmcp import FastMCP
+from fastmcp.resources import TextResource
 from fastmcp.server.dependencies import get_context
 from fastmcp.tools import Tool, ToolResult
-from pydantic import PrivateAttr
+from mcp.types import ToolAnnotations
+from pydantic import AnyUrl, PrivateAttr
 
 from sql_agent.agent.tools import answer_json, parameters, sql_of
 from sql_agent.database import Database
@@ -17,10 +21,31 @@ from sql_agent.database.provenance import CellRef
 from sql_agent.schemas import QueryAnswer
 from sql_agent.tasks.task import Task
 
+SCHEMA_URI = "schema://tables"
+_MAX_LISTING_CHARS = 4_000  # of all tables and columns in the tool's description; a longer list is shortened there
+_READ_ONLY = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
+
 
 def make_server(task: Task, database: Database) -> FastMCP:
     """Return the server of the tool that queries `database`. Over HTTP it needs an `AccessCheck` before it."""
-    return FastMCP("sql-agent", instructions=task.disclaimer, tools=[_query_tool(task, database)])
+    tool = _query_tool(task, database)
+    server = FastMCP("sql-agent", instructions=task.disclaimer, version=_version(), tools=[tool])
+    columns = json.dumps(dict(database.schema.tables), ensure_ascii=False)
+    description = "all tables that may be read, with their columns"
+    server.add_resource(
+        TextResource(
+            uri=AnyUrl(SCHEMA_URI), name="tables", description=description, mime_type="application/json", text=columns
+        )
+    )
+    return server
+
+
+def _version() -> str | None:
+    """Return the version of the installed package; None in a checkout that is not installed."""
+    try:
+        return version("sql-agent-trainer")
+    except PackageNotFoundError:
+        return None
 
 
 def _query_tool(task: Task, database: Database) -> Tool:
@@ -30,10 +55,14 @@ def _query_tool(task: Task, database: Database) -> Tool:
         "dialect": database.dialect.name,
         "limits": database.limits.model_dump(),
     }
+    listing = "; ".join(f"{table} has {', '.join(columns)}" for table, columns in database.schema.tables)
+    if len(listing) > _MAX_LISTING_CHARS:
+        listing = f"{database.schema.listing}; the resource {SCHEMA_URI} has all columns"
     tool = _QueryTool(
         name=TOOL_NAME,
-        description=f"{task.describe_tool(database)} {database.schema.listing}. {task.disclaimer}",
+        description=f"{task.describe_tool(database)} {listing}. {task.disclaimer}",
         parameters=parameters(database.dialect.title),
+        annotations=_READ_ONLY,
         meta={META: described},
     )
     tool.serve(database)
@@ -41,7 +70,7 @@ def _query_tool(task: Task, database: Database) -> Tool:
 
 
 class _QueryTool(Tool):
-    """Answers a call with the JSON that a model reads; `_meta` has the whole answer for programs."""
+    """Answers a call with the JSON that a model reads; `_meta` carries the whole answer for programs."""
 
     _database: Database = PrivateAttr()
 
@@ -50,7 +79,7 @@ class _QueryTool(Tool):
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """Run the statement of `arguments`, with the cells empty that the request's `_meta` names."""
+        """Run the statement in `arguments`; the cells that the request's `_meta` names read as NULL."""
         try:
             sql = sql_of(arguments)
             emptied = _emptied()
@@ -63,11 +92,12 @@ class _QueryTool(Tool):
 
 def _result(answer: QueryAnswer) -> ToolResult:
     shown = answer_json(answer).encode("utf-8", "replace").decode("utf-8")
-    return ToolResult(content=shown, meta={META: {"answer": answer.model_dump(mode="json")}})
+    meta = {META: {"answer": answer.model_dump(mode="json")}}
+    return ToolResult(content=shown, meta=meta, is_error=answer.status == "error")
 
 
 def _emptied() -> list[CellRef]:
-    """Return the cells that the request wants empty. Raises ValueError for what names none."""
+    """Return the cells that the request names in `_meta`. Raises ValueError for an item that is not a cell."""
     request = get_context().request_context
     given = getattr(request.meta, META, None) if request is not None and request.meta is not None else None
     cells = given.get("emptied", []) if isinstance(given, dict) else []
@@ -77,5 +107,5 @@ def _emptied() -> list[CellRef]:
             case [str(table), int(row_id), str(column)]:
                 found.append(CellRef(table, row_id, column))
             case _:
-                raise ValueError(f"_meta.{META}.emptied holds what is no [table, id, column]: {cell!r:.80}")
+                raise ValueError(f"_meta.{META}.emptied has an item that is not [table, id, column]: {cell!r:.80}")
     return found

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = load_settings(arguments.overrides, config_file=arguments.config)
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)
-    task.prepare_database(settings, _say)  # a server needs no questions, and a client does not wait for their making
+    task.prepare_database(settings, _say)  # without questions: a server does not need them, and making them is slow
     if arguments.http is None:
         _serve_stdio(task, settings)
     else:
@@ -51,7 +51,7 @@ def _serve_stdio(task: Task, settings: Settings) -> None:
     with task.open_database(settings) as database:
         try:
             asyncio.run(make_server(task, database).run_stdio_async(show_banner=False))
-        except* BrokenPipeError:  # the client has left, and nobody reads what Python still wants to write
+        except* BrokenPipeError:  # the client has left; Python would fail again when it flushes stdout
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -60,8 +60,9 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
     token = given.get_secret_value() if given else new_token()
     with bind(host, port) as sock, task.open_database(settings) as database:
         server = make_server(task, database)
+        sock.listen()  # clients that connect from now on wait in the queue until the server answers
         _say(f"Serving at http://{host}:{port}/mcp{'' if given else f', MCP_TOKEN={token}'}")
-        # Each request by itself: clients come and go, and an answer needs no session.
+        # Stateless, because an answer needs no session.
         asyncio.run(
             server.run_http_async(
                 show_banner=False,

@@ -1,7 +1,7 @@
-"""Query a database behind an MCP server that `sql-agent mcp` started: the same answers as in this process.
+"""Query a database through an MCP server that `sql-agent mcp` started; answers are those of a local database.
 
-What only programs may see travels in `_meta`, which no client shows to a model: the whole answer beside its JSON text,
-the cells that a query is to find empty, and the tables of the database.
+Data for programs travels in `_meta`, which clients do not show to a model: the whole answer beside its JSON text, the
+cells that read as NULL in a query, and the tables of the database.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
 TOOL_NAME = "query_database_by_sql"
-META = "sql_agent"  # the key of ours in `_meta`
-_CONNECT_S = 60.0  # a server that is a command starts its processes first
-_BESIDE_DEADLINE_S = 30.0  # that an answer may take to come, beside the query's own deadline
+META = "sql_agent"  # our key in `_meta`
+_CONNECT_S = 60.0  # a server that a command starts must start its worker processes first
+_TRANSFER_S = 30.0  # an answer may take this long in addition to the query's deadline
 _DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
 
 _T = TypeVar("_T")
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ToolServer:
-    """Names an MCP server by its address, or by the command that starts one; `token` is the bearer token."""
+    """The address of an MCP server, or the command that starts one; `token` is the bearer token."""
 
     url: str | None = None
     command: str | None = None
@@ -47,7 +47,10 @@ class ToolServer:
 
 
 class McpDatabase(Database):
-    """Queries the database behind a server. Raises DatabaseFileError when the server is none of ours or not there."""
+    """Queries the database behind an MCP server.
+
+    Raises DatabaseFileError when the server is unreachable or was not started by `sql-agent mcp` of this version.
+    """
 
     def __init__(self, server: ToolServer) -> None:
         self._server = server
@@ -64,14 +67,14 @@ class McpDatabase(Database):
         super().__init__(server, schema, dialect, limits)
 
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
-        """Run one statement at the server."""
+        """Run one statement on the server. Raises DatabaseFileError when the server itself fails."""
         try:
             check_length(sql)
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint)
         cells = [(cell.table, cell.row_id, cell.column) for cell in emptied]
-        result = self._wait(self._call(sql, cells), self.limits.deadline_s + _BESIDE_DEADLINE_S)
-        if result.is_error:  # of the server itself; what a statement did wrong is an answer
+        result = self._wait(self._call(sql, cells), self.limits.deadline_s + _TRANSFER_S)
+        if result.is_error and META not in (result.meta or {}):  # the server failed, not the statement
             raise self._unusable(" ".join(getattr(content, "text", "") for content in result.content))
         try:
             return QueryAnswer.model_validate(result.meta[META]["answer"])
@@ -104,7 +107,7 @@ class McpDatabase(Database):
             client = await self._connected()
             try:
                 return await client.call_tool(TOOL_NAME, {"sql": sql}, meta=meta, raise_on_error=False)
-            except Exception:  # the session or the server has ended: with a new one, then
+            except Exception:  # the session has ended, or the server was started again: connect anew
                 if is_last:
                     raise
                 await self._disconnect(client)
@@ -150,12 +153,12 @@ class McpDatabase(Database):
 
 
 def _client(server: ToolServer) -> Any:
-    # Here, because importing it takes a second that only its users should pay.
+    # Imported here, because the import takes a second.
     from fastmcp import Client  # noqa: PLC0415
     from fastmcp.client.transports import StdioTransport, StreamableHttpTransport  # noqa: PLC0415
 
     if server.url is not None:
         return Client(StreamableHttpTransport(server.url, auth=server.token))
     program, *arguments = shlex.split(server.command or "")
-    # With DATABASE_URL and settings of our environment, which the transport would otherwise keep from it.
+    # The transport passes on no environment by default, and the server needs DATABASE_URL and other settings.
     return Client(StdioTransport(program, arguments, env=dict(os.environ), keep_alive=False))

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from fastmcp import Client, FastMCP
 from fastmcp.exceptions import ToolError
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult, TextContent, TextResourceContents
 
 from sql_agent.agent.tools import QueryTool
 from sql_agent.cli.mcp import main
@@ -66,14 +67,7 @@ def url(command: list[str]) -> Iterator[str]:
         assert f"http://127.0.0.1:{port}/mcp" in line
         assert TOKEN not in line
         address = f"http://127.0.0.1:{port}/mcp"
-        for _ in range(200):
-            try:
-                httpx.get(address)
-                break
-            except httpx.ConnectError:
-                if server.poll() is not None:
-                    raise
-                asyncio.run(asyncio.sleep(0.05))
+        httpx.get(address, timeout=60)  # clients may connect as soon as the line is printed
         yield address
         server.send_signal(signal.SIGINT)
         assert server.wait(20) in {0, 130}
@@ -83,7 +77,8 @@ def url(command: list[str]) -> Iterator[str]:
 async def over_stdio(command: list[str]) -> AsyncIterator[ClientSession]:
     parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
     async with stdio_client(parameters) as (reading, writing), ClientSession(reading, writing) as session:
-        await session.initialize()
+        started = await session.initialize()
+        assert started.serverInfo.version == version("sql-agent-trainer")
         yield session
 
 
@@ -112,12 +107,20 @@ async def check(session: ClientSession, path: Path) -> None:
     assert "SQLite SELECT" in str(tool.description)
     assert "not medical advice" in str(tool.description)
     assert tool.inputSchema["required"] == ["sql"]
+    assert tool.annotations is not None and tool.annotations.readOnlyHint
+    (resource,) = (await session.list_resources()).resources
+    (content,) = (await session.read_resource(resource.uri)).contents
+    assert isinstance(content, TextResourceContents)
+    columns = json.loads(content.text)
+    assert columns.keys() == {"drugs_info", "disease"}
+    assert all(name in str(tool.description) for names in columns.values() for name in names)
     with open_database(path, SCHEMA, load_settings(LIMITS).database_limits()) as database:
         for sql in (FOUND, MISSED, "SELECT id FROM disease", "DELETE FROM disease", "SELECT * FROM secrets"):
             here = json.loads(await QueryTool(database)(sql))
             result = await session.call_tool(TOOL_NAME, {"sql": sql})
             assert shown(result) == here
             assert result.structuredContent is None
+            assert result.isError == (here["status"] == "error")
     assert shown(await session.call_tool(TOOL_NAME, {"sql": SLOW}))["error"]["kind"] == "timeout"
     for arguments in ({}, {"sql": 3}, {"sql": FOUND, "limit": 3}):
         assert shown(await session.call_tool(TOOL_NAME, arguments))["error"]["kind"] == "malformed_call"
