@@ -80,6 +80,19 @@ class TestWriting:
                     session.read(sql)
         assert checksum(connection) == before
 
+    def test_a_stored_function_is_not_called_by_the_name_of_a_function_that_mariadb_lacks(
+        self, server_database: Database, connection: pymysql.Connection[Cursor]
+    ) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE FUNCTION any_value(x TEXT) RETURNS TEXT DETERMINISTIC NO SQL RETURN 'called'")
+        try:
+            assert read(connection, "SELECT any_value('a')") == [("called",)]
+            error = server_database.query("SELECT any_value('a')").error
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("DROP FUNCTION any_value")
+        assert error is not None and error.kind == "forbidden_function"
+
     def test_several_statements_in_one_text_are_never_run(self, server_url: str) -> None:
         opened = open_source(server_url, SCHEMA, QueryLimits())
         with closing(opened.engine.connect(opened.schema, opened.limits)) as session, pytest.raises(QueryError):

@@ -138,6 +138,8 @@ VERDICTS = [
     ("SELECT id INTO @x FROM disease", "not_select", "not_select"),
     ("SELECT id FROM disease INTO OUTFILE 'x'", "syntax", "not_select"),
     ("SELECT * FROM main.disease WHERE id = 1", "ok", "forbidden_table"),
+    ("SELECT any_value('a')", "forbidden_function", "forbidden_function"),
+    ("SELECT CURRENT_ROLE FROM disease", "unknown_column", "forbidden_function"),
     (
         "SELECT count(*) FROM disease a, disease b, disease c, disease d WHERE a.overview LIKE '%zz%' OR b.id > 0",
         "timeout",
