@@ -11,6 +11,13 @@ from sqlglot import exp
 
 from sql_agent.database.schema import fold
 
+WINDOW_FUNCTIONS = frozenset(
+    {
+        *("cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"),
+        *("percent_rank", "rank", "row_number"),
+    }
+)
+
 
 class Dialect(ABC):
     """Describes an engine's SQL; each engine has one instance.
@@ -22,7 +29,7 @@ class Dialect(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     aggregates: ClassVar[frozenset[str]]
-    window_functions: ClassVar[frozenset[str]]
+    window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
     function_hints: ClassVar[Mapping[str, str]]
     usual_functions: ClassVar[str]  # the hint for a function that has none of its own

@@ -12,10 +12,9 @@ from sqlglot import exp
 
 from sql_agent.database.conditions import Condition, SearchedText, conditions, listed_texts, only_table, where_of
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.hint_names import about_names, place
+from sql_agent.database.hint_parts import about_names, longest_part, place
 from sql_agent.database.name_index import NameIndex
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted, shortened
-from sql_agent.database.text_parts import longest_part
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer
 

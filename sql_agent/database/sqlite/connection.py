@@ -21,8 +21,7 @@ from sql_agent.database.guard import Result, check, clean, parse, refuse_listing
 from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.database.scope import RefusedByDesignError, Scopes
-from sql_agent.database.sqlite import functions
-from sql_agent.database.sqlite.dialect import SQLITE, SqliteDialect, read_double_quotes
+from sql_agent.database.sqlite.dialect import FUNCTIONS, IMPLICIT_FUNCTIONS, SQLITE, SqliteDialect, read_double_quotes
 from sql_agent.database.sqlite.failures import from_sqlite, unknown_quoted
 from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.errors import QueryError
@@ -231,5 +230,5 @@ class SqliteConnection:
             is_hidden = table in self._tables or table in self._others or table.startswith(("sqlite_", "pragma_"))
             permitted = is_table or not is_hidden
         elif action == sqlite3.SQLITE_FUNCTION:
-            permitted = fold(second or "") in functions.FUNCTIONS | functions.IMPLICIT_FUNCTIONS
+            permitted = fold(second or "") in FUNCTIONS | IMPLICIT_FUNCTIONS
         return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
+from sql_agent.database.hint_parts import longest_part
 from sql_agent.database.hints import MAX_CELL_CHARS, MAX_ROWS_SEARCHED
-from sql_agent.database.text_parts import longest_part
 from sql_agent.tasks.medical.banks import spoken
 from sql_agent.tasks.medical.questions.catalog import Entity
 from sql_agent.tasks.medical.questions.draft import Condition, Corpus, Draft, name_is, quoted
