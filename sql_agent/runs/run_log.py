@@ -139,6 +139,10 @@ class RunLog:
         """Return the last step in metrics.jsonl; 0 without a step."""
         return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
+    def has_validation(self, step: int) -> bool:
+        """Return whether the validation at `step` was written; step 0 is before training."""
+        return any(line["step"] == step for line in run_lines(self.folder / "validation.jsonl"))
+
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
         with naming(path), path.open("a", encoding="utf-8") as sink:

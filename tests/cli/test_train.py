@@ -16,7 +16,7 @@ from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings
 from sql_agent.reward.judges.llm import shipped_rubric
 from tests.support.judge_server import serving
-from tests.support.processes import finish, lines, start, stop
+from tests.support.processes import finish, lines, start, stop, wait_for
 from tests.support.tiny_training import tiny_training
 
 
@@ -78,6 +78,35 @@ def test_however_a_run_is_stopped_nothing_is_left_behind_and_it_resumes(
         database.execute("UPDATE drugs_info SET form = 'other' WHERE id = 1")
     assert run_command("train", [*arguments, "--resume", f"train.steps={saved + 2}"]) == 2
     assert "changed since" in (said := capsys.readouterr().err) and "began: the database" in said
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_before_its_first_step_resumes_after_supervised_fine_tuning_and_one_that_fails_does_not(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "runs" / "r"
+    arguments = [*arguments, "train.steps=1", "train.group_size=4"]
+    process = start(arguments)
+    wait_for(lambda: bool(lines(run / "validation.jsonl")), process)
+    process.send_signal(signal.SIGINT)
+    output = finish(process, timeout=60)
+    assert process.returncode == 130, output
+    assert "Stopping after saving a checkpoint" in output
+    assert "after 0 of 1 steps; step 0 is saved. To continue: the same command with --resume run_name=r" in output
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-000000"]
+    assert run_command("train", arguments) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    resumed = start([*arguments, "--resume"])
+    output = finish(resumed)
+    assert resumed.returncode == 0, output
+    assert [step["step"] for step in lines(run / "metrics.jsonl")] == [1]
+    assert [validation["step"] for validation in lines(run / "validation.jsonl")] == [0, 1]
+
+    failing = start([*arguments, "run_name=f", "runner.rollout_timeout_s=0.01"])
+    output = finish(failing)
+    assert failing.returncode == 2, output
+    assert "its name can be taken again" in output
+    assert not list((tmp_path / "runs" / "f").glob("checkpoints/*"))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,8 +36,6 @@ class LocalGrpo(TrainingAlgorithm):
     started torch's threads must not be forked.
     """
 
-    stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
-
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         listener = Listener.open()
         try:
@@ -46,24 +45,25 @@ class LocalGrpo(TrainingAlgorithm):
             if addresses is None:
                 return
             trainer = await self._open_trainer(train, listener)
-            try:
+            with contextlib.nullcontext() if trainer is None else contextlib.closing(trainer):
                 if self._monitor.failure is not None:
                     raise self._monitor.failure
-                routes = [self._route(addresses[0], _SERVED_AS)]
-                scheduler = None
-                if not self._stop.is_set():
-                    scheduler = await self._unless_stopped(self._start_rollouts(routes))
+                if trainer is None:
+                    return
+                self.stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
+                scheduler = await self._unless_stopped(self._start_rollouts([self._route(addresses[0], _SERVED_AS)]))
                 if scheduler is not None:
                     await self._train(trainer, scheduler, train, val)
-            finally:
-                trainer.close()
+                if self._stop.is_set():
+                    await self._save(trainer)  # also step 0, so that no supervised fine-tuning is lost
         finally:
             listener.socket.close()
 
-    async def _open_trainer(self, train: Sequence[Question], listener: Listener) -> PolicyTrainer:
-        """Load the policy and serve it; supervised fine-tuning ends early at a signal and when the run has failed."""
+    async def _open_trainer(self, train: Sequence[Question], listener: Listener) -> PolicyTrainer | None:
+        """Load the policy and serve it; None when a signal or a failure of the run ends supervised fine-tuning."""
         with slow_imports():
             from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
+            from sql_agent.training.policy.sft import FineTuningStopped  # noqa: PLC0415
 
         def stopped() -> bool:
             return self._stop.is_set() or self._monitor.failure is not None
@@ -72,7 +72,9 @@ class LocalGrpo(TrainingAlgorithm):
         run = self._settings, self._log, self._ui, listener
         if self._resume:
             return await asyncio.to_thread(PolicyTrainer.resume, *run)
-        return await asyncio.to_thread(PolicyTrainer.start, *run, train, stopped)
+        with contextlib.suppress(FineTuningStopped):
+            return await asyncio.to_thread(PolicyTrainer.start, *run, train, stopped)
+        return None
 
     async def _train(
         self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
@@ -85,14 +87,15 @@ class LocalGrpo(TrainingAlgorithm):
                 with named_memory_errors():
                     trained = await self._step(trainer, scheduler, train)
             except SqlAgentError:
-                await self._save(trainer)  # the steps before this one are finished
+                if trainer.step > 0:  # the steps before this one are finished; without one the run's name stays free
+                    await self._save(trainer)
                 raise
             if not trained:
                 break
             if trainer.step % self._settings.train.save_every == 0 and trainer.step < steps:
                 await self._save(trainer)
-        await self._save(trainer)
         if not self._stop.is_set():
+            await self._save(trainer)
             await self._validate(scheduler, trainer.step, val)
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
@@ -127,6 +130,8 @@ class LocalGrpo(TrainingAlgorithm):
         return True
 
     async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:
+        if self._log.has_validation(step):  # of the run before it was resumed
+            return
         requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
         await self._roll_out(scheduler, requests, f"Validation at step {step}")
         if not self._stop.is_set():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and
 class PolicyTrainer:
     """The policy of a local run with its service and its optimizer: all parts that need torch.
 
-    `step` is the number of finished updates, `saved` the step of the last checkpoint.
+    `step` is the number of finished updates, `saved` the step of the last checkpoint, None before the first one.
     """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, listener: Listener, *, bf16: bool) -> None:
@@ -42,7 +42,7 @@ class PolicyTrainer:
         self._update = GrpoUpdate(policy, settings, bf16=bf16)
         self._service = PolicyService(policy, settings, listener, bf16=bf16)
         self.step = 0
-        self.saved = 0
+        self.saved: int | None = None
 
     @classmethod
     def start(  # noqa: PLR0917  called in a thread
@@ -56,8 +56,8 @@ class PolicyTrainer:
     ) -> PolicyTrainer:
         """Fine-tune the model on `train`, and serve the policy.
 
-        `stopped` is called between two steps of the fine-tuning; when it returns true, the fine-tuning ends early.
-        Raises ModelError when the model cannot be loaded, and DataError when no question has SQL to learn from.
+        `stopped` is called between two steps of the fine-tuning, which ends when it returns true. Raises what
+        `supervised_policy` raises.
         """
         bf16 = _prepare_torch()
         with load_task(settings.task).databases(settings) as databases:

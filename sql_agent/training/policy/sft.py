@@ -50,12 +50,16 @@ class Compute:
     max_context: int | None = None
 
 
+class FineTuningStopped(Exception):  # noqa: N818  not an error
+    """Raised when `Hooks.stopped` ends supervised fine-tuning: there is no policy that GRPO could start from."""
+
+
 @dataclass(frozen=True)
 class Hooks:
     """Callbacks of supervised fine-tuning.
 
     `progress` is called with step, number of steps and loss in nats a token, `say` with a line for the user, and
-    `stopped` after each step: when it returns true, the fine-tuning ends.
+    `stopped` between two steps: when it returns true, the fine-tuning ends.
     """
 
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None
@@ -74,10 +78,9 @@ def supervised_policy(
 ) -> Policy:
     """Return the policy `settings.model` after supervised fine-tuning, or the cached result of the same.
 
-    The policy learns the gold SQL of `questions` and the answers that the run's judge rewards. When `hooks.stopped`
-    ends the fine-tuning, the policy is returned as it is then and nothing is cached. Raises ModelError when the model
-    cannot be loaded, DataError when no question has SQL to learn from, and TrainingError when a gradient is not finite;
-    then nothing is cached.
+    The policy learns the gold SQL of `questions` and the answers that the run's judge rewards. Raises ModelError when
+    the model cannot be loaded, DataError when no question has SQL to learn from, TrainingError when a gradient is not
+    finite, and FineTuningStopped when `hooks.stopped` ends the fine-tuning; then nothing is cached.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     policy = load_policy(settings.model, cache_dir=cache_dir)
@@ -95,14 +98,14 @@ def supervised_policy(
             )
             for step, loss in enumerate(losses):
                 hooks.progress(step + 1, len(batches), loss)
-                if hooks.stopped():
-                    return policy
+                if step + 1 < len(batches) and hooks.stopped():
+                    raise FineTuningStopped
             policy.model = (trained.merge_and_unload() if compute.lora_rank else trained).eval()
             policy.save(folder)
             policy.source = str(folder)
             return policy
-    if not is_complete(folder):
-        return policy
+    if not is_complete(folder):  # stopped while another run was fine-tuning
+        raise FineTuningStopped
     logger.info("loading the cached result of supervised fine-tuning from %s", folder)
     return load_policy(str(folder), cache_dir=cache_dir)
 
