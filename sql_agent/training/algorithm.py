@@ -57,7 +57,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._recovery: Recovery
         self._proxy_at: dict[str, str] = {}  # names of the proxies by address
         self._stop: asyncio.Event
-        self._failed: asyncio.Event  # set with `_monitor.failure`
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
         self._watches: list[asyncio.Task[None]] = []
@@ -79,7 +78,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
         end: End = "failed"
-        self._stop, self._failed = asyncio.Event(), asyncio.Event()
+        self._stop = asyncio.Event()
         self._monitor = StepMonitor(self._settings, self._log, self._ui, val=val)
         self._recovery = Recovery(self.get_store(), self._ui.say, self._fail)
         self._processes.watch(self._recovery.handle)
@@ -158,7 +157,13 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         store, adapter = self.get_store(), self.get_adapter()
         sent = sent_settings(self._settings, self._log.folder.name)
         with named_store_errors():
-            await self._check_routes(routes)
+            # All at once, because the first call of a proxy takes seconds.
+            triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
+            self._ui.say(
+                f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
+                f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} "
+                "response ids)"
+            )
             if stale := await cancel_stale_rollouts(store):
                 self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
             resources = [(await store.add_resources(route_resources(route, sent))).resources_id for route in routes]
@@ -189,16 +194,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             barrier=GroupBarrier(judge, self._settings.train.group_size) if judge else None,
         )
 
-    async def _check_routes(self, routes: Sequence[agl.ProxyLLM]) -> None:
-        """Make one call through each of the `routes`. Raises PreflightError when one leaves no triplet in the store."""
-        store, adapter = self.get_store(), self.get_adapter()
-        # All at once, because the first call of a proxy takes seconds.
-        triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
-        self._ui.say(
-            f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
-            f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} response ids)"
-        )
-
     async def _show_stall(self) -> None:
         """Describe what the run waits for when no rollout was enqueued or ended for `runner.stall_s` seconds."""
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
@@ -225,7 +220,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     def _fail(self, error: TrainingError) -> None:
         """End the run early because of `error`."""
         self._monitor.failure = self._monitor.failure or error
-        self._failed.set()
 
     def _interrupt(self) -> None:
         self.interrupted = True

@@ -22,6 +22,25 @@ _SAY_EVERY_S = 30.0  # between two lines about lost rollouts of the same cause
 _MAX_LINE = 500
 
 
+@dataclass(frozen=True)
+class StepUpdate:
+    """The update of a step as its backend reports it.
+
+    `rollout_s` and `update_s` are seconds, `figures` those of the update, such as grad_norm, and `others` what only
+    this backend measures, under its own names.
+    """
+
+    rollout_s: float
+    update_s: float
+    figures: Mapping[str, float]
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics under the names that are the same for both backends: `timing/...` and `update/...`."""
+        timing = {"timing/rollout_s": self.rollout_s, "timing/update_s": self.update_s}
+        return {**self.others, **timing, **{f"update/{name}": value for name, value in self.figures.items()}}
+
+
 @dataclass
 class _Entry:
     """The tries and the ended rollouts of one step."""
@@ -129,13 +148,13 @@ class StepMonitor:
         self._log.validation(step, measured)
         self._ui.validation(step, measured)
 
-    def close_step(self, step: int, update: Mapping[str, float]) -> None:
-        """Write the metrics and rollouts of training step `step`, with the metrics of its `update`.
+    def close_step(self, step: int, update: StepUpdate) -> None:
+        """Write the metrics and rollouts of training step `step`, with those of its `update`.
 
         In verl's asynchronous trainer modes some groups still run when a step ends; they are counted in a later step.
         """
         entry = self._take_ended(step)
-        measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | dict(update)
+        measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | update.metrics()
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)

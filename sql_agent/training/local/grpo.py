@@ -20,6 +20,7 @@ from sql_agent.training.advantages import extreme_advantages, group_advantages
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.batching import batch_for_step
 from sql_agent.training.serving.engine import Listener
+from sql_agent.training.step_monitor import StepUpdate
 
 if TYPE_CHECKING:
     from sql_agent.training.local.trainer import PolicyTrainer
@@ -124,9 +125,8 @@ class LocalGrpo(TrainingAlgorithm):
         with self._ui.status(f"{title}: update"):
             cheap = self._settings.local.cheap_update
             advantages = extreme_advantages(kept, _CHEAP_PER_GROUP) if cheap else group_advantages(kept)
-            metrics = await asyncio.to_thread(trainer.update, kept, advantages)
-        timing = {"timing/rollout_s": rollout_s, "timing/update_s": time.monotonic() - started}
-        self._monitor.close_step(step, metrics | timing)
+            figures = await asyncio.to_thread(trainer.update, kept, advantages)
+        self._monitor.close_step(step, StepUpdate(rollout_s, time.monotonic() - started, figures))
         return True
 
     async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:

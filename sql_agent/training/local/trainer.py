@@ -77,11 +77,11 @@ class PolicyTrainer:
         return trainer
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
-        """Update the policy once and return the `update/...` metrics; the arguments are those of `GrpoUpdate`."""
+        """Update the policy once and return the figures of the update; the arguments are those of `GrpoUpdate`."""
         with self._service.weights_locked():
-            metrics = self._update(kept, advantages, step=self.step + 1)
+            figures = self._update(kept, advantages, step=self.step + 1)
         self.step += 1
-        return metrics
+        return figures
 
     def save(self) -> None:
         """Write a checkpoint of the last step, unless it has one or an error left the weights between two steps."""

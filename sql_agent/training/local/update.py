@@ -65,19 +65,19 @@ class GrpoUpdate:
     def __call__(
         self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
     ) -> dict[str, float]:
-        """Do one optimizer step for each minibatch of training step `step`, and return the `update/...` metrics.
+        """Do one optimizer step for each minibatch of training step `step`, and return the figures of the update.
 
         `advantages` are by rollout id. Rollouts whose advantage is 0 still count in the number of tokens that the loss
         is divided by, so that a step with few informative groups changes the policy less, not more. Raises
         TrainingError when a gradient is not finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
-        metrics = {
-            "update/rollouts": float(len(useful)),
-            "update/tokens": float(sum(s.sampled for r in useful for s in r.sequences)),
+        figures = {
+            "rollouts": float(len(useful)),
+            "tokens": float(sum(s.sampled for r in useful for s in r.sequences)),
         }
         if not useful:
-            return metrics | {"update/loss": 0.0, "update/grad_norm": 0.0, "update/clip_fraction": 0.0}
+            return figures | {"loss": 0.0, "grad_norm": 0.0, "clip_fraction": 0.0}
         for group in self.optimizer.param_groups:
             group["lr"] = self._settings.lr * min(1.0, step / (self._warmup_steps + 1))
         self._policy.model.train()
@@ -91,7 +91,7 @@ class GrpoUpdate:
         finally:
             self._policy.model.eval()
         self.optimizer.zero_grad(set_to_none=True)
-        return metrics | {name: sum(result[name] for result in results) / len(results) for name in results[0]}
+        return figures | {name: sum(result[name] for result in results) / len(results) for name in results[0]}
 
     def _minibatches(self, useful: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> list[list[_Item]]:
         """Split the sequences of `useful` rollouts into `train.minibatches` lists, or fewer; a group is not split."""
@@ -107,7 +107,7 @@ class GrpoUpdate:
         ]
 
     def _optimizer_step(self, items: Sequence[_Item], tokens: float, *, where: str) -> dict[str, float]:
-        """Do one optimizer step on `items`, in micro-batches of sequences of similar length, and return its metrics.
+        """Do one optimizer step on `items`, in micro-batches of sequences of similar length, and return its figures.
 
         The loss is divided by `tokens`.
         """
@@ -128,9 +128,9 @@ class GrpoUpdate:
         )
         self.optimizer.step()
         return {
-            "update/loss": total_loss,
-            "update/clip_fraction": clipped / max(1, sum(item.sequence.sampled for item in items)),
-            "update/grad_norm": norm,
+            "loss": total_loss,
+            "clip_fraction": clipped / max(1, sum(item.sequence.sampled for item in items)),
+            "grad_norm": norm,
         }
 
     def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[torch.Tensor, float]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # without the prefix of settings, because it is not a setting
 SFT_RESULT = "sft.json"
+SFT_PROGRESS = "sft.jsonl"  # a line for each step: step, steps, loss in nats a token
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by the server that verl starts for each replica
 _POLL_S = 0.2
 

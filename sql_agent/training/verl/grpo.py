@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
@@ -27,9 +27,9 @@ from sql_agent.system.signals import die_with_parent
 from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
+from sql_agent.training.verl.bridge import SFT_PROGRESS, SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
-from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_metrics
+from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_update
 from sql_agent.training.verl.rollout_server import RolloutServer
 
 _POLL_S = 0.2
@@ -64,77 +64,51 @@ class VerlGrpo(TrainingAlgorithm):
             await server.stop()
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
-        """Start to schedule rollouts over the policy's endpoints; an error ends the run before it ends verl."""
-        try:
-            return await self._schedule_over(addresses)
-        except TrainingError as error:
-            self._fail(error)
-            raise
-
-    async def _schedule_over(self, addresses: list[str]) -> RetryingScheduler:
         """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
         models = [
             model_entry(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
         ]
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
-        proxies = await self._start_proxies(models, log_files)
-        routes = [
-            self._route(proxies[index % len(proxies)], f"policy-{index % len(addresses)}")
-            for index in range(max(len(addresses), len(proxies)))
-        ]
-        scheduler = await self._start_rollouts(routes)
+        try:
+            proxies = await self._start_proxies(models, log_files)
+            routes = [
+                self._route(proxies[index % len(proxies)], f"policy-{index % len(addresses)}")
+                for index in range(max(len(addresses), len(proxies)))
+            ]
+            scheduler = await self._start_rollouts(routes)
+        except TrainingError as error:
+            self._fail(error)  # before the answer to this error ends verl
+            raise
         self._starting.close()
         return scheduler
 
-    async def _fine_tune_beside(self, verl: asyncio.subprocess.Process) -> None:
-        """Run supervised fine-tuning while `verl` starts; stop it when verl ends, or when the run fails."""
-        others = [asyncio.create_task(verl.wait()), asyncio.create_task(self._failed.wait())]
-        fine_tuning = asyncio.create_task(self._fine_tune())
-        await asyncio.wait([*others, fine_tuning], return_when=asyncio.FIRST_COMPLETED)
-        if not fine_tuning.done():
-            fine_tuning.cancel()
-        for other in others:
-            other.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await fine_tuning
+    async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
+        """Run supervised fine-tuning beside `verl`, unless `sft.steps` is 0 or the run did it before it was resumed.
 
-    async def _fine_tune(self) -> None:
-        """Run supervised fine-tuning, unless `sft.steps` is 0 or the run did it before it was resumed."""
-        if self._settings.sft.steps == 0 or (self._log.folder / SFT_RESULT).exists():
+        Ends early when verl ends, a signal comes or the run fails, which `_follow` reports.
+        """
+        run = self._log.folder
+        if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
             return
-        log = self._log.folder / "sft.log"
-        receiving, sending = os.pipe()
-        with log.open("ab") as output, os.fdopen(sending, "wb"):
-            process = await self._start_module(
-                _SFT_MODULE, self._log.folder, str(sending), stdout=output, stderr=output, pass_fds=(sending,)
-            )
+        log, progress = run / "sft.log", run / SFT_PROGRESS
+        progress.unlink(missing_ok=True)
+        steps = GrowingFile(progress)
+        with log.open("ab") as output:
+            process = await self._start_module(_SFT_MODULE, run, stdout=output, stderr=output)
         try:
-            await self._show_sft(process, os.fdopen(receiving, "rb"))
+            code = None
+            while code is None and verl.returncode is None and not self._stop.is_set() and not self._monitor.failure:
+                code = process.returncode
+                for line in steps.new():
+                    self._ui.sft(**json.loads(line))
+                await asyncio.sleep(_POLL_S)
         finally:
             await _end(process)
-        if process.returncode and not self._stop.is_set():
+        if code:
             raise TrainingError(
-                f"supervised fine-tuning ended with exit code {process.returncode}: {last_error(log)}",
+                f"supervised fine-tuning ended with exit code {code}: {last_error(log)}",
                 hint=f"see {log}; sft.steps=0 trains without it",
             )
-
-    async def _show_sft(self, process: asyncio.subprocess.Process, pipe: BinaryIO) -> None:
-        """Show the progress that `process` writes to `pipe`, until the process ends or a signal comes."""
-        lines = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(lines)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
-        stopped = asyncio.create_task(self._stop.wait())
-        while True:
-            line = asyncio.create_task(lines.readline())
-            await asyncio.wait([line, stopped], return_when=asyncio.FIRST_COMPLETED)
-            if stopped.done() or not line.result():
-                break
-            self._ui.sft(**json.loads(line.result()))
-        stopped.cancel()
-        line.cancel()
-        transport.close()
-        if not self._stop.is_set():
-            await process.wait()
 
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
         """Start `python -m module` in a new session, which ends with this process."""
@@ -163,7 +137,7 @@ class VerlGrpo(TrainingAlgorithm):
         with (run / "verl.log").open("ab") as output:
             process = await self._start_module(TRAINER_MODULE, path, stdout=output, stderr=output)
         try:
-            await self._fine_tune_beside(process)
+            await self._fine_tune(process)
             if self._stop.is_set():
                 return
             with self._starting:
@@ -213,7 +187,7 @@ class VerlGrpo(TrainingAlgorithm):
             entry = json.loads(line)
             self._monitor.close_validation(entry["step"])
             if entry["step"] > 0:  # 0 is the validation before training
-                self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
+                self._monitor.close_step(entry["step"], step_update(entry["data"]))
 
 
 def _advice(cause: str, log: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from sql_agent.system.files import GrowingFile
+from sql_agent.training.step_monitor import StepUpdate
 
 _SHOWN = 500  # characters of a line
 _SEARCHED = 400  # lines at the end of a log that may hold the error that ended its process
@@ -60,19 +61,12 @@ def last_line(log: Path) -> str:
     return next((line[-_SHOWN:] for line in lines if line), "it printed nothing")
 
 
-def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """Return verl's finite metrics of a step, with those that every backend reports computed from them.
-
-    They are `timing/rollout_s`, `timing/update_s` and `timing/step_s` (seconds) and `update/grad_norm`.
-    """
+def step_update(values: Mapping[str, float]) -> StepUpdate:
+    """Return the update of a step, of which verl reports `values`; those that are not finite are left out."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
-    stages = [known[f"timing_s/{stage}"] for stage in _UPDATE_STAGES if f"timing_s/{stage}" in known]
-    known |= {"timing/rollout_s": known.get("timing_s/gen", 0.0), "timing/update_s": sum(stages)}
-    if "timing_s/step" in known:
-        known["timing/step_s"] = known["timing_s/step"]
-    if "actor/grad_norm" in known:
-        known["update/grad_norm"] = known["actor/grad_norm"]
-    return known
+    update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
+    figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}
+    return StepUpdate(known.get("timing_s/gen", 0.0), update_s, figures, known)
 
 
 def _lines(log: Path) -> list[str]:

@@ -1,17 +1,15 @@
-"""Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER PIPE
+"""Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER
 
-This is a separate process, which frees the GPU when it ends. It writes its progress as JSON lines to the inherited file
-descriptor PIPE, because libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
+This is a separate process, which frees the GPU when it ends. It writes its progress to RUN_FOLDER/sft.jsonl, because
+libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from pathlib import Path
-from typing import TextIO
 
 import torch
 
@@ -19,15 +17,16 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
 from sql_agent.tasks.task import load_task
 from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
-from sql_agent.training.verl.bridge import write_sft_result
+from sql_agent.training.verl.bridge import SFT_PROGRESS, write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
 
 
-def main(run: Path, pipe: TextIO) -> int:
+def main(run: Path) -> int:
     """Fine-tune with the settings in the run's config.json, and return the exit code: 2 for an error of ours."""
 
     def write_progress(step: int, steps: int, loss: float) -> None:
-        print(json.dumps({"step": step, "steps": steps, "loss": loss}), file=pipe, flush=True)
+        with (run / SFT_PROGRESS).open("a", encoding="utf-8") as progress:
+            progress.write(json.dumps({"step": step, "steps": steps, "loss": loss}) + "\n")
 
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
     device = _device(settings)
@@ -55,5 +54,4 @@ def _device(settings: Settings) -> str:
 
 
 if __name__ == "__main__":
-    with os.fdopen(int(sys.argv[2]), "w", encoding="utf-8") as progress:
-        sys.exit(main(Path(sys.argv[1]), progress))
+    sys.exit(main(Path(sys.argv[1])))

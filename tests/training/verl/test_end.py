@@ -33,16 +33,18 @@ async def test_verl_that_is_stopped_ends_with_its_run_as_soon_as_it_is_asked() -
 async def test_what_ends_a_run_while_the_model_is_fine_tuned_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fine_tune_for_hours(_: VerlGrpo) -> None:
-        await asyncio.sleep(3600)
+    async def start_for_hours(*_: object, **streams: Any) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "import time; time.sleep(3600)", start_new_session=True, **streams
+        )
 
-    monkeypatch.setattr(VerlGrpo, "_fine_tune", fine_tune_for_hours)
+    monkeypatch.setattr(VerlGrpo, "_start_module", start_for_hours)
     processes: Any = None
     algorithm = VerlGrpo(load_settings(), RunLog(tmp_path), Ui(), processes, resume=False)
-    algorithm._failed = asyncio.Event()
+    algorithm._stop = asyncio.Event()
     algorithm._monitor = Mock(failure=None)
-    verl: Any = Mock(wait=asyncio.Event().wait)
+    verl: Any = Mock(returncode=None)
     asyncio.get_running_loop().call_later(0.1, algorithm._fail, TrainingError("the supervisor died"))
     async with asyncio.timeout(10):
-        await algorithm._fine_tune_beside(verl)
+        await algorithm._fine_tune(verl)
     assert algorithm._monitor.failure.message == "the supervisor died"
