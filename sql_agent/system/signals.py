@@ -64,17 +64,21 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in stopping_signals()}
 
-    def once(received: signal.Signals) -> None:
+    def once() -> None:
         for number in before:
             loop.remove_signal_handler(number)
             is_repeated = number is signal.SIGHUP
             signal.signal(number, signal.SIG_IGN if is_repeated else lambda *_: end_interrupted(again))
-        if received is signal.SIGHUP:
-            _drop_output()
         handler()
 
+    def hang_up(*_: object) -> None:
+        _drop_output()  # at once, because the loop may first run a task that prints to the closed terminal
+        loop.call_soon_threadsafe(once)
+
     for number in before:
-        loop.add_signal_handler(number, once, number)
+        loop.add_signal_handler(number, once)
+    if signal.SIGHUP in before:
+        signal.signal(signal.SIGHUP, hang_up)
     try:
         yield
     finally:
