@@ -6,13 +6,13 @@
     ├── QueryError             (ValueError)    one statement was refused, failed or ran out of time
     ├── DataError              (ValueError)    a question file or a sample record is malformed
     ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks something
-    ├── JudgeError             (RuntimeError)  a judge could not give a score; the rollout is dropped
+    ├── JudgeError             (RuntimeError)  a judge returned no score; the rollout is dropped
     │   ├── JudgeRefusedError                  the judging model, or a filter before it, declined to grade
-    │   └── JudgeCutOffError                   the judging model's reply did not fit into its limit of tokens
+    │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
     └── TrainingError          (RuntimeError)  a run cannot start or go on
-        ├── PreflightError                     one call through proxy and store gave no triplet
+        ├── PreflightError                     one call through proxy and store returned no triplet
         ├── NoTripletsError                    a step ended without any training data
-        └── ResumeError                        the run to resume differs from what is asked for
+        └── ResumeError                        the run to resume has other settings, or no saved state
 
 Each carries a message (what was wrong, and where) and a hint (what to do next). Entry points turn them into
 two lines on stderr and exit code 2; see `cli/exit_codes.py`.
@@ -63,9 +63,9 @@ class ModelError(SqlAgentError, ValueError):
 
 
 class JudgeError(SqlAgentError, RuntimeError):
-    """A judge could not give a score. Never a score of 0: the rollout is dropped and counted.
+    """A judge returned no score. That is never a score of 0: the rollout is dropped and counted.
 
-    `usage` is what was spent on it all the same.
+    `usage` is what the failed grading cost.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, usage: Usage | None = None) -> None:
@@ -74,11 +74,11 @@ class JudgeError(SqlAgentError, RuntimeError):
 
 
 class JudgeRefusedError(JudgeError):
-    """The judging model, or a content filter of its provider, declined to grade. Asking again would not help."""
+    """The judging model, or a content filter of its provider, declined to grade; another request would not help."""
 
 
 class JudgeCutOffError(JudgeError):
-    """The judging model's reply was cut off at its limit of tokens, with a raised limit too."""
+    """The judging model's reply was cut off at the token limit, also after the limit was raised."""
 
 
 class TrainingError(SqlAgentError, RuntimeError):
@@ -86,7 +86,7 @@ class TrainingError(SqlAgentError, RuntimeError):
 
 
 class PreflightError(TrainingError):
-    """One call through the LLM proxy and the store did not come back as a triplet."""
+    """One call through the LLM proxy and the store returned no triplet."""
 
 
 class NoTripletsError(TrainingError):
@@ -94,4 +94,4 @@ class NoTripletsError(TrainingError):
 
 
 class ResumeError(TrainingError):
-    """The run to resume has another configuration than the one asked for, or no state to resume from."""
+    """The run to resume has other settings than the command line, or no saved state."""

@@ -36,9 +36,9 @@ class Evidence(Record):
 class Question(Record):
     """One question with its reference answer.
 
-    `answer` holds the reference facts only, separated by "; " (English) or "；" (Chinese): a judge splits it into
-    facts. `task_type` is any name by which results are told apart, or None; "unanswerable" means that the database
-    does not hold the answer. `sql` is one statement or several with ";" between them, to be run in this order.
+    `answer` contains only the reference facts, separated by "; " (English) or "；" (Chinese): a judge splits it into
+    facts. `task_type` groups results in tables, None: no group; "unanswerable" means that the database
+    does not contain the answer. `sql` is one statement or several with ";" between them, to be run in this order.
     `enough` says how many of the facts make a full answer ("name any three …"); None: all.
     `database` names the one of the task's databases that the question is about; None is the run's own.
     """
@@ -96,7 +96,7 @@ class QueryFailure(Record):
 
 
 class QueryAnswer(Record):
-    """What `query_database_by_sql` tells the model. Either `error` is set or the other fields hold the rows.
+    """What `query_database_by_sql` tells the model. Either `error` is set, or the other fields contain the rows.
 
     `count` is the number of records returned, `truncated` says that a cap on rows or characters cut them, `hint` what
     would help where nothing was found, and `from_tables` (never shown to the model) that at least one returned column

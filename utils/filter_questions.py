@@ -7,8 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sql_agent.cli.data_teacher import main
-from sql_agent.cli.exit_codes import exits_cleanly, leave
+from sql_agent.cli.exit_codes import leave, run_command
 
 if __name__ == "__main__":
-    leave(exits_cleanly(main))
+    leave(run_command("data", ["filter", *sys.argv[1:]]))

@@ -52,7 +52,7 @@ _EXAMPLES = """
 """
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `questions` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
@@ -89,7 +89,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Ask the questions, print the rollouts, return 0. Raises TrainingError when one could not be asked or graded."""
-    arguments = parse_arguments(argv)
+    arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
     ui.say(load_task(settings.task).disclaimer)

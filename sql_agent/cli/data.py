@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
 
-from sql_agent.cli import data_check, data_teacher
-from sql_agent.cli.parser import DATABASE, NOT_ADVICE, database, help_text, positive
+from sql_agent.cli.data_check import CHECK_EXAMPLES, add_check
+from sql_agent.cli.data_questions import QUESTIONS_EXAMPLES, add_questions
+from sql_agent.cli.data_teacher import FACTS_EXAMPLES, FILTER_EXAMPLES, add_facts, add_filter
+from sql_agent.cli.parser import DATABASE, NOT_ADVICE, Commands, add_command, database, help_text
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui, open_console
-from sql_agent.schemas import Lang, Question, Style
+from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
 from sql_agent.tasks.medical.importers.sources import packaged_mapping, read_records
 from sql_agent.tasks.medical.importers.write import ImportReport, import_records
-from sql_agent.tasks.medical.prepare import make_question_files, questions_folder, sample_path
-from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
+from sql_agent.tasks.medical.prepare import sample_path
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
 from sql_agent.tasks.medical.tables import TABLES
@@ -36,13 +37,6 @@ always the same."""
 
 _LOAD_DESCRIPTION = """\
 Copy the sample, or your own SQLite file, to a MySQL or MariaDB server."""
-
-_QUESTIONS_DESCRIPTION = """\
-Make train, val and test questions about a database. Each has gold SQL, which
-was run, the answer, and evidence: where the answer was read. With --writer llm
-the model TEACHER_MODEL rewords them; a new text is used only if the teacher,
-given the text and the rows, gives the reference answer. After an interrupt the
-same command continues."""
 
 _IMPORT_DESCRIPTION = """\
 Add drugs and diseases from another source to the tables drugs_info and disease
@@ -64,70 +58,81 @@ _BUILD = """
 _LOAD = """
   sql-agent data load --db mysql://root@127.0.0.1/medical --reader reader
 """
-_QUESTIONS = """\
-  sql-agent data questions --db var/sample_en.db
-  sql-agent data questions --db /data/medical.db --per-type 200 --out mine
-  sql-agent data questions --db /data/medical.db --style template --out formal
-  sql-agent data questions --db my.db --writer llm --writer-share 0.5
-"""
-_EXAMPLES = "".join(
-    (
-        _BUILD,
-        _LOAD,
-        _IMPORT,
-        _QUESTIONS,
-        data_check.EXAMPLES,
-        data_teacher.FILTER_EXAMPLES,
-        data_teacher.FACTS_EXAMPLES,
-    )
-)
-# The commands that other modules define.
-_IN_MODULES: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "check": data_check.run,
-    "facts": data_teacher.run_facts,
-    "filter": data_teacher.run_filter,
-}
+_EXAMPLES = "".join((_BUILD, _LOAD, _IMPORT, QUESTIONS_EXAMPLES, CHECK_EXAMPLES, FILTER_EXAMPLES, FACTS_EXAMPLES))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one of the commands and return the exit code."""
-    arguments = _parser().parse_args(argv)
-    if run := _IN_MODULES.get(arguments.command):
-        return run(arguments)
-    console = open_console()
-    if arguments.command == "load":
-        _load(arguments, console)
-    elif arguments.command == "import":
-        _import(arguments, Ui(console, wraps=True))
-    elif arguments.command == "build":
-        _build(arguments.lang, arguments.out or sample_path(arguments.lang), console)
-    else:
-        _questions(arguments, console)
+    parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _EXAMPLES))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_build(commands)
+    add_filter(commands)
+    _add_import(commands)
+    _add_load(commands)
+    add_questions(commands)
+    add_check(commands)
+    add_facts(commands)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+def _add_build(commands: Commands) -> None:
+    parser = add_command(commands, _build, "build", "make the sample database", help_text(_BUILD_DESCRIPTION, _BUILD))
+    parser.add_argument("--lang", choices=get_args(Lang), required=True, help="language of names and texts")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    _build_sample(arguments.lang, arguments.out or sample_path(arguments.lang), open_console())
     return 0
 
 
-def _build(lang: Lang, path: Path, console: Console) -> None:
+def _build_sample(lang: Lang, path: Path, console: Console) -> None:
     counts = build_database(load_facts(), lang, path)
     console.print(f"{path}: {', '.join(f'{count} rows in {table}' for table, count in counts.items())}", soft_wrap=True)
 
 
-def _load(arguments: argparse.Namespace, console: Console) -> None:
+def _add_load(commands: Commands) -> None:
+    parser = add_command(commands, _load, "load", "copy it to a server", help_text(_LOAD_DESCRIPTION, _LOAD))
+    parser.add_argument("--db", type=database, required=True, metavar="URL",
+                        help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
+    parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
+    parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
+    parser.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
+    parser.add_argument("--reader", metavar="NAME", help="create a user who may only read them, and print its URL")
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    console = open_console()
     address = arguments.db
     if not isinstance(address, ServerAddress):
         raise ConfigError(f"--db {address} is a file", hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE")
     path = arguments.from_file or sample_path(arguments.lang)
     if arguments.from_file is None and not path.exists():
-        _build(arguments.lang, path, console)
+        _build_sample(arguments.lang, path, console)
     counts = copy_to_server(path, address, over=arguments.replace)
     console.print(f"{address}: {', '.join(f'{n} rows in {table}' for table, n in counts.items())}", soft_wrap=True)
     if arguments.reader:
         reader = make_reader(address, arguments.reader)
         console.print("This user may only read the two tables. The password is not shown again:")
         print(f"DATABASE_URL={reader.url}")
+    return 0
 
 
-def _import(arguments: argparse.Namespace, ui: Ui) -> None:
-    source, db = arguments.source, arguments.db
+def _add_import(commands: Commands) -> None:
+    parser = add_command(
+        commands, _import, "import", "bring your data into the two tables", help_text(_IMPORT_DESCRIPTION, _IMPORT)
+    )
+    parser.add_argument("source", type=database, metavar="SOURCE",
+                        help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to add to")
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
+    parser.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    ui, source, db = Ui(wraps=True), arguments.source, arguments.db
     if source == db:
         raise ConfigError(f"SOURCE and --db are both {db}", hint="name another database with --db")
     # Beside a file; for a server, in the working directory.
@@ -153,6 +158,7 @@ def _import(arguments: argparse.Namespace, ui: Ui) -> None:
     if not packaged:
         _say_columns(mapping, report, ui, given=arguments.mapping is not None)
     ui.say(NOT_ADVICE)
+    return 0
 
 
 def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:
@@ -178,81 +184,3 @@ def _coverage(report: ImportReport) -> Table:
                 table.add_row(name, f"{len(empty)} more", "0", "0.0%")
             table.add_section()
     return table
-
-
-def _questions(arguments: argparse.Namespace, console: Console) -> None:
-    folder = arguments.out or questions_folder(arguments.db, arguments.style)
-    made = make_question_files(
-        arguments.db,
-        folder,
-        arguments.lang,
-        seed=arguments.seed,
-        per_type=arguments.per_type,
-        style=arguments.style,
-        rewrite=data_teacher.rewriting(arguments, folder, Ui(console, wraps=True)),
-    )
-    wanted = task_types(arguments.style)
-    console.print(_table(made, wanted))
-    console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
-    for split, questions in made.items():
-        if missing := set(wanted) - set(count_by_type(questions)):
-            console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
-
-
-def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:
-    table = Table("task type", *made, "all")
-    counts = {split: count_by_type(questions) for split, questions in made.items()}
-    for task_type in wanted:
-        row = [counts[split][task_type] for split in made]
-        table.add_row(task_type, *map(str, (*row, sum(row))))
-    totals = [len(questions) for questions in made.values()]
-    table.add_section()
-    table.add_row("all", *map(str, (*totals, sum(totals))))
-    return table
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _EXAMPLES))
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def add(name: str, text: str, description: str, examples: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, **help_text(description, examples))
-
-    build = add("build", "make the sample database", _BUILD_DESCRIPTION, _BUILD)
-    build.add_argument("--lang", choices=get_args(Lang), required=True, help="language of names and texts")
-    build.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
-    teacher = data_teacher
-    teacher.add_filter_arguments(
-        add("filter", "keep or drop questions", teacher.FILTER_DESCRIPTION, teacher.FILTER_EXAMPLES)
-    )
-    imports = add("import", "bring your data into the two tables", _IMPORT_DESCRIPTION, _IMPORT)
-    imports.add_argument("source", type=database, metavar="SOURCE",
-                         help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
-    imports.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to add to")
-    imports.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
-    imports.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
-    load = add("load", "copy it to a server", _LOAD_DESCRIPTION, _LOAD)
-    load.add_argument("--db", type=database, required=True, metavar="URL",
-                      help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
-    load.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
-    load.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
-    load.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
-    load.add_argument("--reader", metavar="NAME", help="create a user who may only read them, and print its URL")
-    questions = add("questions", "make questions about a database", _QUESTIONS_DESCRIPTION, _QUESTIONS)
-    questions.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to ask about")
-    questions.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
-                           "with _STYLE unless mixed")  # fmt: skip
-    questions.add_argument("--seed", type=int, default=0, help="seed of the choice of questions (default: 0)")
-    questions.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
-                           "the size of the database)")  # fmt: skip
-    questions.add_argument("--style", choices=get_args(Style), default="mixed", help="formal templates, as people "
-                           "ask, or a third and two thirds (default: mixed)")  # fmt: skip
-    questions.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
-    teacher.add_writer_arguments(questions)
-    data_check.add_arguments(
-        add("check", "check question files against a database", data_check.DESCRIPTION, data_check.EXAMPLES)
-    )
-    teacher.add_facts_arguments(
-        add("facts", "turn references of prose into facts", teacher.FACTS_DESCRIPTION, teacher.FACTS_EXAMPLES)
-    )
-    return parser

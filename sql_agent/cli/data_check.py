@@ -14,7 +14,8 @@ from rich.text import Text
 
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
 from sql_agent.cli.exit_codes import print_error
-from sql_agent.cli.parser import DATABASE, database, flag_settings
+from sql_agent.cli.parser import DATABASE, Commands, add_command, database, flag_settings, help_text
+from sql_agent.cli.question_sets import set_name
 from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
@@ -24,12 +25,12 @@ from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
 from sql_agent.tasks.task import load_task
 
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Report on question files: references by form, evidence, gold SQL that runs on
 the database, duplicates, entities that files share, and what the references
 earn from the judge `facts`. The exit code is 2 where a run would refuse them."""
 
-EXAMPLES = """\
+CHECK_EXAMPLES = """\
   sql-agent data check my.jsonl --db my.db
   sql-agent data check train.parquet val.parquet --db my.db --mapping my.toml
 """
@@ -41,8 +42,11 @@ _FAULTS = frozenset(
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `sql-agent data check`."""
+def add_check(commands: Commands) -> None:
+    """Add `sql-agent data check`."""
+    parser = add_command(
+        commands, _run, "check", "check question files against a database", help_text(_DESCRIPTION, CHECK_EXAMPLES)
+    )
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one file a split"
     )
@@ -50,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_question_arguments(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     """Check the files and print the report; returns 2 when something would stop a run, else 0."""
     ui = Ui(wraps=True)
     settings = load_settings(flags=flag_settings(arguments))
     task = load_task(settings.task)
     mapping = mapping_of(arguments)
-    files = {_name(path, arguments.files): task.read_questions(path, mapping) for path in arguments.files}
+    files = {set_name(path, arguments.files): task.read_questions(path, mapping) for path in arguments.files}
     judge = FactsJudge(task.words)
     checked: dict[str, list[CheckedQuestion]] = {}
     with task.databases(settings, arguments.db) as databases:
@@ -72,13 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
         print_error(problem)
     ui.say(task.disclaimer)
     return 2 if problems else 0
-
-
-def _name(path: Path, paths: Sequence[Path]) -> str:
-    """Return the shortest name that distinguishes `path` from the other files."""
-    if [other.stem for other in paths].count(path.stem) == 1:
-        return path.stem
-    return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
 
 
 def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases: DatabasePool) -> Table:

@@ -60,7 +60,7 @@ _EXAMPLES = """
 """
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `models` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent evaluate", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Raises TrainingError when questions could not be asked or graded.
     """
-    arguments = parse_arguments(argv)
+    arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     prepared = [(_to_resume(arguments), False)] if arguments.resume else _prepare(arguments, ui)
     folders = [folder for folder, _ in prepared]

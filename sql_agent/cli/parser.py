@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from sql_agent.errors import ConfigError
 
@@ -18,6 +18,7 @@ DATABASE = "SQLite file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE,"
 # Flags that set one setting, by their name in the parsed arguments.
 _FLAGS = {"lang": "lang", "task": "task", "data_dir": "spider.data_dir", "workflow": "agent.workflow",
           "train_roles": "agent.train_roles"}  # fmt: skip
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _SETTING = re.compile(r"[^\s=]+=")
 
 
@@ -50,6 +51,19 @@ def help_text(description: str, examples: str) -> HelpText:
         "epilog": "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}",
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
+
+
+def add_command(
+    commands: Commands,
+    run: Callable[[argparse.Namespace], int],
+    name: str,
+    summary: str,
+    page: HelpText,
+) -> argparse.ArgumentParser:
+    """Add the subcommand `name`, whose parsed arguments have `run`, the function that takes them."""
+    parser = commands.add_parser(name, help=summary, **page)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def flag_settings(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -73,11 +73,7 @@ def question_sets(
     """
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None
-        stems = [path.stem for path in files]
-        sets = {
-            path.stem if stems.count(path.stem) == 1 else str(path): task.read_questions(path, columns)
-            for path in files
-        }
+        sets = {set_name(path, files): task.read_questions(path, columns) for path in files}
     else:
         sets = {TEST: task.questions(settings, "test")}
         if settings.data.natural_questions and (natural := list(task.natural_questions(settings.lang))):
@@ -85,6 +81,13 @@ def question_sets(
     if count is None:
         return sets
     return {name: spread_over_types(questions, count) for name, questions in sets.items()}
+
+
+def set_name(path: Path, paths: Sequence[Path]) -> str:
+    """Return the shortest name that distinguishes `path` from the other `paths`."""
+    if [other.stem for other in paths].count(path.stem) == 1:
+        return path.stem
+    return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
 
 
 def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:

@@ -39,7 +39,7 @@ PAGE_COMMAND = "sql-agent settings --markdown > docs/settings.md"
 _HOW = (
     "Give a setting on the command line as `section.name=value` (`train.lr=1e-5`, `lang=zh`), in the environment as "
     "`SQL_AGENT_SECTION__NAME` (`SQL_AGENT_TRAIN__LR=1e-5`), under the same name in the file `.env`, or in a TOML file "
-    "given with `--config` (`[train]`, then `lr = 1e-5`). Where several of them give it, the first of these wins. "
+    "given with `--config` (`[train]`, then `lr = 1e-5`). The first of these sources that gives it wins. "
     "`none` overrides a weaker source with no value, and a range is written `0,10`. The verl backend starts from "
     "`sql_agent/training/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
 )

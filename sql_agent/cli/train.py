@@ -121,7 +121,7 @@ def _inputs(plan: Plan) -> dict[str, str]:
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
     """Run the rollouts of an algorithm in another terminal that uses `store`; return the exit code."""
     check_opentelemetry()
-    # What decides a rollout comes from the algorithm; the settings of this host are only about this host.
+    # The algorithm sends the settings that decide a rollout; those of this command line concern this host only.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     with slow_imports():
         from sql_agent.training import run  # noqa: PLC0415  slow, and the checks come first
@@ -172,35 +172,35 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     length.add_argument(
         "--ci",
         action="store_true",
-        help=f"a run of {CI_STEPS} steps; on a CPU, with the embedded model and the sample, of fewer, by the "
-        "recipe of docs/results.md",
+        help=f"a run of {CI_STEPS} steps; the embedded model on a CPU and on the sample: the shorter recipe of "
+        "docs/results.md",
     )
     length.add_argument("--ci-fast", action="store_true", help="a run of one step")
-    length.add_argument("--dev", action="store_true", help="no training: ask up to ten validation questions through "
-                        "runner, store and proxy, of the model behind OPENAI_API_BASE where it is set, and print every "
-                        "span")  # fmt: skip
+    length.add_argument("--dev", action="store_true", help="no training: run up to ten validation questions through "
+                        "runner, store and proxy and print every span; the model is that of OPENAI_API_BASE, if "
+                        "set")  # fmt: skip
     run.add_argument("--backend", choices=("auto", "local", "verl"),
-                     help="local trains on a CPU, verl on GPUs; auto (default) takes verl where it is installed and a "
-                     "GPU is there")  # fmt: skip
+                     help="local trains on a CPU, verl on GPUs; auto (default): verl if it is installed and there is a "
+                     "GPU")  # fmt: skip
     run.add_argument("--resume", action="store_true", help="continue the run called run_name")
-    run.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings, weaker than all others")
+    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings, the weakest source")
     run.add_argument("--n-runners", type=int, metavar="N", help="processes that run the agent (default: 4)")
     run.add_argument(
         "--external-store-address", metavar="URL", help="a store started with `agl store --host 127.0.0.1 --port N`"
     )
     run.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
-    run.add_argument("-q", "--quiet", action="store_true", help="with AGL_CURRENT_ROLE=runner, no line a rollout")
-    run.add_argument("--debug", action="store_true", help="show the logs of every part")
+    run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
+    run.add_argument("--debug", action="store_true", help="show the logs of all components")
 
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="PATH_OR_ID",
                        help="a Hugging Face folder or id (default: the embedded SmolLM2-135M-Instruct)")  # fmt: skip
-    model.add_argument("--lora-rank", type=int, metavar="N", help="train adapters of this rank only, not all weights "
-                       "(backend verl; default: 0, all weights)")  # fmt: skip
+    model.add_argument("--lora-rank", type=int, metavar="N", help="rank of the trained LoRA adapters; 0 (default) "
+                       "trains all weights (backend verl)")  # fmt: skip
     level = model.add_mutually_exclusive_group()
     level.add_argument("--trajectory-level", dest="level", action="store_const", const="trajectory",
-                       help="turns that continue each other are one training sequence (default)")  # fmt: skip
+                       help="turns that continue each other form one training sequence (default)")  # fmt: skip
     level.add_argument("--transition-level", dest="level", action="store_const", const="transition",
-                       help="every turn is a training sequence of its own (backend verl)")  # fmt: skip
+                       help="each turn is one training sequence (backend verl)")  # fmt: skip

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from sql_agent.cli.ask import main, parse_arguments
+from sql_agent.cli.ask import main
 from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.parser import split_words
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.questions.question_columns import language
@@ -237,11 +238,11 @@ def test_a_chinese_question_is_asked_in_chinese_and_not_wider_than_the_terminal(
 
 
 def test_what_has_an_equals_sign_and_no_space_before_it_is_a_setting_and_all_else_a_question() -> None:
-    arguments = parse_arguments(
-        ["What is 2 = 2?", "agent.max_turns=3", "--lang", "en", "Why?", "agent.mcp_command=sql-agent mcp"]
+    overrides, questions = split_words(
+        ["What is 2 = 2?", "agent.max_turns=3", "Why?", "agent.mcp_command=sql-agent mcp"]
     )
-    assert arguments.questions == ["What is 2 = 2?", "Why?"]
-    assert arguments.overrides == ["agent.max_turns=3", "agent.mcp_command=sql-agent mcp"]
+    assert questions == ["What is 2 = 2?", "Why?"]
+    assert overrides == ["agent.max_turns=3", "agent.mcp_command=sql-agent mcp"]
     assert language("Is 布洛芬 a drug?") == "zh"
 
 
@@ -260,7 +261,7 @@ def test_arguments_that_contradict_each_other_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
-        parse_arguments(arguments)
+        main(arguments)
     assert exit_.value.code == 2
     assert message in unwrapped(capsys.readouterr().err)
 
