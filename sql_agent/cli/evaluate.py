@@ -119,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder, is_finished in prepared:
         if not is_finished:
             try:
-                _ask(folder, arguments.concurrency, ui)
+                with folder.lock():  # against another process that resumes it
+                    _ask(folder, arguments.concurrency, ui)
             except KeyboardInterrupt:
                 ui.say(f"Interrupted. To continue: sql-agent evaluate --resume {folder.path}")
                 return INTERRUPTED
@@ -205,12 +206,7 @@ def _finished(path: Path) -> EvaluationFolder:
 
 
 def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
-    """Ask the questions of `folder` that have no graded record yet; no other process may do so meanwhile."""
-    with folder.lock():
-        _ask_the_rest(folder, concurrency, ui)
-
-
-def _ask_the_rest(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
+    """Ask the questions of `folder` that have no graded record yet."""
     about, records = folder.about(), folder.records()
     done = {key for key, record in records.items() if record.dropped is None}
     questions = [(name, q) for name, of in folder.sets().items() for q in of]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
 
 
 def describe_local(settings: Settings) -> str:
-    """Return a phrase that names the model of `local_endpoint`."""
+    """Return a phrase that names the model that this machine serves for `settings`."""
     if settings.model:
         return settings.model
     trained = "after supervised fine-tuning" if settings.sft.steps else "as it is, without supervised fine-tuning"
@@ -116,39 +116,29 @@ def describe_local(settings: Settings) -> str:
 
 
 @contextmanager
-def local_endpoint(settings: Settings, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve the model of `settings` inside the context: a folder as it is, the embedded one after `sft.steps` steps."""
-    # Only here, because asking another endpoint needs no torch.
-    with slow_imports():
-        from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
-        from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
-
-    service = serve_for_questions(settings, databases, ui)
-    try:
-        agent = settings.agent
-        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, agent.val_temperature)
-    finally:
-        service.close()
-
-
-@contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context: from the GPU where vLLM and a GPU are here, else on the CPU."""
+    """Serve `model` inside the context: from the GPU where vLLM and a GPU are here, else on the CPU.
+
+    On the CPU a folder is served as it is, the embedded model after `sft.steps` steps.
+    """
     settings = model.settings
     if model.remote:
         yield model.remote
         return
+    # Only here, because asking another endpoint needs no torch.
     with slow_imports():
         from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
         from sql_agent.training.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
-    if not settings.model or settings.backend == "local" or not vllm_is_usable():
-        with local_endpoint(settings, databases, ui) as endpoint:
-            yield endpoint
+    temperature = settings.agent.val_temperature
+    if settings.model and settings.backend != "local" and vllm_is_usable():
+        ui.say(f"Serving {settings.model} with vLLM")
+        with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as (base_url, key):
+            yield ModelEndpoint(base_url, MODEL_NAME, key, temperature)
         return
-    ui.say(f"Serving {settings.model} with vLLM")
-    with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as (base_url, key):
-        agent = settings.agent
-        yield ModelEndpoint(base_url, MODEL_NAME, key, agent.val_temperature)
+    with slow_imports():
+        from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
+    with closing(serve_for_questions(settings, databases, ui)) as service:
+        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, temperature)
 
 
 def _gpu_share(settings: Settings) -> float | None:
