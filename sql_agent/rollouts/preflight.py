@@ -71,9 +71,10 @@ async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: st
     deadline = time.monotonic() + deadline_s
     while True:
         spans = await store.query_spans(rollout_id, "latest")
-        triplets = adapter.adapt(spans)
-        if triplets:
-            break
+        triplet: agl.Triplet
+        for triplet in adapter.adapt(spans):
+            if triplet.prompt.get("token_ids") and triplet.response.get("token_ids"):
+                return triplet
         if time.monotonic() > deadline:
             names = sorted({span.name for span in spans})
             raise PreflightError(
@@ -82,10 +83,3 @@ async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: st
                 hint="the model server must return prompt_token_ids and token_ids, under a hosted_vllm/ model name",
             )
         await asyncio.sleep(0.1)
-    triplet = triplets[0]
-    if not triplet.prompt.get("token_ids") or not triplet.response.get("token_ids"):
-        raise PreflightError(
-            "the triplet of the preflight call has no token ids",
-            hint="the model server must return prompt_token_ids and token_ids that are not empty",
-        )
-    return triplet

@@ -27,40 +27,28 @@ class RunRole:
     def from_environment(cls, external_address: str | None) -> RunRole:
         """Read AGL_CURRENT_ROLE, AGL_MANAGED_STORE and STORE_TOKEN; `external_address` is that of a store elsewhere.
 
-        Raises ConfigError for an unknown role and for a contradiction to the address.
+        Raises ConfigError for an unknown role or value, and for a contradiction between the variables and the address.
         """
-        role = (AglSettings().role or "").strip() or "both"
+        environment = AglSettings()
+        role = (environment.role or "").strip() or "both"
         if role not in _ROLES:
             raise ConfigError(f"AGL_CURRENT_ROLE={role} is not a role", hint=f"set it to one of {', '.join(_ROLES)}")
-        managed = managed_store_from_environment(external_address)
-        if managed and role != "both":
+        given = (environment.managed_store or "").strip().lower()
+        if given and given not in _TRUE | _FALSE:
             raise ConfigError(
-                f"AGL_CURRENT_ROLE={role} needs a store that both roles share",
+                f"AGL_MANAGED_STORE={given} is neither 0 nor 1",
+                hint="1: the run makes its own store; 0: it uses that of --external-store-address",
+            )
+        if external_address:
+            if given in _TRUE:
+                raise ConfigError(
+                    f"--external-store-address is given but AGL_MANAGED_STORE={given}", hint="set AGL_MANAGED_STORE=0"
+                )
+            return cls(role, StoreAddress(external_address.rstrip("/"), store_token()))
+        if given in _FALSE or role != "both":
+            needs = "AGL_MANAGED_STORE=0" if given in _FALSE else f"AGL_CURRENT_ROLE={role}"
+            raise ConfigError(
+                f"{needs} needs a store that several processes share, and none is named",
                 hint="agl store --host 127.0.0.1 --port 4747, and --external-store-address http://127.0.0.1:4747 here",
             )
-        store = StoreAddress(external_address.rstrip("/"), store_token()) if external_address else None
-        return cls(role, store)
-
-
-def managed_store_from_environment(external_address: str | None) -> bool:
-    """Return whether the run makes its own store.
-
-    Raises ConfigError when AGL_MANAGED_STORE is neither 0 nor 1, or contradicts `external_address`.
-    """
-    given = (AglSettings().managed_store or "").strip().lower()
-    if given and given not in _TRUE | _FALSE:
-        raise ConfigError(
-            f"AGL_MANAGED_STORE={given} is neither 0 nor 1",
-            hint="1: the run makes its own store; 0: it uses that of --external-store-address",
-        )
-    if external_address:
-        if given in _TRUE:
-            raise ConfigError(
-                f"--external-store-address is given but AGL_MANAGED_STORE={given}", hint="set AGL_MANAGED_STORE=0"
-            )
-        return False
-    if given in _FALSE:
-        raise ConfigError(
-            "AGL_MANAGED_STORE=0 but no store is named", hint="add --external-store-address http://127.0.0.1:PORT"
-        )
-    return True
+        return cls(role, None)

@@ -58,18 +58,12 @@ def store_token() -> str | None:
 
 
 def check_store(store: StoreAddress) -> StoreAddress:
-    """Return `store` with its kind. Raises ConfigError unless a store answers there, admits us, and takes spans."""
+    """Return `store` with its kind. Raises ConfigError unless a store answers there and accepts the token."""
     if not store.url.startswith(("http://", "https://")):
         raise ConfigError(f"{store.url!r} is not an http address", hint="example: http://127.0.0.1:4747")
-    if b'"ok"' not in _answer(store, HEALTH_PATH):
+    if b'"ok"' not in (_answer(store, HEALTH_PATH) or b""):
         raise ConfigError(f"the server at {store.url} is no store of agent-lightning", hint=_START)
-    # An empty body is an export without spans.
-    _answer(store, "/v1/traces", data=b"")
-    try:
-        _answer(store, _OURS_PATH, data=b"[]")
-    except _UnknownPathError:
-        return replace(store, is_agl_store=True)
-    return store
+    return replace(store, is_agl_store=_answer(store, _OURS_PATH, data=b"[]") is None)
 
 
 @contextmanager
@@ -97,14 +91,11 @@ def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterato
         closed.set()
 
 
-class _UnknownPathError(ConfigError):
-    """The server does not know a path."""
-
-
-def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> bytes:
+def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> bytes | None:
+    """Return what the store answers to a GET, or to a POST of the JSON `data`; None when it does not know `path`."""
     address, headers = store.url, bearer(store.token)
     if data is not None:
-        headers["Content-Type"] = "application/json" if data else "application/x-protobuf"
+        headers["Content-Type"] = "application/json"
     request = urllib.request.Request(address + path, data=data, headers=headers)  # noqa: S310  the scheme was checked
     try:
         with DIRECTLY.open(request, timeout=_TIMEOUT_S) as response:
@@ -116,7 +107,9 @@ def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> byt
                 f"the store at {address} wants {'another' if store.token else 'a'} token",
                 hint="set STORE_TOKEN, in the environment or .env, to that of the terminal that serves it",
             ) from None
-        raise (_UnknownPathError if error.code in _UNKNOWN_PATH else ConfigError)(
+        if error.code in _UNKNOWN_PATH:
+            return None
+        raise ConfigError(
             f"the store at {address} refuses {path} with status {error.code}", hint=f"is it another program? {_START}"
         ) from None
     except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
