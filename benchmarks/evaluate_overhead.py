@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT))
 
 import httpx  # noqa: E402
 
-from sql_agent.agent.endpoint import ModelEndpoint  # noqa: E402
 from sql_agent.agent.tools import QueryTool, function_tool  # noqa: E402
+from sql_agent.config.endpoints import ModelEndpoint  # noqa: E402
 from sql_agent.config.settings import load_settings, public_dump  # noqa: E402
 from sql_agent.evaluation.ask_all import ask_all  # noqa: E402
 from sql_agent.evaluation.folder import About, EvaluationFolder  # noqa: E402
@@ -124,16 +124,15 @@ def timed_evaluation(
     judge = task.judge(settings, alone=True)
     about = About(model="fake", judge=judge.identity, version="0", started="now", settings=public_dump(settings))
     with tempfile.TemporaryDirectory() as folder, task.databases(settings) as databases:
-        appender = EvaluationFolder.create(Path(folder), about, {"test": questions}).appender()
+        records = EvaluationFolder.create(Path(folder), about, {"test": questions})
         waiting = [("test", question) for question in questions]
         started, processor = time.monotonic(), time.process_time()
         asyncio.run(
             ask_all(
-                waiting, task, endpoint, databases, judge, settings, concurrency=concurrency, on_record=appender.add
+                waiting, task, endpoint, databases, judge, settings, concurrency=concurrency, on_record=records.append
             )
         )
         seconds, processor = time.monotonic() - started, time.process_time() - processor
-        appender.close()
     return seconds, processor
 
 

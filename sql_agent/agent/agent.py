@@ -6,45 +6,24 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 import httpx2
 from agents.exceptions import MaxTurnsExceeded, ModelBehaviorError
 from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.session import AgentSession
 from sql_agent.agent.tools import QueryObserver
 from sql_agent.agent.workflows import WORKFLOWS
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.schemas import Outcome, QueryCall, Question, Reply, Usage
+from sql_agent.schemas import Outcome, Question, RolloutRecord, Usage
 from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # differs by server
 _IDLE_S = 3.0  # less than a server keeps an idle connection: the LLM proxy 30 s, others often 5
 _DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # past http_proxy
-
-
-@dataclass(frozen=True)
-class AgentRun:
-    """The answer of one run, its outcome, its queries, the model's replies, and its seconds."""
-
-    answer: str
-    outcome: Outcome
-    calls: tuple[QueryCall, ...]
-    replies: tuple[Reply, ...]
-    seconds: float
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens that the model read and wrote in all replies."""
-        return Usage(
-            requests=len(self.replies),
-            prompt_tokens=sum(reply.prompt_tokens for reply in self.replies),
-            completion_tokens=sum(reply.completion_tokens for reply in self.replies),
-        )
 
 
 async def run_agent(
@@ -56,8 +35,8 @@ async def run_agent(
     settings: Settings,
     http_client: DefaultAsyncHttpxClient | None = None,
     observer: QueryObserver | None = None,
-) -> AgentRun:
-    """Ask the model behind `endpoint` one question by the workflow of `settings`, which queries `database`.
+) -> RolloutRecord:
+    """Ask the model behind `endpoint` one question by the workflow of `settings`, and return the ungraded record.
 
     A failure of the model (unknown tool, malformed call, too many turns, a context that overflowed) is an outcome; a
     failure of the infrastructure (connection, time-out, a 5xx) is raised as the OpenAI client's exception. A given
@@ -74,8 +53,21 @@ async def run_agent(
         )
         session = AgentSession(question, task, database, endpoint, client, settings, observer=observer)
         answer, outcome = await _run_workflow(session)
-    seconds = time.monotonic() - started
-    return AgentRun(answer, outcome, tuple(session.tool.calls), tuple(session.replies), seconds)
+    replies = tuple(session.replies)
+    return RolloutRecord(
+        question=question,
+        answer=answer,
+        outcome=outcome,
+        calls=tuple(session.tool.calls),
+        replies=replies,
+        turns=len(replies),
+        seconds=time.monotonic() - started,
+        usage=Usage(
+            requests=len(replies),
+            prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+            completion_tokens=sum(reply.completion_tokens for reply in replies),
+        ),
+    )
 
 
 def shared_client(

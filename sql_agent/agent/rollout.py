@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from agents.exceptions import AgentsException
 from openai import DefaultAsyncHttpxClient, OpenAIError
 
-from sql_agent.agent.agent import AgentRun, run_agent
-from sql_agent.agent.endpoint import ModelEndpoint
+from sql_agent.agent.agent import run_agent
 from sql_agent.agent.tools import QueryObserver
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.database.answers import DATABASE_CHANGED
@@ -37,9 +37,9 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     question without a reference answer, nothing is graded and `reward` is None. `http_client` lets many rollouts share
     their connections; `observer` gets each query while the agent runs.
     """
-    run, read = AgentRun("", Outcome.ANSWERED, (), (), 0.0), None
+    record, read = _empty(question), None
     try:
-        run = await run_agent(
+        record = await run_agent(
             question,
             task=task,
             database=database,
@@ -48,32 +48,30 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
             http_client=http_client,
             observer=observer,
         )
-        if trouble := _database_trouble(run.calls):
-            return _record(question, run, dropped=Drop(cause=DropCause.DATABASE, detail=trouble))
+        if trouble := _database_trouble(record.calls):
+            return _dropped(record, DropCause.DATABASE, trouble)
         if judge is None:
-            return _record(question, run)
+            return record
         if question.evidence:
-            read = await database.in_thread(evidence_read, database, run.calls, question.evidence)
-        case = JudgeCase(question=question, answer=run.answer, calls=run.calls, evidence_read=read)
+            read = await database.in_thread(evidence_read, database, record.calls, question.evidence)
+        case = JudgeCase(question=question, answer=record.answer, calls=record.calls, evidence_read=read)
         reward, usage = await score(case, judge, task.rule)
     except JudgeError as error:
-        record = _record(question, run, dropped=Drop(cause=DropCause.JUDGE, detail=error.message))
-        return record.model_copy(update={"judge_usage": error.usage or Usage()})
+        dropped = _dropped(record, DropCause.JUDGE, error.message)
+        return dropped.model_copy(update={"judge_usage": error.usage or Usage()})
     except OpenAIError as error:
-        detail = f"{type(error).__name__}: {error}"
-        return _record(question, run, dropped=Drop(cause=DropCause.MODEL_SERVER, detail=detail))
+        return _dropped(record, DropCause.MODEL_SERVER, f"{type(error).__name__}: {error}")
     except (AgentsException, DatabaseFileError) as error:
         cause = error if isinstance(error, DatabaseFileError) else error.__cause__  # openai-agents wraps a tool's error
         if not isinstance(cause, DatabaseFileError):
             raise
-        return _record(question, run, dropped=Drop(cause=DropCause.DATABASE, detail=str(cause)))
-    return _record(question, run).model_copy(update={"reward": reward, "judge_usage": usage, "evidence_read": read})
+        return _dropped(record, DropCause.DATABASE, str(cause))
+    return record.model_copy(update={"reward": reward, "judge_usage": usage, "evidence_read": read})
 
 
 def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
     """Return the record of a rollout that was dropped because its database could not be opened."""
-    nothing = AgentRun("", Outcome.ANSWERED, (), (), 0.0)
-    return _record(question, nothing, dropped=Drop(cause=DropCause.DATABASE, detail=str(error)))
+    return _dropped(_empty(question), DropCause.DATABASE, str(error))
 
 
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
@@ -82,15 +80,9 @@ def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
     return next((f"{e.message}; {e.hint}" for e in errors if e is not None and e.kind == DATABASE_CHANGED), None)
 
 
-def _record(question: Question, run: AgentRun, *, dropped: Drop | None = None) -> RolloutRecord:
-    return RolloutRecord(
-        question=question,
-        answer=run.answer,
-        outcome=run.outcome,
-        calls=run.calls,
-        replies=run.replies,
-        turns=len(run.replies),
-        seconds=run.seconds,
-        usage=run.usage,
-        dropped=dropped,
-    )
+def _empty(question: Question) -> RolloutRecord:
+    return RolloutRecord(question=question, answer="", outcome=Outcome.ANSWERED)
+
+
+def _dropped(record: RolloutRecord, cause: DropCause, detail: str) -> RolloutRecord:
+    return record.model_copy(update={"dropped": Drop(cause=cause, detail=detail)})

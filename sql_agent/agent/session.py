@@ -16,8 +16,8 @@ from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion
 from pydantic import ValidationError
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.tools import QueryObserver, QueryTool, most_calls
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.schemas import Question, Reply, ToolCall

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-from sql_agent.agent.endpoint import ModelEndpoint
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.schemas import Lang

@@ -8,10 +8,8 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -31,11 +29,12 @@ from sql_agent.chat.conversation import (
 from sql_agent.chat.models import ChatModels
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
-from sql_agent.runs.pages import MESSAGES, asset, dictionary
+from sql_agent.runs.pages import MESSAGES, asset, dictionary, render_template
 from sql_agent.runs.web import page_response, web_app
 from sql_agent.schemas import Record
 from sql_agent.system.messages import first_problem
 
+_PACKAGE = "sql_agent.chat"
 _KEPT_ANSWERS = 500  # that can still be rated
 
 
@@ -164,21 +163,15 @@ def _line(kind: str, **values: Any) -> str:
 
 def _render_page(disclaimer: str, nonce: str) -> str:
     """Return the HTML of the page, which asks its server for everything but the `disclaimer`."""
-    environment = Environment(loader=PackageLoader("sql_agent.chat"), autoescape=True)
-    return environment.get_template("chat.html.j2").render(
+    return render_template(
+        "chat.html.j2",
+        _PACKAGE,
         nonce=nonce,
         disclaimer=disclaimer,
-        styles=[asset("page.css"), _own_asset("chat.css")],
+        styles=[asset("page.css"), asset("chat.css", _PACKAGE)],
         scripts=[
-            asset("text.js"),
-            asset("access.js"),
-            asset("rollout.js"),
-            _own_asset("reply.js"),
-            _own_asset("chat.js"),
+            *(asset(f"{name}.js") for name in ("text", "access", "rollout")),
+            *(asset(f"{name}.js", _PACKAGE) for name in ("reply", "chat")),
         ],
-        chinese=dictionary(json.loads(_own_asset("zh.json"))),
+        chinese=dictionary(json.loads(asset("zh.json", _PACKAGE))),
     )
-
-
-def _own_asset(name: str) -> str:
-    return (files("sql_agent.chat") / "templates" / name).read_text(encoding="utf-8")

@@ -12,10 +12,10 @@ from typing import get_args
 
 from rich.text import Text
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.model_choice import ChosenModel, describe_local, find_model, served
 from sql_agent.cli.model_folder import check_model
 from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence

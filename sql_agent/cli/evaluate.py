@@ -6,16 +6,14 @@ import argparse
 import asyncio
 import gc
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
-from sql_agent.config.endpoints import EndpointSettings
+from sql_agent.config.endpoints import EndpointSettings, ModelEndpoint
 from sql_agent.config.settings import load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
@@ -231,7 +229,6 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     with (
         task.databases(settings) as databases,
         served(model, databases, ui) as endpoint,
-        closing(folder.appender()) as appender,
         ui.progress(f"Asking {about.model}", len(waiting)) as on_done,
     ):
         answered = 0
@@ -239,7 +236,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
         def keep(name: str, record: RolloutRecord) -> None:
             nonlocal answered
             answered += 1
-            appender.add(name, record)
+            folder.append(name, record)
             on_done(answered)
             if not ui.console.is_interactive and answered % max(_FEW, len(waiting) // 10) == 0:
                 ui.say(f"  {answered} of {len(waiting)} answered")

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.export import checkpoint_folder, export_checkpoint
 from sql_agent.cli.model_folder import check_model, is_hub_id
-from sql_agent.config.endpoints import EndpointSettings
+from sql_agent.config.endpoints import EndpointSettings, ModelEndpoint
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError, DataError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import AliasChoices, Field, SecretStr, model_validator
@@ -112,3 +113,13 @@ class AgentOpsSettings(_FromEnvironment):
     exporter_endpoint: str = _variable(
         "AGENTOPS_EXPORTER_ENDPOINT", default="https://otlp.agentops.ai/v1/traces", description="URL that takes spans"
     )
+
+
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """An OpenAI-compatible chat endpoint that the agent calls, and the temperature to sample with."""
+
+    base_url: str
+    model: str
+    api_key: str
+    temperature: float

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from sql_agent.agent.agent import shared_client
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
@@ -18,8 +18,7 @@ from sql_agent.tasks.task import Task
 Asked = tuple[str, Question]  # the name of its set, and the question
 OnRecord = Callable[[str, RolloutRecord], None]
 
-_ATTEMPTS = 3  # at one question, before it is recorded as dropped
-_PAUSE_S = 1.0  # before the second attempt; doubled before the next
+_PAUSES_S = (1.0, 2.0, None)  # after each attempt at one question; after the last it is recorded as dropped
 # Seconds between the starts of two workers. Started together, workers whose model always takes equally long use the
 # processor at the same moments and wait for each other: 500 questions at 32 at once took 12 to 21 % longer.
 _STAGGER_S = 0.02
@@ -50,7 +49,7 @@ async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_
             await asyncio.sleep(number * _STAGGER_S)
             for name, question in waiting:
                 with databases.of(question.database) as database:
-                    for pause in _pauses():
+                    for pause in _PAUSES_S:
                         record = await run_rollout(
                             question, task, endpoint, database, judge, settings, http_client=client
                         )
@@ -66,12 +65,6 @@ async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_
         await asyncio.gather(*(work(number) for number in range(min(concurrency, len(questions)))))
     if server.gone:
         raise server.gone
-
-
-def _pauses() -> Iterator[float | None]:
-    """Yield the seconds to wait after each attempt; None after the last."""
-    yield from (_PAUSE_S * 2**attempt for attempt in range(_ATTEMPTS - 1))
-    yield None
 
 
 class _Server:

@@ -50,7 +50,7 @@ _Read = TypeVar("_Read", bound=Record)
 
 
 class EvaluationFolder:
-    """The files of one evaluation. Each record is flushed, so that a killed process loses no record."""
+    """The files of one evaluation. A killed process loses no complete record."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,7 +101,8 @@ class EvaluationFolder:
     def lock(self) -> FileLock:
         """Keep other processes out of this evaluation until the lock is released or this process ends.
 
-        Raises ConfigError when another process has locked it.
+        A last record that was cut off, because its process was killed, is removed. Raises ConfigError when another
+        process has locked it.
         """
         held = FileLock(self.path / ".lock")
         try:
@@ -110,32 +111,16 @@ class EvaluationFolder:
             raise ConfigError(
                 f"another process is asking the questions of {self.path}", hint="wait until it has ended, or end it"
             ) from None
+        if (records := self.path / _RECORDS).exists():
+            drop_cut_line(records)
         return held
 
-    def appender(self) -> RecordAppender:
-        """Open the records for appending, behind the last complete line."""
-        return RecordAppender(self.path / _RECORDS)
-
-
-class RecordAppender:
-    """Appends one line for each record, until `close`."""
-
-    def __init__(self, path: Path) -> None:
-        if path.exists():
-            drop_cut_line(path)
-        self._path = path
-        self._sink = path.open("a", encoding="utf-8", newline="\n")
-
-    def add(self, name: str, record: RolloutRecord) -> None:
-        """Append the record of a question of the set `name`."""
+    def append(self, name: str, record: RolloutRecord) -> None:
+        """Append the record of a question of the set `name`; only the process that has the lock may."""
         line = {"set": name, "record": record.model_dump(mode="json")}
-        with naming(self._path):
-            self._sink.write(json.dumps(line, ensure_ascii=False) + "\n")
-            self._sink.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._sink.close()
+        path = self.path / _RECORDS
+        with naming(path), path.open("a", encoding="utf-8", newline="\n") as sink:
+            sink.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _lines(kind: type[_Read], path: Path) -> list[_Read]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from sql_agent.database import Source
@@ -34,12 +35,12 @@ def find_overlap(
 
     A question without evidence shares no row.
     """
-    rows = _EvidenceRows(trained_in).of(trained)
-    test = _EvidenceRows(asked_in)
+    trained_rows = _evidence_rows(trained, cache(trained_in))
+    asked_in = cache(asked_in)
     same = asked_in_both(asked, trained)
     return Overlap(
         questions=same,
-        entities=tuple(q for q in asked if q not in same and test.of([q]) & rows),
+        entities=tuple(q for q in asked if q not in same and _evidence_rows([q], asked_in) & trained_rows),
     )
 
 
@@ -59,25 +60,14 @@ def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tup
     return tuple(question for question in asked if is_in_both(question))
 
 
-class _EvidenceRows:
-    """Names the rows of evidence by their database, which is looked up once for each name."""
-
-    def __init__(self, source_of: SourceOf) -> None:
-        self._source_of = source_of
-        self._sources: dict[str | None, Source] = {}
-
-    def of(self, questions: Iterable[Question]) -> set[RowId]:
-        return {
-            (self._source(question.database), item.table.casefold(), item.row_id)
-            for question in questions
-            for item in question.evidence
-        }
-
-    def _source(self, name: str | None) -> Source:
-        if name not in self._sources:
-            source = self._source_of(name)
-            self._sources[name] = source.resolve() if isinstance(source, Path) else source
-        return self._sources[name]
+def _evidence_rows(questions: Iterable[Question], source_of: SourceOf) -> set[RowId]:
+    rows = set()
+    for question in questions:
+        for item in question.evidence:
+            source = source_of(question.database)
+            resolved = source.resolve() if isinstance(source, Path) else source
+            rows.add((resolved, item.table.casefold(), item.row_id))
+    return rows
 
 
 def _folded(text: str) -> str:

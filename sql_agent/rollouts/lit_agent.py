@@ -17,8 +17,8 @@ import httpx2
 from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import shared_client
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout, unopened
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError

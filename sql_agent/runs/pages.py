@@ -16,7 +16,7 @@ from sql_agent.runs.rollout_pack import compressed
 from sql_agent.schemas import DropCause, Outcome
 
 _SCRIPTS = ("text", "access", "data", "chart", "filter", "list", "rollout", "related", "overview", "main")
-_FOLDER = files("sql_agent.runs") / "templates"
+_PACKAGE = "sql_agent.runs"
 # What the words of a record's outcome and of a drop's cause mean, for people.
 MESSAGES = {word.value: word.message for word in (*Outcome, *DropCause)}
 
@@ -62,15 +62,23 @@ def dictionary(more: Mapping[str, str]) -> str:
     return json.dumps(json.loads(asset("zh.json")) | dict(more), ensure_ascii=False).replace("<", "\\u003c")
 
 
-def asset(name: str) -> str:
-    """Return a style or script that several pages use."""
-    return (_FOLDER / name).read_text(encoding="utf-8")
+def asset(name: str, package: str = _PACKAGE) -> str:
+    """Return the text of a style, script or dictionary in the templates of `package`."""
+    return (files(package) / "templates" / name).read_text(encoding="utf-8")
+
+
+def render_template(name: str, package: str = _PACKAGE, **values: Any) -> str:
+    """Return the HTML that a template of `package` makes of `values`, which are escaped."""
+    return Environment(loader=PackageLoader(package), autoescape=True).get_template(name).render(**values)
 
 
 def _report(**values: Any) -> str:
-    environment = Environment(loader=PackageLoader("sql_agent.runs"), autoescape=True)
-    return environment.get_template("page.html.j2").render(
-        style=asset("page.css"), scripts=[asset(f"{name}.js") for name in _SCRIPTS], chinese=dictionary({}), **values
+    return render_template(
+        "page.html.j2",
+        style=asset("page.css"),
+        scripts=[asset(f"{name}.js") for name in _SCRIPTS],
+        chinese=dictionary({}),
+        **values,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import agentlightning as agl
 
-from sql_agent.agent.endpoint import ModelEndpoint
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.llm_proxy import model_entry

@@ -14,8 +14,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings
 from sql_agent.database import open_database
 from sql_agent.errors import JudgeError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.agent.workflows import approves
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.schemas import Outcome, Question, RolloutRecord
 from sql_agent.tasks.task import Task, load_task

@@ -16,10 +16,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.cli.chat import main
 from sql_agent.cli.exit_codes import run_command
 from sql_agent.cli.model_choice import ChosenModel, known_models
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings
 from sql_agent.system.sockets import bind_local
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION

@@ -49,7 +49,7 @@ def teach(server: QuestionServer, model: str, *numbers: int) -> None:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[QuestionServer]:
-    monkeypatch.setattr("sql_agent.evaluation.ask_all._PAUSE_S", 0.01)
+    monkeypatch.setattr("sql_agent.evaluation.ask_all._PAUSES_S", (0.01, 0.01, None))
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("TEACHER_MODEL", raising=False)
     with answering() as server:

@@ -15,24 +15,19 @@ ABOUT = About(model="m", judge="facts/3", version="0", started="now", settings={
 
 def test_records_behind_a_line_that_was_cut_off_are_read(tmp_path: Path) -> None:
     folder = EvaluationFolder.create(tmp_path, ABOUT, {"test": [record(i).question for i in (1, 2)]})
-    appender = folder.appender()
-    appender.add("test", record(1))
-    appender.close()
+    folder.append("test", record(1))
     with (tmp_path / "records.jsonl").open("a") as sink:
         sink.write('{"set": "test", "record": {"question": {"id": "q2"')
     assert list(folder.records()) == [("test", "q1")]
-    appender = folder.appender()
-    appender.add("test", record(2))
-    appender.close()
+    with folder.lock():
+        folder.append("test", record(2))
     assert list(EvaluationFolder.open(tmp_path).records()) == [("test", "q1"), ("test", "q2")]
 
 
 def test_the_last_record_of_a_question_counts(tmp_path: Path) -> None:
     folder = EvaluationFolder.create(tmp_path, ABOUT, {"test": [record(1).question]})
-    appender = folder.appender()
-    appender.add("test", record(1, None))
-    appender.add("test", record(1, 1.0))
-    appender.close()
+    folder.append("test", record(1, None))
+    folder.append("test", record(1, 1.0))
     assert folder.records()["test", "q1"].dropped is None
 
 
@@ -54,9 +49,7 @@ def test_a_folder_of_another_version_is_refused_with_its_file_and_line(
     file: str, line: str, said: str, tmp_path: Path
 ) -> None:
     folder = EvaluationFolder.create(tmp_path, ABOUT, {"test": [record(1).question]})
-    appender = folder.appender()
-    appender.add("test", record(1))
-    appender.close()
+    folder.append("test", record(1))
     path = tmp_path / file
     path.write_text(line if file == "config.json" else f"{path.read_text()}{line}\n", encoding="utf-8")
     with pytest.raises(DataError, match=said):

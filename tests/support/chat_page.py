@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.chat.conversation import Answered, Event, ask
 from sql_agent.chat.models import ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.web import ChatPage
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.served_app import served_app

@@ -13,9 +13,9 @@ import agentlightning as agl
 import pytest
 
 from sql_agent.__main__ import main
-from sql_agent.agent.endpoint import ModelEndpoint
 from sql_agent.agent.rollout import run_rollout
 from sql_agent.cli.question_sets import leaves_out_natural, questions_of_run
+from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DatabaseFileError
 from sql_agent.questions.question_check import check_questions
