@@ -123,7 +123,7 @@ def test_slow_statements_take_turns_and_end_without_a_restart(path: Path) -> Non
         slow = [threads.submit(database.query, SLOW) for _ in range(most + 3)]
         assert until(lambda: len(workers()) >= most + 3)
         time.sleep(0.5)  # each may use a few milliseconds before it needs a turn
-        assert running() == most
+        assert max(running() for _ in range(3)) == most
         assert {query.result().error.kind for query in slow if query.result().error} == {"timeout"}  # type: ignore[union-attr]
         assert until(lambda: keeps_its_processes(database), 30), "on a busy machine one may be late, and is killed"
 
