@@ -58,11 +58,20 @@ def run_algorithm(
     host = address_towards(run_role.store.url) if run_role.store else "127.0.0.1"
     n_proxies = settings.runner.n_proxies if verl else 1
     processes = RunProcesses(settings, n_proxies=n_proxies, host=host, if_killed=if_killed)
+
+    async def train_with_store(algorithm: TrainingAlgorithm) -> None:
+        async with opened_store(settings, run_role, processes, algorithm.say_of_store) as (store, address):
+            algorithm.set_store(store)
+            algorithm.store_address = address
+            if run_role.role == "both":
+                processes.start_runners(address)
+            await algorithm.run(train, val)
+
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
         adapter = TokenIdAdapter()
         algorithm.set_adapter(adapter)  # the algorithm keeps a weak reference only
-        asyncio.run(_train(algorithm, processes, settings, run_role, train=train, val=val))
+        asyncio.run(train_with_store(algorithm))
     finally:
         processes.stop()
     return algorithm
@@ -95,23 +104,6 @@ def set_log_level(*, debug: bool) -> None:
         logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
         # A filter, because uvicorn sets the level again whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
-
-
-async def _train(
-    algorithm: TrainingAlgorithm,
-    processes: RunProcesses,
-    settings: Settings,
-    run_role: RunRole,
-    *,
-    train: Sequence[Question],
-    val: Mapping[str, Sequence[Question]],
-) -> None:
-    async with opened_store(settings, run_role, processes, algorithm.say_of_store) as (store, address):
-        algorithm.set_store(store)
-        algorithm.store_address = address
-        if run_role.role == "both":
-            processes.start_runners(address)
-        await algorithm.run(train, val)
 
 
 @asynccontextmanager

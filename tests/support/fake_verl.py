@@ -166,7 +166,7 @@ def assert_sampled_ids_have_their_log_probabilities(part: dict[str, Any]) -> Non
     ids, mask, logprobs = part["response_ids"], part["response_mask"], part["logprobs"]
     assert logprobs == [-float(i) if m else 0.0 for i, m in zip(ids, mask, strict=True)]
     assert mask[0] == mask[-1] == 1
-    assert (part["min_version"], part["max_version"]) == (0, 0)
+    assert part["versions"] == [0, 0]
 
 
 if __name__ == "__main__":

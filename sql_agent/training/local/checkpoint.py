@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from sql_agent.errors import ResumeError, TrainingError
+from sql_agent.errors import TrainingError
 from sql_agent.runs.checkpoints import digests, how_to_go_on, local_checkpoint, local_checkpoints
 from sql_agent.system.files import sync, sync_tree
 from sql_agent.system.resources import free_disk, shown_size
@@ -48,23 +48,3 @@ def save(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: i
     for old in list(local_checkpoints(run_folder).values())[:-keep]:
         shutil.rmtree(old)
     return target
-
-
-def latest(run_folder: Path) -> Path:
-    """Return the newest complete checkpoint of a run. Raises ResumeError when there is none."""
-    found = local_checkpoints(run_folder)
-    if not found:
-        raise ResumeError(
-            f"{run_folder} has no checkpoint", hint="start a new run; this one ended before its first save"
-        )
-    return found[max(found)]
-
-
-def step_of(checkpoint: Path) -> int:
-    """Return the training step after which `checkpoint` was written."""
-    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
-
-
-def restore_optimizer(checkpoint: Path, optimizer: Any) -> None:
-    """Load the optimizer's state of `checkpoint` into `optimizer`."""
-    optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))

@@ -83,7 +83,7 @@ class Batcher:
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
         """Sample one turn after `prompt_ids`, see `Engine.generate`; `conversation` is not needed."""
-        request = Request(prompt_ids, sampling.max_tokens, sampling.temperature, sampling.top_p)
+        request = Request(prompt_ids, sampling.max_tokens, sampling.temperature)
         future: Future[Generation] = Future()
         self._jobs.put((request, future))
         try:

@@ -9,8 +9,16 @@ from typing import Literal
 
 import torch
 
-from sql_agent.training.local.kv_cache import RowCache, TurnCache, padded_cache, pass_arguments, token_count
-from sql_agent.training.local.shared_prefix import ATTENTION, SHARING, Layers
+from sql_agent.training.local.kv_cache import (
+    ATTENTION,
+    SHARING,
+    Layers,
+    RowCache,
+    TurnCache,
+    padded_cache,
+    pass_arguments,
+    token_count,
+)
 from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.engine import Generation
@@ -26,7 +34,6 @@ class Request:
     prompt_ids: tuple[int, ...]
     max_tokens: int
     temperature: float
-    top_p: float
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -181,9 +188,6 @@ class Sampler:
         """Sample the next token of each row from logits (rows, vocabulary); returns ids (rows,)."""
         temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)
-        for row, request in enumerate(requests):
-            if request.top_p < 1.0:
-                probabilities[row] = _nucleus(probabilities[row], request.top_p)
         # By the inverse of the distribution function, because torch.multinomial draws a number for every token.
         mass = probabilities.cumsum(-1)
         threshold = torch.rand(len(mass), 1, generator=self._generator) * mass[:, -1:]
@@ -210,10 +214,3 @@ def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
         else:
             parts.append([place])
     return parts
-
-
-def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Keep the smallest set of most likely tokens whose mass reaches `top_p` (Holtzman et al. 2020), renormalised."""
-    ordered, index = probabilities.sort(descending=True)
-    kept = ordered * ((ordered.cumsum(0) - ordered) < top_p)
-    return torch.zeros_like(probabilities).scatter(0, index, kept / kept.sum())

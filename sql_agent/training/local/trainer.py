@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 # machine the long wait gains nothing.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+import torch
+
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
+from sql_agent.runs.checkpoints import local_checkpoints
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
@@ -20,7 +23,7 @@ from sql_agent.tasks.task import load_task
 from sql_agent.training.local import checkpoint
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.local.update import GrpoUpdate
-from sql_agent.training.policy.cpu import bf16_is_faster, prepare_torch
+from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
 from sql_agent.training.serving.engine import Listener
@@ -59,21 +62,21 @@ class PolicyTrainer:
         `stopped` is called between two steps of the fine-tuning, which ends when it returns true. Raises what
         `supervised_policy` raises.
         """
-        bf16 = _prepare_torch()
+        bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
             policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped)
         return cls(settings, log, policy, listener, bf16=bf16)
 
     @classmethod
     def resume(cls, settings: Settings, log: RunLog, ui: Ui, listener: Listener) -> PolicyTrainer:
-        """Load the newest checkpoint of the run, and serve its policy. Raises ResumeError when there is none."""
-        bf16 = _prepare_torch()
-        folder = checkpoint.latest(log.folder)
+        """Load the newest checkpoint of the run, which must have one, and serve its policy."""
+        bf16 = prepare_torch()
+        step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
             policy = load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir)
             trainer = cls(settings, log, policy, listener, bf16=bf16)
-            checkpoint.restore_optimizer(folder, trainer._update.optimizer)
-        trainer.step = trainer.saved = checkpoint.step_of(folder)
+            trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
+        trainer.step = trainer.saved = step
         return trainer
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
@@ -98,7 +101,7 @@ class PolicyTrainer:
 
 def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
     """Serve a policy that is not trained: `settings.model` as it is, or the embedded model after `sft.steps` steps."""
-    bf16 = _prepare_torch()
+    bf16 = prepare_torch()
     if settings.model or not settings.sft.steps:
         with ui.status(f"Loading {settings.model or 'the model'}"):
             policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
@@ -122,9 +125,3 @@ def _fine_tuned(
     hooks = Hooks(progress=ui.sft, say=ui.say, stopped=stopped)
     with ui.status("Loading the model"):
         return supervised_policy(settings, questions, load_task(settings.task), databases, compute=compute, hooks=hooks)
-
-
-def _prepare_torch() -> bool:
-    """Prepare torch for training on the CPU, and return whether to compute in bf16."""
-    prepare_torch()
-    return bf16_is_faster()

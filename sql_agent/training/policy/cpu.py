@@ -14,15 +14,19 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _CLEARLY = 0.8  # of the time of fp32; casting the weights costs some of what bf16 gains
 
 
-def prepare_torch() -> None:
-    """Use all cores that this process may use, unless OMP_NUM_THREADS is set, and keep freed memory in the process."""
+def prepare_torch() -> bool:
+    """Use all cores that this process may use, unless OMP_NUM_THREADS is set, and keep freed memory in the process.
+
+    Returns whether to compute in bf16.
+    """
     if "OMP_NUM_THREADS" not in os.environ:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on macOS
         torch.set_num_threads(usable or 1)
     _keep_freed_memory()
+    return _bf16_is_faster()
 
 
-def bf16_is_faster() -> bool:
+def _bf16_is_faster() -> bool:
     """Return whether this CPU multiplies bf16 matrices clearly faster than fp32 ones; takes about 0.1 s.
 
     Measured, because no flag of the CPU tells: with AMX bf16 is several times as fast as fp32, with avx512_bf16 alone

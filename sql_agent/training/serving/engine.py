@@ -38,7 +38,6 @@ class Sampling:
 
     max_tokens: int
     temperature: float
-    top_p: float
 
 
 @dataclass(frozen=True)

@@ -120,16 +120,12 @@ def _answer(asked: _ChatRequest, reply: DecodedTurn, turn: Generation) -> dict[s
 
 
 def _sampling(body: dict[str, Any]) -> Sampling:
-    def number(key: str, default: float) -> float:
-        value = body.get(key)
-        return default if value is None else float(value)
-
     limit = int(body.get("max_completion_tokens") or body.get("max_tokens") or 256)
-    temperature, top_p = number("temperature", 1.0), number("top_p", 1.0)
+    temperature = 1.0 if body.get("temperature") is None else float(body["temperature"])
     # Rejected here, because one row that cannot be sampled would fail the whole batch; a NaN fails every comparison.
-    if not (limit > 0 and 0 <= temperature < math.inf and 0 < top_p <= 1):
-        raise ValueError("max_tokens must be above 0, temperature at least 0, and top_p above 0 and at most 1")
-    return Sampling(limit, temperature, top_p)
+    if not (limit > 0 and 0 <= temperature < math.inf and body.get("top_p") in {None, 1}):
+        raise ValueError("max_tokens must be above 0, temperature at least 0, and top_p 1")
+    return Sampling(limit, temperature)
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:

@@ -87,7 +87,6 @@ class VllmEngine:
         """Sample one turn after `prompt_ids`, see `Engine.generate`; vLLM finds common prefixes by itself."""
         parameters = self._vllm.SamplingParams(
             temperature=sampling.temperature,
-            top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             stop_token_ids=list(self._stops),
             detokenize=False,

@@ -129,6 +129,7 @@ def _session() -> aiohttp.ClientSession:
 
 
 def _output(part: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:
+    first_version, last_version = part["versions"] or (None, None)
     return AgentLoopOutput(
         prompt_ids=part["prompt_ids"],
         response_ids=part["response_ids"],
@@ -141,7 +142,7 @@ def _output(part: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:
             "reward_extra_info": {},
             "turn_scores": [],
             "tool_rewards": [],
-            "min_global_steps": part["min_version"],
-            "max_global_steps": part["max_version"],
+            "min_global_steps": first_version,
+            "max_global_steps": last_version,
         },
     )

@@ -39,7 +39,7 @@ class ReplicaEngine:
             prompt_ids=list(prompt_ids),
             sampling_params={
                 "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
+                "top_p": 1.0,
                 "max_tokens": sampling.max_tokens,
                 "stop_token_ids": list(self._stops),
                 "logprobs": True,

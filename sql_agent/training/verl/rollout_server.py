@@ -17,7 +17,7 @@ from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.group_scheduler import RetryingScheduler
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
-from sql_agent.rollouts.trajectory import TokenSequence, one_turn, untrained
+from sql_agent.rollouts.trajectory import one_turn, untrained
 from sql_agent.schemas import Question
 from sql_agent.system.tokens import AccessCheck
 from sql_agent.training.serving.server import KEEP_ALIVE_S
@@ -30,8 +30,9 @@ class RolloutServer:
     """Serves POST /endpoints once, with the policy's addresses, and POST /rollouts for every session.
 
     `open_scheduler` takes the addresses and returns the scheduler that runs the rollouts. With `split_turns` every turn
-    is one sequence (transition level). The reply to a session has its sequences, its reward (0.0–1.1), its number of
-    turns and its seconds; the status is 500 when the rollout was lost. Requests need the bearer `token`, if any.
+    is one sequence (transition level). The reply to a session has its sequences (each a TokenSequence), its reward
+    (0.0–1.1), its number of turns and its seconds; the status is 500 when the rollout was lost. Requests need the
+    bearer `token`, if any.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class RolloutServer:
         )
         return {
             # verl compares rollouts with a sequence only; one without a trained turn gets a sequence without gradient.
-            "sequences": [_sequence(s) for s in sequences or [untrained(rollout.turns[0])]],
+            "sequences": sequences or [untrained(rollout.turns[0])],
             "reward": rollout.reward,
             "turns": rollout.record.turns,
             "seconds": rollout.record.seconds,
@@ -119,15 +120,3 @@ class RolloutServer:
 def _request(body: dict[str, Any]) -> RolloutRequest:
     mode: Mode = "val" if body["mode"] == "val" else "train"
     return RolloutRequest(Question.model_validate_json(body["question"]), mode, body["step"], body["group"])
-
-
-def _sequence(sequence: TokenSequence) -> dict[str, Any]:
-    versions = sequence.versions or (None, None)
-    return {
-        "prompt_ids": sequence.prompt_ids,
-        "response_ids": sequence.response_ids,
-        "response_mask": sequence.response_mask,
-        "logprobs": sequence.logprobs,
-        "min_version": versions[0],
-        "max_version": versions[1],
-    }

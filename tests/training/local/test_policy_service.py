@@ -60,7 +60,7 @@ async def test_a_request_for_which_there_is_no_memory_is_told_so_and_the_next_on
     assert (await ask(service)).status_code == 200
 
 
-@pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"temperature": "hot"}, {"top_p": 7}, {"messages": None}])
+@pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"temperature": "hot"}, {"top_p": 0.9}, {"messages": None}])
 async def test_a_request_that_cannot_be_sampled_is_refused_before_it_reaches_a_batch(
     service: PolicyService, wrong: dict[str, Any]
 ) -> None:

@@ -86,7 +86,7 @@ def test_a_batch_samples_greedily_what_each_prompt_alone_would(policy: Policy, t
     prompts = [PREFIX + tuple(tail) for tail in tails]
     sampler = Sampler(policy, seed=0)
     for _ in range(2):  # the second time the shared start comes from the kept cache
-        sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0, top_p=1.0) for p in prompts])
+        sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0) for p in prompts])
         assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
 
 
@@ -107,7 +107,7 @@ def test_rows_that_join_and_leave_at_any_time_do_not_disturb_each_other(
     waiting = [
         (
             delay,
-            Request((PREFIX if shared else PREFIX[50:]) + tuple(tail), max_tokens=length, temperature=0.0, top_p=1.0),
+            Request((PREFIX if shared else PREFIX[50:]) + tuple(tail), max_tokens=length, temperature=0.0),
         )
         for delay, shared, tail, length in rows
     ]
@@ -136,27 +136,27 @@ def test_one_long_prompt_does_not_make_the_others_as_long(policy: Policy, monkey
 
     monkeypatch.setattr(policy.model.model, "forward", counted)
     tails = [*([5, number] for number in range(20)), range(3, 203)]
-    Sampler(policy, seed=0).admit([Request((*PREFIX, *tail), 1, temperature=0.0, top_p=1.0) for tail in tails])
+    Sampler(policy, seed=0).admit([Request((*PREFIX, *tail), 1, temperature=0.0) for tail in tails])
     assert sum(passed) < len(PREFIX) + 2 * sum(map(len, tails))
 
 
 def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -> None:
     sampler = Sampler(policy, seed=0)
-    first = [Request((*PREFIX, i), max_tokens=4 + i % 3, temperature=0.0, top_p=1.0) for i in range(5, 11)]
+    first = [Request((*PREFIX, i), max_tokens=4 + i % 3, temperature=0.0) for i in range(5, 11)]
     turns = sampler.sample(first)
     more = [
         (*r.prompt_ids, *turn.token_ids, *range(30, 31 + i))
         for i, (r, turn) in enumerate(zip(first, turns, strict=True))
     ]
     prompts = [*more, (*PREFIX, 120, 121)]  # and one that has no first turn
-    sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0, top_p=1.0) for p in prompts])
+    sampled = sampler.sample([Request(p, max_tokens=6, temperature=0.0) for p in prompts])
     assert [s.token_ids for s in sampled] == [greedy(policy, p, 6) for p in prompts]
 
 
 def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_folder: Path) -> None:
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     sampler = Sampler(policy, seed=0)
-    requests = [Request((*PREFIX, i), max_tokens=8, temperature=0.0, top_p=1.0) for i in (5, 6)]
+    requests = [Request((*PREFIX, i), max_tokens=8, temperature=0.0) for i in (5, 6)]
     sampler.sample(requests)
     with torch.no_grad():
         for parameter in policy.model.parameters():
@@ -165,12 +165,12 @@ def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_fo
     assert [s.token_ids for s in sampler.sample(requests)] == [greedy(policy, r.prompt_ids, 8) for r in requests]
 
 
-def test_sampling_follows_temperature_and_nucleus(policy: Policy) -> None:
+def test_sampling_follows_the_temperature(policy: Policy) -> None:
     sampler = Sampler(policy, seed=0)
-    hot = [Request((*PREFIX, 5), max_tokens=4, temperature=5.0, top_p=1.0) for _ in range(6)]
+    hot = [Request((*PREFIX, 5), max_tokens=4, temperature=5.0) for _ in range(6)]
     assert len({s.token_ids for s in sampler.sample(hot)}) > 1
-    narrow = [Request((*PREFIX, 5), max_tokens=4, temperature=5.0, top_p=1e-6) for _ in range(6)]
-    assert {s.token_ids for s in sampler.sample(narrow)} == {greedy(policy, (*PREFIX, 5), 4)}
+    cold = [Request((*PREFIX, 5), max_tokens=4, temperature=1e-4) for _ in range(6)]
+    assert {s.token_ids for s in sampler.sample(cold)} == {greedy(policy, (*PREFIX, 5), 4)}
 
 
 @given(
