@@ -1,4 +1,4 @@
-"""Take a statement apart: the conditions of its WHERE clauses, and the texts that they look for."""
+"""Split a statement into the conditions of its WHERE clauses and the texts that the conditions search for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WILDCARDS = re.compile(r"[%_*?]+")
 
 @dataclass(frozen=True)
 class SearchedText:
-    """A text without wildcards that a statement looks for, and where: None when this is not a column of the schema."""
+    """A text, without wildcards, that a statement searches for; `table` and `column` are None outside the schema."""
 
     text: str
     table: str | None
@@ -28,8 +28,8 @@ class SearchedText:
 class Condition:
     """One of the conditions that a WHERE clause joins with AND.
 
-    `table` is the only table of the schema that it reads, None when there are several or none; `sql` then holds on
-    this table alone, without the names that the statement gives to tables.
+    `table` is the one table of the schema that the condition reads; None for several tables or none. With a table,
+    `sql` is the condition on that table alone, without the aliases of the statement.
     """
 
     table: str | None
@@ -47,7 +47,7 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
 
 
 def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
-    """Return the texts of all lists such as `name IN ('a', 'b')`, as they are written; not those after NOT."""
+    """Return the texts of all lists such as `name IN ('a', 'b')`; lists after NOT are left out."""
     found = []
     for listing in tree.find_all(exp.In):
         where, column = listing.find_ancestor(exp.Where), listing.this
@@ -60,13 +60,13 @@ def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
 
 
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
-    """Return the table of the schema that a statement reads when it is one SELECT over one table; else None."""
+    """Return the table of a statement that is one SELECT over one table; None for any other statement."""
     tables = list(tree.find_all(exp.Table))
     return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
 
 
 def where_of(tree: exp.Expr, dialect: Dialect) -> str:
-    """Return the WHERE clause of a SELECT over one table, as SQL without the name that the table has there."""
+    """Return the WHERE clause of a SELECT over one table as SQL, without the table's alias."""
     where = tree.args.get("where")
     return f"WHERE {_plain(where.this, dialect)}" if where is not None else ""
 
@@ -105,7 +105,7 @@ def _plain(node: exp.Expr, dialect: Dialect) -> str:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """Return the tables beside a WHERE clause, by the names that they have there."""
+    """Return the tables of the SELECT with this WHERE clause, by alias."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)
@@ -114,14 +114,14 @@ def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
 
 
 def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str | None:
-    """Return the table of the schema that a column belongs to; None for one of a WITH query or of another SELECT."""
+    """Return the table of a column; None if the column comes from a WITH query or another SELECT."""
     named = [sources.get(fold(column.table), "")] if column.table else list(sources.values())
     owners = [table for table in named if fold(column.name) in map(fold, schema.columns.get(table, ()))]
     return owners[0] if len(owners) == 1 else None
 
 
 def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> SearchedText | None:
-    """Return what a text is compared with; None when it is not looked for, as in a comparison that is negated."""
+    """Return a literal as searched text; None if no comparison searches for the literal, or a negated one does."""
     if isinstance(literal.parent, exp.Escape) and literal.arg_key == "expression":
         return None
     comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)

@@ -1,6 +1,6 @@
-"""Write the hint to an answer that lacks something: which condition failed, near names, where else a text stands.
+"""Write the hint of a result that lacks something: the failed condition, near names, other columns with the text.
 
-A hint holds names of rows, tables and columns and what the statement itself says, never the content of another cell.
+A hint shows names of rows, tables and columns and parts of the statement, never the content of another cell.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Hints:
         self._read = read
 
     def hint(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return what helps after the statement `tree` gave `answer`, in at most `MAX_HINT_CHARS`; else None."""
+        """Return the hint of `answer` to the statement `tree`, at most `MAX_HINT_CHARS` long; None if there is none."""
         if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
             return _fitted(self._after_nothing(tree))
         if missing := _fitted(self._about_missing_names(tree)):
@@ -79,7 +79,7 @@ class Hints:
         yield from (_count_shown(part, count) for part, count in counts.items() if count)
 
     def _count(self, part: Condition) -> int | None:
-        """Return how many rows meet a condition by itself, up to `MAX_COUNT`; None when this cannot be told."""
+        """Return how many rows meet a condition alone, up to `MAX_COUNT`; None if the count is unknown."""
         if part.table is None:
             return None
         rows = f"SELECT 1 FROM {quoted(part.table)} WHERE {part.sql} LIMIT {MAX_COUNT}"
@@ -90,7 +90,7 @@ class Hints:
         return int(str(count))
 
     def _about(self, searched: SearchedText) -> Iterable[str]:
-        """Yield what there is for a text that was not found where it was looked for."""
+        """Yield the parts of a hint about a text that the searched column does not have."""
         if (written := self._written(searched)) is not None:
             yield written
             return
@@ -110,7 +110,7 @@ class Hints:
             yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
 
     def _written(self, searched: SearchedText) -> str | None:
-        """Return how a cell of the searched column has the text, when capital letters are all that differs."""
+        """Return how the searched column spells the text if only capital letters differ."""
         if searched.table is None or searched.column is None or self._is_name_column(searched):
             return None
         column, text = quoted(searched.column), self._dialect.text_literal(searched.text)
@@ -125,7 +125,7 @@ class Hints:
         return f"it is written {searched.column} = {self._dialect.text_literal(str(cell))}" if is_other else None
 
     def _part_in_column(self, searched: SearchedText, least: float) -> str | None:
-        """Return which part of a text, of `least` characters, stands in its column; of names the index knows better."""
+        """Return a part of the text, at least `least` characters, that its column contains; None for names of rows."""
         if searched.table is None or searched.column is None or self._is_name_column(searched):
             return None
         column = quoted(searched.column)
@@ -146,7 +146,7 @@ class Hints:
         return naming is not None and fold(naming.column) == searched.column
 
     def _about_asked(self, tree: exp.Query, searched: SearchedText) -> Iterable[str]:
-        """Yield the columns that the row of a name of another table has, when it has not those that are asked for."""
+        """Yield the filled columns of a row of another table, if that table lacks the columns that are asked for."""
         name = next(iter(self._names.exact(searched.text)), None)
         if name is None or not self._is_name_column(searched) or only_table(tree, self._schema) in {None, name.table}:
             return
@@ -160,7 +160,7 @@ class Hints:
             yield shortened(others, MAX_HINT_CHARS - _NAME_CHARS)
 
     def _about_missing_names(self, tree: exp.Query) -> Iterable[str]:
-        """Yield what there is for the names of a list such as `name IN ('a', 'b')` that no row has."""
+        """Yield parts of a hint about names of a list such as `name IN ('a', 'b')` that no row has."""
         texts = [text for text in listed_texts(tree, self._schema) if self._may_be_missing(text)]
         missing = [text for text in texts[:MAX_CONDITIONS] if self._count(_equals(text, self._dialect)) == 0]
         for text in missing[:MAX_TEXTS]:
@@ -169,9 +169,9 @@ class Hints:
                 yield part if is_named else f"'{text.text}' finds nothing: {part}"
 
     def _may_be_missing(self, searched: SearchedText) -> bool:
-        """Return whether a text is looked for where names stand, and the index has none that is written so.
+        """Return whether a text is searched in a column of names and the index has no name spelled so.
 
-        The engine may have one: it knows names beyond the index, and MySQL takes capital letters for small ones.
+        The engine may still find it: the index is limited in size, and MySQL ignores the case of letters.
         """
         if not self._is_name_column(searched) or not searched.text.strip():
             return False
@@ -179,7 +179,7 @@ class Hints:
         return all(place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
 
     def _columns_with(self, searched: SearchedText) -> list[str]:
-        """Return by table, that of the searched column first, the columns with a text, except those of names."""
+        """Return the columns with the text by table, the searched table first; columns of names are left out."""
         if not 1 < len(searched.text) <= MAX_CHARS_SEARCHED:
             return []
         like = self._dialect.text_literal(f"%{searched.text}%")
@@ -199,7 +199,7 @@ class Hints:
         return sorted(found, key=lambda columns: not columns.startswith(f"{searched.table}:"))
 
     def _after_empty_cells(self, tree: exp.Query, answer: QueryAnswer) -> Iterable[str]:
-        """Yield the columns that are empty in the rows that were found, and those that are not."""
+        """Yield the selected columns that are empty in the found rows, and the columns that are filled."""
         table = only_table(tree, self._schema)
         selected = tree.selects
         if table is None or any(output.is_star for output in selected):
@@ -217,7 +217,7 @@ class Hints:
         yield f"filled: {', '.join(full[:_FILLED_SHOWN])}" if full else "so are the other columns"
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
-        """Return the columns, but for those `known`, that hold something in the first rows; None if this is unknown."""
+        """Return the columns, without those `known`, that are filled in the first rows; None if this is unknown."""
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
         rows = f"SELECT * FROM {quoted(table)} {where} LIMIT {FEW_ROWS}"
@@ -259,17 +259,17 @@ def _fitted(parts: Iterable[str]) -> str | None:
 
 
 def _may_count_nothing(answer: QueryAnswer) -> bool:
-    """Return whether an answer looks like an aggregate over no rows: one record of nothing but NULL and 0."""
+    """Return whether an answer looks like an aggregate over no rows: one record of NULL and 0 only."""
     return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
 
 
 def _has_empty_places(answer: QueryAnswer) -> bool:
-    """Return whether an answer has few rows, and a column that holds nothing in any of them."""
+    """Return whether an answer has few rows and a column that is empty in all of them."""
     return 0 < len(answer.records) <= FEW_ROWS and bool(_empty_places(answer))
 
 
 def _empty_places(answer: QueryAnswer) -> list[int]:
-    """Return the output columns that hold nothing in any row."""
+    """Return the positions of the output columns that are empty in every row."""
     return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
 
 

@@ -1,4 +1,4 @@
-"""Find the names of a database's rows nearest to a text: parts, longer and other names, typing errors, abbreviations.
+"""Find the row names nearest to a text: parts, longer names, aliases, typing errors, abbreviations.
 
 Names are compared whole with rapidfuzz and never by trigrams, because most Chinese names and searches have one to four
 characters. One search of 50,000 names takes a few milliseconds.
@@ -40,7 +40,7 @@ _FEW = 4  # more names than this begin with a part that says nothing, such as å¤
 
 @dataclass(frozen=True)
 class Name:
-    """The name of a row as it is written, and where it stands."""
+    """The name of a row, with its table and column."""
 
     text: str
     table: str
@@ -49,11 +49,11 @@ class Name:
 
 @dataclass(frozen=True)
 class Found:
-    """What an index has for one text; the nearest names come first.
+    """The names that an index has for one text, the nearest first.
 
-    `exact` are names that are this text but for case and blanks, `aliases` the names of rows that are also called so,
-    `longer` names that contain the text, `near` names with a typing error or that stand inside the text, `abbreviated`
-    names that the text, or its beginning or end, may be short for.
+    `exact` names equal the text except for case and blanks. `aliases` are names of rows that have the text as another
+    name. `longer` names contain the text. `near` names differ by a typing error or are part of the text. The text, or
+    its beginning or end, may abbreviate `abbreviated` names.
     """
 
     exact: tuple[Name, ...] = ()
@@ -64,10 +64,10 @@ class Found:
 
 
 class NameIndex:
-    """Names by how they are written, each row's other names included."""
+    """All names of rows, their other names included, by comparable text."""
 
     def __init__(self, names: Iterable[tuple[str, Name]]) -> None:
-        """`names` are pairs of a text and the name of the row that has it as its name or as another name."""
+        """`names` are pairs of a text and the row's name; the text is that name or another name of the row."""
         self._names: dict[str, dict[Name, None]] = {}
         for text, name in names:
             if key := comparable(text):
@@ -80,7 +80,7 @@ class NameIndex:
         self._longest = max(map(len, self._keys), default=0)
 
     def find(self, text: str) -> Found:
-        """Return the names near `text`; all empty when nothing is."""
+        """Return the names near `text`; every field is empty if there are none."""
         key = comparable(text)[:MAX_SEARCHED_CHARS]
         if not key:
             return Found()
@@ -94,19 +94,19 @@ class NameIndex:
         return Found(own, aliases, rows, tuple(name for name in near if name not in rows), short)
 
     def exact(self, text: str) -> tuple[Name, ...]:
-        """Return the names that are `text` but for case and blanks."""
+        """Return the names that equal `text` except for case and blanks."""
         key = comparable(text)
         return tuple(name for name in self._names.get(key, {}) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """Return the rows' names behind how they are written; a row that has it as its name comes before others."""
+        """Return the names of the rows with these keys; a row whose own name is the key comes first."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Return names that are `key` with a typing error or stand in it, else those that share a longer part of it.
+        """Return names that are `key` with a typing error or a part of `key`, else names that share a longer part.
 
-        A text that `is_part` of names needs no other part.
+        For a text that `is_part` of names no shared parts are searched.
         """
         mistyped, inside = self._misspelt(key), self._inside(key)
         if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
@@ -116,7 +116,7 @@ class NameIndex:
         return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
 
     def _with(self, part: str) -> list[str]:
-        """Return names that contain `part`: those that start with it first, and shorter ones before longer ones."""
+        """Return names that contain `part`: names that start with it first, then by length."""
         if part not in self._all:
             return []
         found = (key for key in self._keys if part in key)
@@ -176,7 +176,7 @@ class NameIndex:
         return begun if len(begun) <= _FEW else []
 
     def _abbreviated(self, key: str) -> list[str]:
-        """Return names with the characters of `key` in order, or whose words begin with its letters, short first."""
+        """Return names with the characters of `key` in order, or whose words begin with its letters, shortest first."""
         if _SHORT_CHINESE.fullmatch(key):
             between, before = f"[^\n]{{0,{_MAX_BETWEEN}}}", _MAX_BEFORE
         elif _INITIALS.fullmatch(key):
@@ -279,13 +279,13 @@ def comparable(text: str) -> str:
 
 
 def _chinese_parts(key: str) -> Iterator[str]:
-    """Yield the parts of a text that leave something out, the longest first."""
+    """Yield the proper parts of a text, the longest first."""
     for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
         yield from (key[start : start + size] for start in range(len(key) - size + 1))
 
 
 def _shares_most(key: str, name: str) -> bool:
-    """Return whether more than half of the characters of `key` stand in `name` in their order."""
+    """Return whether `name` has more than half of the characters of `key`, in the same order."""
     return 2 * LCSseq.similarity(key, name) > len(key)
 
 
@@ -306,7 +306,7 @@ def _word_parts(key: str) -> Iterator[str]:
 
 
 def _is_word(text: str, start: int, end: int) -> bool:
-    """Return whether text[start:end] is more than two letters and digits, and no piece of a longer word of these."""
+    """Return whether text[start:end] is Chinese or over two characters, and not a piece of a longer ASCII word."""
     word = text[start:end]
     if len(word) < 3 and not _CHINESE.search(word):
         return False

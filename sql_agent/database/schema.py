@@ -1,4 +1,4 @@
-"""What a database must have, and what an opened one really has."""
+"""Define the schema that a task requires and the schema of an opened database, with hints about wrong names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrs
 
 
 def fold(name: str) -> str:
-    """Lower-case a name as SQLite compares names: ASCII letters only, so that no look-alike becomes a table."""
+    """Lower-case the ASCII letters of a name, as SQLite compares names; a look-alike letter is never a table's."""
     if name.isascii():
         return name.lower()
-    # Bytes, which no other letter has in UTF-8, are translated ten times faster than characters.
+    # Translating bytes is ten times faster; in UTF-8 these bytes occur in ASCII letters only.
     return name.encode("utf-8", "surrogatepass").translate(_TO_LOWER).decode("utf-8", "surrogatepass")
 
 
@@ -29,9 +29,9 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Naming:
-    """Which column names the rows of a table, and which other columns, if the database has them, tell further names.
+    """The column with the names of a table's rows, and where further names come from.
 
-    `aliases` maps such a column to a function that returns the names in the text of one cell. `called` maps a formal
+    `aliases` maps another column to a function that returns the names in a cell's text. `called` maps a formal
     name to names that no cell contains: brands, everyday names. A row with a longer name, which contains the formal
     name as whole words, has these names too; where `beside` is given, only if the rest consists of such words.
     """
@@ -44,11 +44,11 @@ class Naming:
 
 @dataclass(frozen=True)
 class RequiredSchema:
-    """What a database must have to be opened: tables, each with the columns it cannot do without and at least one row.
+    """What a database must have to be opened: tables, each with its required columns and at least one row.
 
-    No statement may read another table; with `tables` None any table of the file may be read, and one is enough. `hint`
-    says how to get such a database; `names` says by table where the names of its rows stand, which are then offered to
-    who searches for a name that is not there.
+    Statements may read these tables only; with `tables` None they may read every table, and one table is enough. `hint`
+    says how to get such a database. `names` gives the column with the rows' names by table; hints offer these names
+    when a search finds nothing.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None
@@ -58,9 +58,9 @@ class RequiredSchema:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a database has: the columns of the tables that may be read, in their order, and the names of all others.
+    """The readable tables of a database with their columns in order, and the names of the other tables.
 
-    `database` is the database's own name in statements, as in `main.books`.
+    `database` is the name of the database in statements, as in `main.books`.
     """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
@@ -73,7 +73,7 @@ class Schema:
         return dict(self.tables)
 
     def spelled(self, table: str) -> str | None:
-        """Return the name of `table`, written in whatever case, as in `columns`; None for a table that is not there."""
+        """Return `table`, written in any case, as `columns` spells it; None for an unknown table."""
         return table if table in self.columns else self._by_folded_name.get(fold(table))
 
     @cached_property
@@ -92,14 +92,14 @@ class Schema:
 
     @property
     def listing(self) -> str:
-        """Return a hint for who asks which tables and columns there are; of many tables their names only."""
+        """Return a hint that lists tables and columns; only the tables where there are many."""
         if len(self.tables) > _TABLES_DESCRIBED:
             return shortened(f"the tables are {_listed(self.columns)}")
         room = MAX_HINT_CHARS // len(self.tables) - 2
         return "; ".join(shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
 
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
-        """Return a hint for a column that is not there: where it is, the nearest names, or all of them.
+        """Return a hint for an unknown column: the tables that have it, the nearest names, or all columns.
 
         The columns of `tables`, which the statement reads, are preferred unless another table has a much nearer one.
         """
@@ -116,13 +116,13 @@ class Schema:
         return shortened("; ".join(f"{table} has {', '.join(columns)}" for table, columns in read))
 
     def nearest_table(self, name: str) -> str:
-        """Return a hint for a table that is not there."""
+        """Return a hint for an unknown table."""
         near = _nearest(fold(name), list(self.columns))
         return f"did you mean {near[0]}?" if near else shortened(f"the database has {_listed(self.columns)}")
 
 
 def shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:
-    """Cut a listing that is longer than `room` after one of its commas."""
+    """Cut a listing to `room` characters, after a comma."""
     if len(listing) <= room:
         return listing
     return listing[: room - 2].rpartition(",")[0] + ", …"
@@ -150,7 +150,7 @@ def _nearest(name: str, candidates: list[str]) -> list[str]:
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Return from 0 to 1 how like two names are; a match of one word counts a little less than one of the whole."""
+    """Return the similarity of two names, 0 to 1; a match of one word counts a little less than of the whole."""
     whole = difflib.SequenceMatcher(None, name, candidate).ratio()
     words = (word for word in candidate.split("_") if len(word) > 2)
     parts = (difflib.SequenceMatcher(None, piece, word).ratio() for word in words for piece in {name, *name.split("_")})
