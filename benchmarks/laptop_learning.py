@@ -23,7 +23,7 @@ from sql_agent.evaluation.statistics import mcnemar
 from sql_agent.questions.question_files import load_questions, write_jsonl
 from sql_agent.rollouts.metrics import is_accurate
 from sql_agent.schemas import RolloutRecord
-from sql_agent.tasks.medical.prepare import ensure_sample, sample_path
+from sql_agent.tasks.medical.medical_task import ensure_sample, sample_path
 from sql_agent.training import local
 
 TRAIN = Path(__file__).resolve().parents[1] / "sql_agent" / "train_sql_agent.py"

@@ -21,7 +21,7 @@ from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, TableMapping
 from sql_agent.tasks.medical.importers.sources import packaged_mapping, read_records
 from sql_agent.tasks.medical.importers.write import ImportReport, import_records
-from sql_agent.tasks.medical.prepare import sample_path
+from sql_agent.tasks.medical.medical_task import sample_path
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.server_copy import copy_to_server, make_reader
 from sql_agent.tasks.medical.tables import TABLES

@@ -25,8 +25,7 @@ from sql_agent.questions.teacher import ProgressLog, TeacherRun
 from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui, open_console
 from sql_agent.schemas import Lang, Question, Style, Usage
-from sql_agent.tasks.medical.medical_task import TASK
-from sql_agent.tasks.medical.prepare import Made, make_question_files, questions_folder
+from sql_agent.tasks.medical.medical_task import TASK, Made, make_question_files, questions_folder
 from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
 from sql_agent.tasks.medical.verify import PATIENT
 

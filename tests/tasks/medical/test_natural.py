@@ -14,7 +14,7 @@ from sql_agent.errors import DataError
 from sql_agent.questions.question_check import check_questions, quotes_that_stand
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang
-from sql_agent.tasks.medical import prepare
+from sql_agent.tasks.medical import medical_task
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.sample import build_database, load_facts
 
@@ -22,7 +22,7 @@ AT_LEAST = 200  # questions in each language
 TYPES = [
     (lang, task_type)
     for lang in get_args(Lang)
-    for task_type in sorted({q.task_type or "" for q in prepare.natural_questions(lang)})
+    for task_type in sorted({q.task_type or "" for q in medical_task.natural_questions(lang)})
 ]
 
 
@@ -31,9 +31,9 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabasePool]:
     """The samples by the names that the questions have, queried within the limits of a run."""
     folder = tmp_path_factory.mktemp("samples")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "VAR", folder)
+        patch.setattr(medical_task, "VAR", folder)
         for lang in get_args(Lang):
-            build_database(load_facts(), lang, prepare.sample_path(lang))
+            build_database(load_facts(), lang, medical_task.sample_path(lang))
         with TASK.databases(load_settings()) as databases:
             yield databases
 
@@ -73,4 +73,4 @@ def test_a_question_about_a_database_that_is_no_sample_says_which_there_are(samp
 def test_a_run_on_another_database_still_asks_them_of_the_sample(samples: DatabasePool, tmp_path: Path) -> None:
     settings = load_settings([f"database.path={tmp_path / 'mine.db'}"])
     with TASK.databases(settings).of(TASK.natural_questions("en")[0].database) as database:
-        assert database.source == prepare.sample_path("en")
+        assert database.source == medical_task.sample_path("en")

@@ -10,7 +10,7 @@ import pytest
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_files import load_questions
-from sql_agent.tasks.medical import prepare
+from sql_agent.tasks.medical import medical_task
 from sql_agent.tasks.medical.medical_task import TASK
 
 pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes se
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Has a run with these settings make what it lacks, in an empty project; returns what the user hears."""
-    monkeypatch.setattr(prepare, "VAR", tmp_path)
+    monkeypatch.setattr(medical_task, "VAR", tmp_path)
 
     def ensure(*overrides: str) -> list[str]:
         said: list[str] = []
-        prepare.ensure_sample(load_settings(overrides), said.append)
+        medical_task.ensure_sample(load_settings(overrides), said.append)
         return said
 
     return ensure

@@ -21,8 +21,7 @@ from sql_agent.database.provenance import evidence_read
 from sql_agent.reward import JudgeCase, score
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang, QueryCall, Question
-from sql_agent.tasks.medical.medical_task import TASK, WORDS
-from sql_agent.tasks.medical.prepare import make_question_files
+from sql_agent.tasks.medical.medical_task import TASK, WORDS, make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
 from sql_agent.tasks.medical.tables import SCHEMA
 from tests.support.mariadb import SERVER, administrator, skip_without_server
