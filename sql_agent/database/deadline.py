@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from sql_agent.system.resources import usable_cores
+
 # Statements that turn out to be slow take turns, so that fast ones find a processor: on two busy cores with 32 slow
 # statements the p99 of a fast one was 4.7 s without turns. A slow statement waits inside SQLite, and loses no work.
-_SLOW_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
+_SLOW_AT_ONCE = max(1, usable_cores() - 1)
 # Processor time after which a statement is slow; most take less than half of it. A larger allowance shows in the p99 of
 # fast ones: statements that waited end at a common deadline, and the next ones then use it all at once.
 _FAST_S = 0.005
-_LOOK_S = 0.05  # between two looks for a free turn
+_TURN_S = 0.2  # so that a statement which runs to its deadline does not keep the others from ending in time
+_LOOK_S = 0.02  # between two looks for a free turn
 
 
 class OutOfTime(BaseException):
@@ -34,11 +36,16 @@ class Deadline:
         self._turns = turns
         self._slow_at = time.process_time() + _FAST_S
         self._has_turn = False
+        self._turn_ends = 0.0
 
     def ends_statement(self) -> bool:
         """Return whether the running statement is late, after waiting for its turn if the statement is slow."""
+        if self._has_turn and time.monotonic() > self._turn_ends:
+            self.end_turn()
+            time.sleep(_LOOK_S)  # a statement that waits takes the turn meanwhile
         while not self._has_turn and time.process_time() > self._slow_at and (left := self._due - time.monotonic()) > 0:
             self._has_turn = any(map(self._lock, range(_SLOW_AT_ONCE)))
+            self._turn_ends = time.monotonic() + _TURN_S
             if not self._has_turn:
                 time.sleep(min(_LOOK_S, left))
         return time.monotonic() > self._due

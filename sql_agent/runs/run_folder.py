@@ -7,6 +7,7 @@
 | metrics.jsonl | `RunLog.metrics`: one line a training step | `run_lines`: the report, the trainer's last words |
 | validation.jsonl | `RunLog.validation`: one line a validation | the same |
 | rollouts.jsonl | `RunLog.rollouts`: one line a rollout | the report, `largest_gain` for `ask --run` |
+| sft.jsonl | verl's supervised fine-tuning: its losses and its end | the process that started it |
 | checkpoints/ | the backend; `checkpoints.py` has the names | `--resume`, `ask`, `evaluate`, `export` |
 | tracking/ | trackers that write files | their own programs |
 | report.html, comparison.html | `write_report` | browsers |

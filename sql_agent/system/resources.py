@@ -1,13 +1,21 @@
-"""Measure what this machine has left: memory, disk, open files, GPUs."""
+"""Measure what this machine has left: cores, memory, disk, open files, GPUs."""
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
 from pathlib import Path
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def usable_cores() -> int:
+    """Return the number of processor cores that this process may use, as containers and taskset limit it."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def available_memory() -> int | None:

@@ -10,6 +10,8 @@ import time
 import torch
 from torch.nn import functional
 
+from sql_agent.system.resources import usable_cores
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _CLEARLY = 0.8  # of the time of fp32; casting the weights costs some of what bf16 gains
 
@@ -20,8 +22,7 @@ def prepare_torch() -> bool:
     Returns whether to compute in bf16.
     """
     if "OMP_NUM_THREADS" not in os.environ:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on macOS
-        torch.set_num_threads(usable or 1)
+        torch.set_num_threads(usable_cores())
     _keep_freed_memory()
     return _bf16_is_faster()
 
