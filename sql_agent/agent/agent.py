@@ -1,4 +1,4 @@
-"""Run the agent on one question by its workflow, and record how the run ended."""
+"""Run the agent's workflow on one question, and record how the attempt ended."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _MISTAKE_EVERY = 6  # demonstrations of react
 
 @dataclass(frozen=True)
 class DemonstratedTurn:
-    """The text that the model writes in one turn, the text it reads next, and whether the turn is trained.
+    """One turn: the text that the model writes, its next input, and whether the model is trained on this turn.
 
     `reaction` is the tool's result after a call of the tool, else the next user message; "" at the end.
     """

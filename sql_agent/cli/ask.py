@@ -127,7 +127,7 @@ def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) ->
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask a run's models before and after training, and return the run's settings."""
+    """Put the question to a run's untrained and trained models. Return the run's settings."""
     run: Path = arguments.run
     settings = settings_of_run(run, arguments.overrides, arguments.flags)
     trained = arguments.model or last_checkpoint(run)

@@ -1,4 +1,4 @@
-"""Serve the tool to MCP clients: sql-agent mcp [--http [HOST:]PORT]"""
+"""Serve the SQL tool to MCP clients: sql-agent mcp [--http [HOST:]PORT]"""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def fit(
     """Return the columns' names, the leading rows that fit into `limits`, and whether anything was left out or cut.
 
     Rows are taken from the iterator one at a time, at most one more than is returned. Names are cut when they take
-    more than half of the room. A first row that is too long by itself is kept with its longest cells cut; what is cut
-    ends with "…". Raises QueryError when not even that fits, because there are too many columns.
+    more than half of the room. A first row that is too long by itself is kept with its longest cells cut; each
+    cut cell ends with "…". Raises QueryError when not even that fits, because there are too many columns.
     """
     room = limits.max_chars - _BESIDE
     columns = _names(tuple(map(column_name, names)), room // 2)

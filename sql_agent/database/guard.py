@@ -74,7 +74,7 @@ def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
 
 
 def refuse_listing(sql: str, schema: Schema) -> None:
-    """Raise QueryError, which lists tables and columns, for a statement that asks for these."""
+    """Refuse a statement that asks for the tables or columns, with a QueryError whose message lists them."""
     if _ASKS_FOR_SCHEMA.match(sql):
         message = f"the statement starts with {sql.split(maxsplit=1)[0].upper()}"
         raise QueryError("not_select", message, hint=schema.listing)

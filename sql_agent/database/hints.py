@@ -259,7 +259,7 @@ def _fitted(parts: Iterable[str]) -> str | None:
 
 
 def _may_count_nothing(answer: QueryAnswer) -> bool:
-    """Return whether an answer looks like an aggregate over no rows: one record of NULL and 0 only."""
+    """Return whether an answer looks like an aggregate over no rows: a single row of NULLs and zeros."""
     return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
 
 

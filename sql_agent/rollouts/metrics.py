@@ -122,7 +122,7 @@ def has_recovered(record: RolloutRecord) -> bool:
 
 
 def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
-    """Return for each kind of question the share of accurate answers, as `accurate/KIND`, and how the agent searched.
+    """Return, by kind of question, the share of accurate answers (`accurate/KIND`) and the search metrics.
 
     Questions without a kind are not counted.
     """

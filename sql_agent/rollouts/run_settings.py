@@ -105,7 +105,7 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
 
 
 def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
-    """Raise ConfigError when the run's task is neither built in nor that of `own`: loading it runs its module."""
+    """Raise ConfigError unless the run's task is built in or this runner's own settings name the same task."""
     task = sent.settings["task"]
     if task not in BUILT_IN and task != own.task:
         raise ConfigError(

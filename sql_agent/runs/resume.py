@@ -64,7 +64,7 @@ def question_digest(questions: Iterable[Question]) -> str:
 
 
 def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
-    """Raise ResumeError when one of `inputs`, digests by name, is not the one that the run in `folder` began with.
+    """Raise ResumeError when a digest in `inputs` (by name) differs from the one recorded when the run began.
 
     An input without an earlier digest is accepted: the run is of an older version, or its database is on a server.
     """

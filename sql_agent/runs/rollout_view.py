@@ -122,7 +122,7 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    """Return the judge's reason and its criteria."""
+    """Return why the judge did not give full marks: its reason, and the mark for each criterion."""
     criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
     if reward.judge_name == "facts":  # its reason names each criterion already
         return reward.reason

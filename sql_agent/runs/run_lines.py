@@ -107,7 +107,7 @@ def largest_gain(run: Path) -> LargestGain:
     """
     path = run / ROLLOUTS
     if not path.exists():
-        raise DataError(f"{path} is missing", hint="name the folder of a run that validated, such as runs/quickstart")
+        raise DataError(f"{path} is missing", hint="give the folder of a run with validation results: runs/quickstart")
     questions: dict[str, Question] = {}
     rewards: dict[int, dict[str, float]] = {}  # step → question id → reward
     for line in run_lines(path):

@@ -24,7 +24,7 @@ _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 def stopping_signals() -> list[signal.Signals]:
     """Return the signals that stop this program; not SIGHUP where it is ignored, as under nohup.
 
-    SIGINT counts even where it is ignored, as in a script's background process: there `kill -INT` asks for the end.
+    SIGINT is one of them even where it is ignored, as in a script's background process: there `kill -INT` asks to stop.
     """
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if not (is_kept and number is signal.SIGHUP)]

@@ -47,7 +47,7 @@ class JudgeFactory(Protocol):
 
 
 def no_named_database(_settings: Settings, name: str) -> Path:
-    """Raise DataError: the task has only the run's own database."""
+    """Raise DataError, for a task that has no databases to name beside the run's own."""
     raise DataError(
         f"there is no database {name!r}", hint="leave the question's `database` empty to query the run's own database"
     )

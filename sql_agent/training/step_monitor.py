@@ -84,7 +84,7 @@ class StepMonitor:
     - the judge failed on more than its accepted share, or
     - dynamic sampling does not find enough groups whose rewards differ.
 
-    Rollouts that were lost with their process do not count, because the process was replaced. `last_event` is the
+    Rollouts lost when their process died do not count as failed, because a new process took over. `last_event` is the
     monotonic time in seconds at which a try last began or ended. `val` maps each validation set to its questions, whose
     ids are unique over all sets.
     """

@@ -163,8 +163,8 @@ class SqliteConnection:
     def _parsed(self, sql: str, result: Result, deadline: Deadline) -> Result:
         """Add the tree to the result of `sql`, and whether its rows come from tables, as far as the parser can tell.
 
-        Raises QueryError for what SQLite runs but would mislead: WITH queries that redefine a table, and names of
-        columns in double quotes that are not there.
+        Raises QueryError for statements that SQLite accepts but whose results mislead: WITH queries that redefine a
+        table, and names in double quotes that are no columns.
         """
         try:
             with deadline.enforced():

@@ -156,7 +156,7 @@ def _has_quote(record: Sequence[Cell], quotes: Sequence[str]) -> bool:
 
 
 def _short_row(record: Sequence[Cell], quotes: Sequence[str], max_chars: int) -> str:
-    """Return the row as JSON in `max_chars`: text around quotes whole, other cells an equal part of the rest."""
+    """Return the row as JSON of at most `max_chars`: text around quotes is kept, other cells share the rest."""
     if len(_json(record)) <= max_chars:
         return _json(record)
     cells = [_around(cell, quotes) if isinstance(cell, str) else cell for cell in record]

@@ -44,7 +44,7 @@ def load_facts() -> list[FactRecord]:
 
 
 def build_database(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, int]:
-    """Write the texts of `records` in `lang` to the SQLite file `path`, replacing it; the bytes are always the same.
+    """Write the `lang` texts of `records` to the SQLite file `path`, replacing it. Equal input gives equal bytes.
 
     Ids count from 1 in the order of `records`. Return the number of rows by table. Raises DataError when the file
     cannot be written.

@@ -219,7 +219,7 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
 
 
 def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
-    """Return a demonstration as the sequence of a rollout, in which the turns to be learned count as sampled."""
+    """Convert a demonstration to the token sequence of a rollout, with the turns to learn marked as sampled."""
     tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": demonstration.system},

@@ -121,7 +121,7 @@ def check(settings: Settings) -> None:
         )
     if verl.nnodes > 1 and verl.host == "127.0.0.1":
         raise ConfigError(
-            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1",
+            f"verl.nnodes={verl.nnodes}, and this run listens at verl.host, but other hosts cannot reach 127.0.0.1",
             hint="set verl.host to this host's address in the cluster",
         )
     if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
