@@ -1,4 +1,4 @@
-"""Report each runner or proxy that dies, and fail its rollouts; `group_scheduler.py` runs them again."""
+"""Report each runner or proxy that dies, and fail its rollouts; `retrying_scheduler.py` runs them again."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ import agentlightning as agl
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts.group_scheduler import GroupBarrier, RetryingScheduler
 from sql_agent.rollouts.lease import End, LeaseHolder
 from sql_agent.rollouts.preflight import check_triplet
 from sql_agent.rollouts.processes import RunProcesses, proxy_name
 from sql_agent.rollouts.recovery import Recovery, cancel_stale_rollouts
+from sql_agent.rollouts.retrying_scheduler import GroupBarrier, RetryingScheduler
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RolloutScheduler, describe_stall, named_store_errors
 from sql_agent.rollouts.store import RunStore

@@ -18,7 +18,7 @@ from yarl import URL
 
 from sql_agent.rollouts import scheduler as rollout_scheduler
 from sql_agent.rollouts.finished_rollout import FinishedRollout
-from sql_agent.rollouts.group_scheduler import RetryingScheduler, RolloutLostError
+from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler, StoreLostError, named_store_errors
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_protocol import REFUSED

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
-from sql_agent.rollouts.group_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest
 from sql_agent.schemas import Question
 from sql_agent.system.memory import named_memory_errors
@@ -105,7 +105,7 @@ class LocalGrpo(TrainingAlgorithm):
         1. Pick the step's questions, and request a group of rollouts of each.
         2. Run the rollouts: runners sample turns from the policy, query the database, and score the answers.
         3. Compute each rollout's advantage over the others of its group.
-        4. Update the policy with the gradient of the clipped loss (`update.py`).
+        4. Update the policy with the gradient of the clipped loss (`grpo_update.py`).
         5. Write the step's metrics and rollouts.
         """
         settings, step = self._settings.train, trainer.step + 1

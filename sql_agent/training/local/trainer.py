@@ -21,8 +21,8 @@ from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import load_task
 from sql_agent.training.local import checkpoint
+from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService
-from sql_agent.training.local.update import GrpoUpdate
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy

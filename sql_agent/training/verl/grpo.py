@@ -15,9 +15,9 @@ from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.group_scheduler import RetryingScheduler
 from sql_agent.rollouts.llm_proxy import model_entry
 from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question

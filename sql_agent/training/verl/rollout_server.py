@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from sql_agent.errors import SqlAgentError, TrainingError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
-from sql_agent.rollouts.group_scheduler import RetryingScheduler
+from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
 from sql_agent.rollouts.trajectory import one_turn, untrained
 from sql_agent.schemas import Question
