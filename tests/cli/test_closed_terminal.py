@@ -28,7 +28,7 @@ def test_a_terminal_that_is_closed_stops_a_run_after_saving(tmp_path: Path, tiny
         stderr=keyboard,
     )
     os.close(keyboard)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 240
     while len(lines(run / "metrics.jsonl")) < 2 and time.monotonic() < until:
         time.sleep(0.1)
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]

@@ -113,4 +113,4 @@ def test_wrong_places_and_files_are_refused_before_anything_is_asked(
 def test_the_script_of_utils_is_the_same_command() -> None:
     done = run_command(sys.executable, ROOT / "utils" / "filter_questions.py", "--help")
     assert done.returncode == 0
-    assert "python utils/filter_questions.py mine.jsonl --out kept.jsonl" in done.stdout
+    assert "sql-agent data filter mine.parquet --out kept.parquet" in done.stdout
