@@ -13,7 +13,7 @@ from rich.table import Table
 from sql_agent.cli.data_check import CHECK_EXAMPLES, add_check
 from sql_agent.cli.data_questions import QUESTIONS_EXAMPLES, add_questions
 from sql_agent.cli.data_teacher import FACTS_EXAMPLES, FILTER_EXAMPLES, add_facts, add_filter
-from sql_agent.cli.parser import DATABASE, NOT_ADVICE, Commands, add_command, database, help_text
+from sql_agent.cli.parser import DATABASE, NOT_ADVICE, SERVER, Commands, add_command, database, help_text
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui, open_console
@@ -50,13 +50,14 @@ _IMPORT = """\
   sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
   sql-agent data import drug-label-0001-of-0013.json.zip --db labels.db
   sql-agent data import products.csv --db medical.db --mapping mapping.toml
-  sql-agent data import products.csv --db mysql://writer:PASSWORD@127.0.0.1/shop
+  sql-agent data import products.csv --db env:WRITER_URL      a MySQL server
 """
 _BUILD = """
   sql-agent data build --lang en
 """
 _LOAD = """
-  sql-agent data load --db mysql://root@127.0.0.1/medical --reader reader
+  ADMIN_URL=mysql://root:PASSWORD@127.0.0.1/medical \\
+    sql-agent data load --db env:ADMIN_URL --reader reader
 """
 _EXAMPLES = "".join((_BUILD, _LOAD, _IMPORT, QUESTIONS_EXAMPLES, CHECK_EXAMPLES, FILTER_EXAMPLES, FACTS_EXAMPLES))
 
@@ -96,7 +97,7 @@ def _build_sample(lang: Lang, path: Path, console: Console) -> None:
 def _add_load(commands: Commands) -> None:
     parser = add_command(commands, _load, "load", "copy it to a server", help_text(_LOAD_DESCRIPTION, _LOAD))
     parser.add_argument("--db", type=database, required=True, metavar="URL",
-                        help="where to: mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
+                        help=f"target: {SERVER}")  # fmt: skip
     parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
     parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
     parser.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
@@ -107,7 +108,10 @@ def _load(arguments: argparse.Namespace) -> int:
     console = open_console()
     address = arguments.db
     if not isinstance(address, ServerAddress):
-        raise ConfigError(f"--db {address} is a file", hint="give mysql+pymysql://USER:PASSWORD@HOST/DATABASE")
+        raise ConfigError(
+            f"--db {address} is a file",
+            hint=f"give {SERVER}",
+        )
     path = arguments.from_file or sample_path(arguments.lang)
     if arguments.from_file is None and not path.exists():
         _build_sample(arguments.lang, path, console)
@@ -125,8 +129,8 @@ def _add_import(commands: Commands) -> None:
         commands, _import, "import", "bring your data into the two tables", help_text(_IMPORT_DESCRIPTION, _IMPORT)
     )
     parser.add_argument("source", type=database, metavar="SOURCE",
-                        help="a file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE")  # fmt: skip
-    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to add to")
+                        help=f"a file, {SERVER}")  # fmt: skip
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"database to add to: {DATABASE}")
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
     parser.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
 

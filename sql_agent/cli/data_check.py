@@ -50,7 +50,7 @@ def add_check(commands: Commands) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one file a split"
     )
-    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} of the questions")
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"their database: {DATABASE}")
     add_question_arguments(parser)
 
 

@@ -53,7 +53,7 @@ def add_questions(commands: Commands) -> None:
     parser = add_command(
         commands, _run, "questions", "make questions about a database", help_text(_DESCRIPTION, QUESTIONS_EXAMPLES)
     )
-    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"{DATABASE} to ask about")
+    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"database to ask about: {DATABASE}")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
                            "with _STYLE unless mixed")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="seed of the choice of questions (default: 0)")

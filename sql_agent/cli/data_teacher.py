@@ -81,7 +81,7 @@ def add_facts(commands: Commands) -> None:
         "--db",
         type=database,
         metavar="DB",
-        help=f"{DATABASE}; facts may then also quote cells of the gold SQL's result",
+        help=f"database whose cells facts may also quote: {DATABASE}",
     )
     add_question_arguments(parser)
 

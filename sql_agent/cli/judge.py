@@ -92,7 +92,7 @@ def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--questions", type=Path, action="append", metavar="FILE",
                           help="parquet or JSONL with gold SQL; may be repeated (default: the sample's)")  # fmt: skip
     evaluate.add_argument("--db", type=database, action="append", metavar="DB",
-                          help=f"{DATABASE} that the questions are about, one for each --questions")  # fmt: skip
+                          help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
     evaluate.add_argument(
         "--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions"
     )

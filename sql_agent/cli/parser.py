@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from sql_agent.database import Source
 
 NOT_ADVICE = "For research on retrieval, not medical advice."
-DATABASE = "SQLite file, or mysql+pymysql://USER:PASSWORD@HOST/DATABASE,"
+# A URL with a password belongs in a variable: every user of a machine can list the arguments of its processes.
+SERVER = "mysql+pymysql://USER@HOST/DATABASE, or env:NAME for the URL in that variable"
+DATABASE = f"SQLite file, {SERVER}"
 # Flags that set one setting, by their name in the parsed arguments.
 _FLAGS = {"lang": "lang", "task": "task", "data_dir": "spider.data_dir", "workflow": "agent.workflow",
           "train_roles": "agent.train_roles"}  # fmt: skip
@@ -120,10 +122,12 @@ def address(text: str) -> tuple[str, int]:
 
 
 def database(text: str) -> Source:
-    """Parse the path or the URL of a database, as the type of an argument. No message contains a password."""
-    from sql_agent.database import parse_source  # noqa: PLC0415  slow, and most commands need no database to start
+    """Parse the path or URL of a database, or env:NAME, a variable with its URL. No message contains a password."""
+    # Slow to import, and most commands need no database to start.
+    from sql_agent.config.settings import variable  # noqa: PLC0415
+    from sql_agent.database import parse_source  # noqa: PLC0415
 
     try:
-        return parse_source(text)
+        return parse_source(variable(text.removeprefix("env:")) if text.startswith("env:") else text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from error

@@ -113,6 +113,14 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
         raise _wrong_values(error, sources) from None
 
 
+def variable(name: str) -> str:
+    """Return the value of an environment variable, else that of `.env`. Raises ConfigError where neither sets it."""
+    for variables in (os.environ, *map(_read_dotenv, reversed(ENV_FILES))):
+        if value := variables.get(name):
+            return value
+    raise ConfigError(f"the variable {name} is not set", hint=f"export {name}=…, or put {name}=… into .env")
+
+
 def sources_shown(sources: Sequence[Source]) -> list[str]:
     """Return a line for each source but the command line: "Settings from .env: database.path, train.lr"."""
     return [

@@ -9,6 +9,7 @@ import pytest
 
 from sql_agent.cli.data import main
 from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.parser import database
 from sql_agent.database import open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang
@@ -42,9 +43,19 @@ def test_a_missing_database_ends_with_a_message_and_code_2(tmp_path: Path, capsy
     assert "no database at" in capsys.readouterr().err
 
 
+def test_the_url_of_a_database_can_be_in_a_variable_so_that_no_process_shows_its_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADMIN_URL", "mysql+pymysql://root:geheim@db.example/medical")
+    assert str(database("env:ADMIN_URL")) == "mysql://root@db.example:3306/medical"
+    with pytest.raises(SystemExit, match="2"):
+        main(["load", "--db", "env:NO_SUCH_URL"])
+    assert "export NO_SUCH_URL=" in capsys.readouterr().err
+
+
 def test_build_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.db"
     assert main(["build", "--lang", "zh", "--out", str(path)]) == 0
     assert "77 rows in drugs_info" in capsys.readouterr().out
-    with open_database(path, SCHEMA) as database:
-        assert database.query("SELECT form FROM drugs_info WHERE med_name = '二甲双胍'").count == 1
+    with open_database(path, SCHEMA) as opened:
+        assert opened.query("SELECT form FROM drugs_info WHERE med_name = '二甲双胍'").count == 1

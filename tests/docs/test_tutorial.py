@@ -47,10 +47,12 @@ def test_the_tutorial_leads_from_a_database_to_a_trained_model(
         "PATH", f"{checkout / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     )
     environment = {**SMALLER, "SQL_AGENT_MODEL": str(tiny_model_folder), "PYTHONPATH": str(checkout)}
+    exports: list[str] = []  # each block runs in a shell of its own, where a reader has one terminal
     for block in blocks(ROOT / "docs" / "tutorial.md"):
         if block.language == "bash" and block.is_run:
             script = checkout / "block.sh"
-            script.write_text(block.text, encoding="utf-8")
+            script.write_text("\n".join([*exports, block.text]), encoding="utf-8")
+            exports += [line for line in block.text.splitlines() if line.startswith("export ")]
             result = run_command("bash", "-euo", "pipefail", script, **environment)
             assert result.returncode == 0, f"line {block.line}:\n{block.text}\n{result.stdout}\n{result.stderr}"
     assert (checkout / "runs/first/report.html").is_file()
