@@ -67,7 +67,7 @@ def compare(base_url: str, arguments: argparse.Namespace) -> None:
     gc.freeze()  # as the command does
     found = task.questions(settings, "test")
     questions = [found[i % len(found)].model_copy(update={"id": str(i)}) for i in range(arguments.questions)]
-    endpoint = ModelEndpoint(base_url, "fake", "unused", 0.0)
+    endpoint = ModelEndpoint(base_url, "fake", 0.0)
     print(
         f"{len(questions)} questions of two turns, {arguments.concurrency} at once, {arguments.delay} s a reply, "
         f"{os.cpu_count()} cores; without any overhead "

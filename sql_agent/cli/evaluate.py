@@ -13,7 +13,7 @@ from typing import get_args
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
 from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
-from sql_agent.config.endpoints import EndpointSettings, ModelEndpoint
+from sql_agent.config.endpoints import EndpointSettings
 from sql_agent.config.settings import load_settings, public_dump
 from sql_agent.errors import DataError, ResumeError, TrainingError
 from sql_agent.evaluation.folder import About, EvaluationFolder
@@ -256,9 +256,7 @@ def _model_of(about: About) -> ChosenModel:
             f"{about.model} was asked at {about.base_url}, and OPENAI_API_BASE is {given.base_url or 'not set'}",
             hint=f"set OPENAI_API_BASE={about.base_url}",
         )
-    key = given.api_key.get_secret_value() if given.api_key else "unused"
-    agent = settings.agent
-    remote = ModelEndpoint(about.base_url, about.remote_model, key, agent.val_temperature)
+    remote = given.endpoint(about.remote_model, settings.agent.val_temperature)
     return ChosenModel(about.model, settings, remote, run)
 
 

@@ -102,8 +102,7 @@ def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | No
     model = named or given.model
     if not model:
         raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
-    key = given.api_key.get_secret_value() if given.api_key else "unused"
-    return ModelEndpoint(given.base_url, model, key, settings.agent.val_temperature)
+    return given.endpoint(model, settings.agent.val_temperature)
 
 
 def describe_local(settings: Settings) -> str:
@@ -132,12 +131,12 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
     if settings.model and settings.backend != "local" and vllm_is_usable():
         ui.say(f"Serving {settings.model} with vLLM")
         with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as (base_url, key):
-            yield ModelEndpoint(base_url, MODEL_NAME, key, temperature)
+            yield ModelEndpoint(base_url, MODEL_NAME, temperature, key)
         return
     with slow_imports():
         from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415
     with closing(serve_for_questions(settings, databases, ui)) as service:
-        yield ModelEndpoint(service.base_url, MODEL_NAME, service.api_key, temperature)
+        yield ModelEndpoint(service.base_url, MODEL_NAME, temperature, service.api_key)
 
 
 def _gpu_share(settings: Settings) -> float | None:

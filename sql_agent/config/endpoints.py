@@ -80,6 +80,19 @@ class StoreSettings(_FromEnvironment):
     )
 
 
+NO_API_KEY = "unused"  # for an endpoint without a key, because OpenAI's client refuses an empty one
+
+
+@dataclass(frozen=True)
+class ModelEndpoint:
+    """An OpenAI-compatible chat endpoint, and the temperature at which the agent samples from it."""
+
+    base_url: str
+    model: str
+    temperature: float
+    api_key: str = NO_API_KEY
+
+
 class EndpointSettings(_FromEnvironment):
     """An OpenAI-compatible model for `sql-agent ask`, `chat` and `evaluate` instead of a local one."""
 
@@ -90,6 +103,11 @@ class EndpointSettings(_FromEnvironment):
     )
     api_key: SecretStr | None = _variable("OPENAI_API_KEY", description="API key of that model, if it needs one")
     model: str | None = _variable("OPENAI_MODEL", description="name of the model there; required with a URL")
+
+    def endpoint(self, model: str, temperature: float) -> ModelEndpoint:
+        """Return the endpoint at `base_url`, which must be set, with another name of the model."""
+        key = self.api_key.get_secret_value() if self.api_key else NO_API_KEY
+        return ModelEndpoint(self.base_url or "", model, temperature, key)
 
 
 class AglSettings(_FromEnvironment):
@@ -113,13 +131,3 @@ class AgentOpsSettings(_FromEnvironment):
     exporter_endpoint: str = _variable(
         "AGENTOPS_EXPORTER_ENDPOINT", default="https://otlp.agentops.ai/v1/traces", description="URL that takes spans"
     )
-
-
-@dataclass(frozen=True)
-class ModelEndpoint:
-    """An OpenAI-compatible chat endpoint that the agent calls, and the temperature to sample with."""
-
-    base_url: str
-    model: str
-    api_key: str
-    temperature: float

@@ -18,7 +18,7 @@ from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import shared_client
 from sql_agent.agent.rollout import run_rollout, unopened
-from sql_agent.config.endpoints import ModelEndpoint
+from sql_agent.config.endpoints import NO_API_KEY, ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError
@@ -131,7 +131,7 @@ def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) ->
     return ModelEndpoint(
         base_url=llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id),
         model=llm.model,
-        api_key=llm.api_key or "unused",
+        api_key=llm.api_key or NO_API_KEY,
         temperature=temperature,
     )
 

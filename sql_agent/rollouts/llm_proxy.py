@@ -15,6 +15,7 @@ import agentlightning as agl
 import uvicorn
 from agentlightning.utils.server_launcher import PythonServerLauncherArgs
 
+from sql_agent.config.endpoints import NO_API_KEY
 from sql_agent.rollouts.proxy_calls import PolicyCalls, RolloutPath, TokenIdRecorder
 from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.rollouts.store_client import open_store
@@ -24,7 +25,7 @@ HEALTH = "/health/liveliness"  # litellm's other health pages call the model beh
 _KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
 
 
-def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str = "unused") -> dict[str, Any]:
+def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str = NO_API_KEY) -> dict[str, Any]:
     """Return the entry of a proxy's model list for `name`, which is served at `api_base` (ending in /v1) as `model`."""
     # The prefix hosted_vllm/ makes the proxy record token ids.
     return {

@@ -7,6 +7,7 @@ import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from sql_agent.config.endpoints import NO_API_KEY
 from sql_agent.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def check_triplet(
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
-    await _call(url, resource.model, resource.api_key or "unused")
+    await _call(url, resource.model, resource.api_key or NO_API_KEY)
     triplet = await _first_triplet(store, adapter, rollout.rollout_id, deadline_s)
     await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
     return triplet

@@ -74,7 +74,7 @@ def model() -> Iterator[Model]:
 
 async def play(model: Model, tmp_path: Path, *script: Any, judge: Any = None) -> RolloutRecord:
     model.script = list(script)
-    endpoint = ModelEndpoint(model.server.base_url, "m", "unused", 0.0)
+    endpoint = ModelEndpoint(model.server.base_url, "m", 0.0)
     settings = load_settings(["agent.max_turns=3"])
     with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
         return await run_rollout(QUESTION, TASK, endpoint, database, judge or FactsJudge(TASK.words), settings)
@@ -107,7 +107,7 @@ async def test_a_database_that_fails_loses_the_rollout_and_is_never_the_models_f
 ) -> None:
     monkeypatch.setattr("sql_agent.database.local.OUTAGE_S", 0.0)
     model.script = [call(SQL), "I found nothing."]
-    endpoint, path = ModelEndpoint(model.server.base_url, "m", "unused", 0.0), make_database(tmp_path / "m.db")
+    endpoint, path = ModelEndpoint(model.server.base_url, "m", 0.0), make_database(tmp_path / "m.db")
     with open_database(path, SCHEMA) as database:
         kept = spoil(path)
         record = await run_rollout(QUESTION, TASK, endpoint, database, FactsJudge(TASK.words), load_settings())

@@ -39,7 +39,7 @@ async def play(
     model: Server, task: Task, settings: Settings, question: Question, *script: str | dict[str, Any]
 ) -> RolloutRecord:
     model.script = list(script)
-    endpoint = ModelEndpoint(f"{model.url}/v1", "m", "unused", 0.0)
+    endpoint = ModelEndpoint(f"{model.url}/v1", "m", 0.0)
     with task.databases(settings) as databases, databases.of(question.database) as database:
         return await run_rollout(question, task, endpoint, database, task.judge(settings), settings)
 

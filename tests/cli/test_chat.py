@@ -100,7 +100,7 @@ def test_the_page_offers_questions_of_the_run_that_trained_the_model(
     val = tmp_path / "val.jsonl"
     val.write_text('{"id": "1", "question": "What is Drug 3 for?", "answer": "pain"}\n', encoding="utf-8")
     settings = load_settings([*arguments, f"data.val_file={val}"])
-    model = ChosenModel("run", settings, ModelEndpoint(server.url, "new", "unused", 0.0))
+    model = ChosenModel("run", settings, ModelEndpoint(server.url, "new", 0.0))
     offered: list[Sequence[str]] = []
     monkeypatch.setattr("sql_agent.cli.chat.find_model", lambda *_: model)
     monkeypatch.setattr("sql_agent.cli.chat.ChatPage", lambda *parts: offered.append(parts[-1]))

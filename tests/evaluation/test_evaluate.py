@@ -34,7 +34,7 @@ def ask(server: QuestionServer, tmp_path: Path, *, url: str | None = None) -> li
     settings = load_settings([f"database.path={make_database(tmp_path / 'medical.db')}", "judge.name=facts"])
     task = load_task(settings.task)
     records: list[RolloutRecord] = []
-    endpoint = ModelEndpoint(url or server.url, "m", "unused", 0.0)
+    endpoint = ModelEndpoint(url or server.url, "m", 0.0)
     with task.databases(settings) as databases:
         asyncio.run(
             ask_all(

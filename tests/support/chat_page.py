@@ -25,7 +25,7 @@ TOKEN = "the-token"
 def opened(name: str, base_url: str, database: Path) -> Iterator[ChatModel]:
     """Open a model that answers at `base_url`."""
     settings = load_settings([f"database.path={database}"])
-    endpoint = ModelEndpoint(base_url, name, "unused", 0.0)
+    endpoint = ModelEndpoint(base_url, name, 0.0)
     with TASK.databases(settings) as databases:
         yield ChatModel(name, TASK, settings, endpoint, databases)
 

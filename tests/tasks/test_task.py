@@ -52,7 +52,7 @@ async def test_a_question_is_asked_with_the_words_of_the_task_and_graded_by_its_
     question = library.QUESTIONS["val"][0]
     with task.open_database(settings) as database, serving() as model:
         model.script = [tool_call(question.sql or ""), "C3"]
-        endpoint = ModelEndpoint(f"{model.url}/v1", "m", "unused", 0.0)
+        endpoint = ModelEndpoint(f"{model.url}/v1", "m", 0.0)
         record = await run_rollout(question, task, endpoint, database, task.judge(settings), settings)
     assert record.calls[0].answer.records == (("C3",),)
     assert record.reward is not None
