@@ -22,7 +22,6 @@ from sql_agent.errors import JudgeError
 from sql_agent.reward import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Drop, DropCause, Question, RolloutRecord
-from sql_agent.system.sockets import bind_local
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
 from sql_agent.training.serving.server import ServerThread
@@ -45,8 +44,8 @@ class Model:
             self.requests.append(await http.json())
             return self._reply(self.script[min(len(self.requests), len(self.script)) - 1])
 
-        self.server = ServerThread(app, bind_local())
-        self.server.start()
+        self.server = ServerThread()
+        self.server.start(app)
 
     def _reply(self, step: str | tuple[str, str] | int | Response) -> Response:
         if isinstance(step, Response):

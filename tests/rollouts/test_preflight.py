@@ -25,7 +25,7 @@ from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.rollouts.supervisor import Ended
-from sql_agent.system.sockets import bind_local, free_port
+from sql_agent.system.sockets import free_port
 from sql_agent.training.serving.server import ServerThread
 from tests.support.process_tree import descendants
 
@@ -42,8 +42,8 @@ def server_without_token_ids() -> Iterator[str]:
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
-    server = ServerThread(app, bind_local())
-    server.start()
+    server = ServerThread()
+    server.start(app)
     yield server.base_url
     server.stop()
 
@@ -58,8 +58,8 @@ def server_with_a_small_context() -> Iterator[str]:
         reason = "the model's maximum context length is 10, requested: 34 prompt and 4 new tokens"
         return JSONResponse({"error": {"message": reason, "type": "BadRequestError", "code": 400}}, status_code=400)
 
-    server = ServerThread(app, bind_local())
-    server.start()
+    server = ServerThread()
+    server.start(app)
     yield server.base_url
     server.stop()
 
@@ -116,10 +116,10 @@ def test_the_key_of_a_policy_is_in_no_file_while_its_proxy_runs_and_after_it_was
         choice = {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
 
-    server, folder = ServerThread(app, bind_local()), tmp_path / "temporary"
+    server, folder = ServerThread(), tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    server.start()
+    server.start(app)
     before = set(descendants(os.getpid()))
     processes = RunProcesses(load_settings(), n_proxies=1)
 

@@ -22,7 +22,6 @@ from sql_agent.runs import trackers
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.tracker_services import TrackedRun, open_swanlab
 from sql_agent.runs.trackers import Trackers, check_trackers
-from sql_agent.system.sockets import bind_local
 from sql_agent.training.serving.server import ServerThread
 from tests.support.records import record
 from tests.support.small_run import rollout_line
@@ -152,8 +151,8 @@ class AgentOps:
             self.spans += [s for r in sent.resource_spans for scope in r.scope_spans for s in scope.spans]
             return {}
 
-        self.server = ServerThread(app, bind_local())
-        self.server.start()
+        self.server = ServerThread()
+        self.server.start(app)
 
 
 @pytest.fixture

@@ -21,12 +21,9 @@ from typing import Any
 import aiohttp
 import pandas as pd
 
-from sql_agent.system.sockets import bind_local
 from sql_agent.system.tokens import bearer
-from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.engine import Generation, Sampling
-from sql_agent.training.serving.server import ServerThread, build_app
-from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
+from sql_agent.training.serving.tokenizer import load_encoder, load_tokenizer
 from sql_agent.training.verl.bridge import run_token, wait_for_sft_result
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
@@ -82,11 +79,9 @@ class ScriptedEngine:
 
 def serve(model: str, token: str | None = None) -> str:
     """Serve the scripted policy with the tokenizer of `model` in a thread, and return its address."""
-    tokenizer = load_tokenizer(model)
-    end_id = stop_ids(tokenizer, generation_config(model))[0]
-    app = build_app(ChatEncoder(tokenizer, end_id), ScriptedEngine(tokenizer, end_id))
-    server = ServerThread(app, bind_local(), token)
-    server.start()
+    encoder, (end_id, *_) = load_encoder(model)
+    server = ServerThread(api_key=token or "")
+    server.start(build_app(encoder, ScriptedEngine(load_tokenizer(model), end_id)))
     return server.base_url
 
 

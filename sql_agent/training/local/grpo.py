@@ -19,7 +19,7 @@ from sql_agent.system.runtime import slow_imports
 from sql_agent.training.advantages import extreme_advantages, group_advantages
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.batching import batch_for_step
-from sql_agent.training.serving.engine import Listener
+from sql_agent.training.serving.server import ServerThread
 from sql_agent.training.step_monitor import StepUpdate
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class LocalGrpo(TrainingAlgorithm):
     """
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        listener = Listener.open()
+        server = ServerThread.with_key()
         try:
             with self._ui.status("Starting the LLM proxy"):
-                models = [model_entry(_SERVED_AS, listener.base_url, api_key=listener.api_key)]
+                models = [model_entry(_SERVED_AS, server.base_url, api_key=server.api_key)]
                 addresses = await self._unless_stopped(self._start_proxies(models, [self._log.folder / "proxy.log"]))
             if addresses is None:
                 return
-            trainer = await self._open_trainer(train, listener)
+            trainer = await self._open_trainer(train, server)
             with contextlib.nullcontext() if trainer is None else contextlib.closing(trainer):
                 if self._monitor.failure is not None:
                     raise self._monitor.failure
@@ -58,9 +58,9 @@ class LocalGrpo(TrainingAlgorithm):
                 if self._stop.is_set():
                     await self._save(trainer)  # also step 0, so that no supervised fine-tuning is lost
         finally:
-            listener.socket.close()
+            server.stop()
 
-    async def _open_trainer(self, train: Sequence[Question], listener: Listener) -> PolicyTrainer | None:
+    async def _open_trainer(self, train: Sequence[Question], server: ServerThread) -> PolicyTrainer | None:
         """Load the policy and serve it; None when a signal or a failure of the run ends supervised fine-tuning."""
         with slow_imports():
             from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
@@ -70,7 +70,7 @@ class LocalGrpo(TrainingAlgorithm):
             return self._stop.is_set() or self._monitor.failure is not None
 
         # In a thread, so that the event loop can handle a signal meanwhile.
-        run = self._settings, self._log, self._ui, listener
+        run = self._settings, self._log, self._ui, server
         if self._resume:
             return await asyncio.to_thread(PolicyTrainer.resume, *run)
         with contextlib.suppress(FineTuningStopped):

@@ -19,8 +19,7 @@ from sql_agent.system.memory import MORE_MEMORY
 from sql_agent.training.local.sampler import Request, Sampler
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.engine import Generation, Listener, Sampling
-from sql_agent.training.serving.server import ServerThread, build_app
+from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 
 _MAX_BATCH = 96  # rows that are sampled together
 _WINDOW_S = 0.15  # without a new request, after which an idle sampler starts a batch
@@ -32,21 +31,21 @@ _Job = tuple[Request, "Future[Generation]"]
 
 
 class PolicyService:
-    """Serves `policy` at the address of `listener` from construction until `close`.
+    """Serves `policy` on `server` from construction until `close`.
 
-    With `bf16` a bf16 copy of the policy is sampled, nearly twice as fast. Its log-probabilities differ by up to 0.3
-    nats from those of the fp32 weights, so the update recomputes them and never uses those of the service.
+    With `bf16` the service samples a bf16 copy of the policy, nearly twice as fast. Log-probabilities of the copy
+    differ by up to 0.3 nats from those of the fp32 weights, so the update computes its own.
     """
 
-    def __init__(self, policy: Policy, settings: Settings, listener: Listener, *, bf16: bool) -> None:
-        self.base_url, self.api_key = listener.base_url, listener.api_key
+    def __init__(self, policy: Policy, settings: Settings, server: ServerThread, *, bf16: bool) -> None:
+        self.base_url, self.api_key = server.base_url, server.api_key
         self._policy = policy
         self._serving = _bf16_copy(policy) if bf16 else policy
         self._sampler = Sampler(self._serving, seed=settings.seed)
         self._batcher = Batcher(self._sampler, settings.local.max_context)
         app = build_app(ChatEncoder(policy.tokenizer, policy.end_id), self._batcher)
-        self._server = ServerThread(app, listener.socket, listener.api_key)
-        self._server.start()
+        self._server = server
+        self._server.start(app)
 
     @contextmanager
     def weights_locked(self) -> Iterator[None]:

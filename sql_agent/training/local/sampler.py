@@ -21,7 +21,7 @@ from sql_agent.training.local.kv_cache import (
 )
 from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
-from sql_agent.training.serving.engine import Generation
+from sql_agent.training.serving.server import Generation
 
 _GREEDY = 1e-5
 _MIN_SHARED = 64  # tokens; a shorter common prefix is not a system prompt

@@ -26,7 +26,7 @@ from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
-from sql_agent.training.serving.engine import Listener
+from sql_agent.training.serving.server import ServerThread
 
 if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
     from sql_agent.rollouts.finished_rollout import FinishedRollout
@@ -38,12 +38,12 @@ class PolicyTrainer:
     `step` is the number of finished updates, `saved` the step of the last checkpoint, None before the first one.
     """
 
-    def __init__(self, settings: Settings, log: RunLog, policy: Policy, listener: Listener, *, bf16: bool) -> None:
+    def __init__(self, settings: Settings, log: RunLog, policy: Policy, server: ServerThread, *, bf16: bool) -> None:
         self._settings = settings
         self._log = log
         self._policy = policy
         self._update = GrpoUpdate(policy, settings, bf16=bf16)
-        self._service = PolicyService(policy, settings, listener, bf16=bf16)
+        self._service = PolicyService(policy, settings, server, bf16=bf16)
         self.step = 0
         self.saved: int | None = None
 
@@ -53,7 +53,7 @@ class PolicyTrainer:
         settings: Settings,
         log: RunLog,
         ui: Ui,
-        listener: Listener,
+        server: ServerThread,
         train: Sequence[Question],
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
@@ -65,16 +65,16 @@ class PolicyTrainer:
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
             policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped)
-        return cls(settings, log, policy, listener, bf16=bf16)
+        return cls(settings, log, policy, server, bf16=bf16)
 
     @classmethod
-    def resume(cls, settings: Settings, log: RunLog, ui: Ui, listener: Listener) -> PolicyTrainer:
+    def resume(cls, settings: Settings, log: RunLog, ui: Ui, server: ServerThread) -> PolicyTrainer:
         """Load the newest checkpoint of the run, which must have one, and serve its policy."""
         bf16 = prepare_torch()
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
             policy = load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir)
-            trainer = cls(settings, log, policy, listener, bf16=bf16)
+            trainer = cls(settings, log, policy, server, bf16=bf16)
             trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         trainer.step = trainer.saved = step
         return trainer
@@ -108,7 +108,7 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
     else:
         questions = load_task(settings.task).questions(settings, "train")
         policy = _fine_tuned(settings, questions, databases, ui, bf16=bf16)
-    return PolicyService(policy, settings, Listener.open(), bf16=bf16)
+    return PolicyService(policy, settings, ServerThread.with_key(), bf16=bf16)
 
 
 def _fine_tuned(

@@ -1,4 +1,4 @@
-"""Chat messages to token ids and back; the sampled ids of earlier turns are reused exactly."""
+"""Convert chat messages to token ids and back; the sampled ids of earlier turns are reused exactly."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Message = dict[str, Any]
+JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _BARE_CALL = re.compile(r"\A\s*(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?\s*\Z", re.DOTALL)
-_REMEMBERED = 2048
+_REMEMBERED = 2048  # turns
 
 
 @dataclass(frozen=True)
 class DecodedTurn:
-    """A model's turn as an OpenAI message, and the ids it was decoded from (with the end token if sampled)."""
+    """A model's turn as an OpenAI message, and the sampled ids of that turn (with the end token if sampled)."""
 
-    message: Message
+    message: JsonObject
     token_ids: tuple[int, ...]
 
 
 class ChatEncoder:
-    """Renders conversations for one tokenizer, whose end token has the id `end_id`.
+    """Renders conversations with one tokenizer, whose end token has the id `end_id`.
 
     Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
     the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode`
-    reuses them.
+    reuses these ids.
     """
 
     def __init__(self, tokenizer: Any, end_id: int) -> None:
@@ -42,8 +42,8 @@ class ChatEncoder:
         self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def encode(self, messages: Sequence[Message], tools: Sequence[Message] | None) -> tuple[int, ...]:
-        """Return the prompt ids for the model's next turn after `messages`, with the sampled ids of earlier turns."""
+    def encode(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> tuple[int, ...]:
+        """Return the prompt ids of the model's next turn after `messages`, with the sampled ids of earlier turns."""
         full = self._render(messages, tools, prompt=True)
         for index in range(len(messages) - 1, -1, -1):
             if messages[index]["role"] != "assistant":
@@ -62,34 +62,34 @@ class ChatEncoder:
 
     def remember(
         self,
-        messages: Sequence[Message],
-        tools: Sequence[Message] | None,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None,
         prompt_ids: Sequence[int],
         turn: DecodedTurn,
     ) -> None:
-        """Keep the ids of a turn for the request that continues it; the oldest of more than 2048 turns are dropped."""
+        """Keep the ids of `turn` for the request that continues the conversation, and the ids of 2047 turns before."""
         with self._lock:
             self._known[_key([*messages, turn.message], tools)] = (*prompt_ids, *turn.token_ids)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 
     def reply(self, token_ids: Sequence[int]) -> DecodedTurn:
-        """Decode sampled ids into an assistant message; text that is not a complete call stays text, as in vLLM."""
+        """Decode sampled ids into an assistant message; an incomplete tool call stays text, as in vLLM."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         calls = parse_tool_calls(text)
         content = _CALL.sub("", _BARE_CALL.sub("", text)).strip() if calls else text.strip()
-        message: Message = {"role": "assistant", "content": content or None}
+        message: JsonObject = {"role": "assistant", "content": content or None}
         if calls:
             message["tool_calls"] = calls
         return DecodedTurn(message, tuple(token_ids))
 
     def _tail(self, full: str, head: str) -> str | None:
-        """Return the rendered text after the end token of the last known turn; None if the template rewrote history."""
+        """Return what `full` has after the last end token of `head`; None if the template rewrote earlier turns."""
         if not full.startswith(head) or self._end_text not in head:
             return None
         return head.rpartition(self._end_text)[2] + full[len(head) :]
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Message] | None, *, prompt: bool) -> str:
+    def _render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, *, prompt: bool) -> str:
         text: str = self._tokenizer.apply_chat_template(
             [_for_template(m) for m in messages], tools=tools or None, add_generation_prompt=prompt, tokenize=False
         )
@@ -99,11 +99,11 @@ class ChatEncoder:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def parse_tool_calls(text: str) -> list[Message]:
-    """Return the tool calls in `text` (Hermes style, as vLLM's `hermes` parser reads them), in OpenAI's form.
+def parse_tool_calls(text: str) -> list[JsonObject]:
+    """Parse the tool calls in `text` into OpenAI's form, in Hermes style like vLLM's parser `hermes`.
 
-    A block is a call when it is a JSON object with a string `name` and an object `arguments`. A text that consists of
-    such an object alone, bare or in a code fence, is a call too, because models trained on code write calls like that.
+    A <tool_call> block is a call if it is a JSON object with a string `name` and an object `arguments`. A text that is
+    nothing but such an object, bare or in a code fence, is a call too, because models trained on code write calls so.
     """
     calls = []
     for source in [match.group(1) for match in _CALL.finditer(text)] or _BARE_CALL.findall(text):
@@ -111,7 +111,7 @@ def parse_tool_calls(text: str) -> list[Message]:
             body = json.loads(source)
             name, arguments = body.get("name"), body.get("arguments")
             text_of_arguments = json.dumps(arguments, ensure_ascii=False)
-        except (ValueError, RecursionError):  # the latter is raised for JSON that is nested hundreds of levels deep
+        except (ValueError, RecursionError):  # RecursionError: JSON that is nested hundreds of levels deep
             continue
         if isinstance(name, str) and isinstance(arguments, dict):
             function = {"name": _encodable(name), "arguments": _encodable(text_of_arguments)}
@@ -125,20 +125,20 @@ def _encodable(text: str) -> str:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of an OpenAI message's content, which is a string, a list of parts, or None."""
+    """Return the text of a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content or ""
 
 
-def opening(messages: Sequence[Message], tools: Sequence[Message] | None) -> str:
+def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
     """Return a hexadecimal digest of the tools and of the messages before the model's first turn."""
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
 
 
-def _for_template(message: Message) -> Message:
-    clean: Message = {"role": message["role"], "content": text_of(message.get("content"))}
+def _for_template(message: JsonObject) -> JsonObject:
+    clean: JsonObject = {"role": message["role"], "content": text_of(message.get("content"))}
     if message.get("tool_calls"):
         clean["tool_calls"] = [
             {"type": "function", "function": {"name": c["function"]["name"], "arguments": _arguments(c)}}
@@ -147,7 +147,7 @@ def _for_template(message: Message) -> Message:
     return clean
 
 
-def _arguments(call: Message) -> Any:
+def _arguments(call: JsonObject) -> Any:
     raw = call["function"]["arguments"]
     try:
         return json.loads(raw)
@@ -155,8 +155,8 @@ def _arguments(call: Message) -> Any:
         return raw
 
 
-def _key(messages: Sequence[Message], tools: Sequence[Message] | None) -> str:
-    """Return the identity of a conversation, from the fields that every OpenAI client sends back unchanged."""
+def _key(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
+    """Return the identity of a conversation: the fields that every OpenAI client sends back unchanged."""
     essence = [
         (
             m["role"],

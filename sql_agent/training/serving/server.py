@@ -1,43 +1,80 @@
-"""Serve a policy on an OpenAI-compatible endpoint, with the exact token ids and log-probabilities in its replies."""
+"""Serve a policy on an OpenAI-compatible endpoint whose replies have the exact token ids and log-probabilities."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import uvicorn
-from fastapi import FastAPI
-from fastapi import Request as HttpRequest
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from jinja2 import TemplateError
+from pydantic import BaseModel, Field, PositiveInt
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from sql_agent.errors import TrainingError
 from sql_agent.system.memory import is_memory_error
-from sql_agent.system.tokens import AccessCheck
-from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn, Message, opening
-from sql_agent.training.serving.engine import Engine, Generation, Sampling
+from sql_agent.system.sockets import bind_local
+from sql_agent.system.tokens import AccessCheck, new_token
+from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn, JsonObject, opening
 
 MODEL_NAME = "policy"
+_MAX_TOKENS = 256  # of a turn, where the request sets no limit
 _CLIENT_CHECK_S = 0.25
 _START_DEADLINE_S = 30.0
-KEEP_ALIVE_S = 3600
+# uvicorn's default of 5 s is about as long as a training step, so connections would be closed between two steps.
+_KEEP_ALIVE_S = 3600
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample one turn: at most `max_tokens` new tokens; temperature 0 is greedy."""
+
+    max_tokens: int
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The ids of one sampled turn, including its end token, and why the turn ended.
+
+    `logprobs` are the natural log-probabilities of the ids. `versions` are the first and the last version of the
+    weights that sampled the turn; a version is a number of updates. Both are None if the engine does not report them.
+    """
+
+    token_ids: tuple[int, ...]
+    finish_reason: Literal["stop", "length"]
+    logprobs: tuple[float, ...] | None = None
+    versions: tuple[int, int] | None = None
+
+
+class Engine(Protocol):
+    """Samples turns. `max_context` is the maximum number of tokens of a prompt and its turn together."""
+
+    max_context: int
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        """Sample one turn after `prompt_ids`; cancelling the call stops the sampling.
+
+        `conversation` is the same for all turns of a conversation, so that an engine can reuse its prefix cache.
+        """
+        ...
 
 
 def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
     """Build the ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
 
     The reply to a request with `return_token_ids` has `prompt_token_ids` and `response_token_ids` (one list for each
-    choice) and, where the engine knows them, `response_logprobs` (natural logarithms, one for each id) and
-    `response_versions` (the first and the last version of the weights). Replies 400 to a request that streams or that
-    exceeds the engine's `max_context`, and stops sampling when the client disconnects.
+    choice) and, if the engine reports them, `response_logprobs` (natural logarithms, one for each id) and
+    `response_versions` (the first and the last version of the weights). The status is 400 for a malformed request and
+    for one that exceeds the engine's `max_context`. Sampling stops when the client disconnects.
     """
     app = FastAPI()
 
@@ -46,89 +83,88 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
         return {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "training"}]}
 
     @app.post("/v1/chat/completions")
-    async def complete(http: HttpRequest) -> Response:
+    async def complete(http: Request) -> Response:
         try:
-            asked = _parse(await http.json(), encoder)
+            chat = _ChatRequest.model_validate(await http.json())
+            prompt_ids = encoder.encode(chat.messages, chat.offered_tools)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TemplateError) as error:
-            return _error(400, f"the request cannot be read: {type(error).__name__}: {error}", "BadRequestError")
-        if asked.streams:
-            return _error(400, "this server does not stream", "BadRequestError")
-        prompt_ids, sampling = asked.prompt_ids, asked.sampling
+            return _error(400, f"malformed request: {type(error).__name__}: {error}", "BadRequestError")
+        sampling = chat.sampling
         if len(prompt_ids) + sampling.max_tokens > engine.max_context:
             requested = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
             reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
             return _error(400, reason, "BadRequestError")
-        generating = engine.generate(prompt_ids, sampling, conversation=opening(asked.messages, asked.tools))
+        conversation = opening(chat.messages, chat.offered_tools)
         try:
-            turn = await _unless_disconnected(generating, http)
+            turn = await _unless_disconnected(engine.generate(prompt_ids, sampling, conversation=conversation), http)
         except (asyncio.CancelledError, MemoryError, RuntimeError, OSError) as error:
             return _unavailable(error)
         if turn is None:
             return Response(status_code=499)
         reply = encoder.reply(turn.token_ids)
-        encoder.remember(asked.messages, asked.tools, prompt_ids, reply)
-        return JSONResponse(_answer(asked, reply, turn))
+        encoder.remember(chat.messages, chat.offered_tools, prompt_ids, reply)
+        ids = _token_ids(prompt_ids, turn) if chat.return_token_ids else {}
+        return JSONResponse(_completion(len(prompt_ids), reply, turn) | ids)
 
     return app
 
 
-@dataclass(frozen=True)
-class _ChatRequest:
-    """A parsed request for a chat completion."""
+class _ChatRequest(BaseModel):
+    """The supported fields of a request for a chat completion.
 
-    messages: list[Message]
-    tools: list[Message] | None
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    streams: bool
-    wants_ids: bool
+    An unsupported value is rejected here, because one row that cannot be sampled would fail its whole batch.
+    """
+
+    messages: list[JsonObject]
+    tools: list[JsonObject] | None = None
+    tool_choice: Any = None
+    max_completion_tokens: PositiveInt | None = None
+    max_tokens: PositiveInt | None = None
+    temperature: float | None = Field(None, ge=0, allow_inf_nan=False)
+    top_p: float | None = Field(None, ge=1, le=1)
+    stream: Literal[False] | None = None
+    return_token_ids: bool | None = None
+
+    @property
+    def offered_tools(self) -> list[JsonObject] | None:
+        return None if self.tool_choice == "none" else self.tools
+
+    @property
+    def sampling(self) -> Sampling:
+        limit = self.max_completion_tokens or self.max_tokens or _MAX_TOKENS
+        return Sampling(limit, 1.0 if self.temperature is None else self.temperature)
 
 
-def _parse(body: dict[str, Any], encoder: ChatEncoder) -> _ChatRequest:
-    """Parse the body of a request. Raises one of several built-in errors for a malformed body."""
-    messages, sampling = body["messages"], _sampling(body)
-    tools = None if body.get("tool_choice") == "none" else body.get("tools")
-    return _ChatRequest(
-        messages,
-        tools,
-        encoder.encode(messages, tools),
-        sampling,
-        streams=bool(body.get("stream")),
-        wants_ids=bool(body.get("return_token_ids")),
-    )
-
-
-def _answer(asked: _ChatRequest, reply: DecodedTurn, turn: Generation) -> dict[str, Any]:
+def _completion(prompt_tokens: int, reply: DecodedTurn, turn: Generation) -> dict[str, Any]:
+    """Return a chat completion in OpenAI's form."""
     calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
     choice = {"index": 0, "message": reply.message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
-    answer: dict[str, Any] = {
+    new_tokens = len(turn.token_ids)
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": new_tokens,
+        "total_tokens": prompt_tokens + new_tokens,
+    }
+    return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": MODEL_NAME,
         "choices": [choice],
-        "usage": _usage(len(asked.prompt_ids), len(turn.token_ids)),
+        "usage": usage,
     }
-    if asked.wants_ids:
-        answer["prompt_token_ids"] = asked.prompt_ids
-        answer["response_token_ids"] = [turn.token_ids]
-        if turn.logprobs is not None:
-            answer["response_logprobs"] = turn.logprobs
-        if turn.versions is not None:
-            answer["response_versions"] = turn.versions
-    return answer
 
 
-def _sampling(body: dict[str, Any]) -> Sampling:
-    limit = int(body.get("max_completion_tokens") or body.get("max_tokens") or 256)
-    temperature = 1.0 if body.get("temperature") is None else float(body["temperature"])
-    # Rejected here, because one row that cannot be sampled would fail the whole batch; a NaN fails every comparison.
-    if not (limit > 0 and 0 <= temperature < math.inf and body.get("top_p") in {None, 1}):
-        raise ValueError("max_tokens must be above 0, temperature at least 0, and top_p 1")
-    return Sampling(limit, temperature)
+def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
+    fields: dict[str, Any] = {"prompt_token_ids": prompt_ids, "response_token_ids": [turn.token_ids]}
+    if turn.logprobs is not None:
+        fields["response_logprobs"] = turn.logprobs
+    if turn.versions is not None:
+        fields["response_versions"] = turn.versions
+    return fields
 
 
-async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: HttpRequest) -> Generation | None:
+async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: Request) -> Generation | None:
     """Return the sampled turn, or None when the client disconnected. Disconnecting and cancelling stop the sampling."""
     task = asyncio.create_task(generating)
     try:
@@ -141,14 +177,10 @@ async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http
         task.cancel()
 
 
-def _usage(prompt: int, completion: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
 def _unavailable(error: BaseException) -> Response:
-    """Return the reply for an expected `error` of sampling, and raise any other one again."""
-    if isinstance(error, asyncio.CancelledError):  # by `ServerThread.stop`; uvicorn would print a traceback
-        return _error(503, "this server stops", "ServiceUnavailableError")
+    """Return a reply with status 503 when the server stops or has no memory; raise any other `error` again."""
+    if isinstance(error, asyncio.CancelledError):  # uvicorn would print a traceback
+        return _error(503, "the policy server is stopping", "ServiceUnavailableError")
     if is_memory_error(error):
         return _error(503, f"the policy endpoint got no more memory: {error}", "ServiceUnavailableError")
     raise error
@@ -158,41 +190,61 @@ def _error(status: int, message: str, kind: str) -> JSONResponse:
     return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status)
 
 
+def http_url(sock: socket.socket) -> str:
+    """Return the URL of a server that listens on `sock`, without a path."""
+    host, port = sock.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
+def uvicorn_server(app: ASGIApp, token: str | None) -> uvicorn.Server:
+    """Return a server of `app` whose requests need the bearer `token`, if there is one."""
+    config = uvicorn.Config(
+        AccessCheck(app, token),
+        interface="asgi3",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+    )
+    return uvicorn.Server(config)
+
+
 class ServerThread:
-    """Runs an ASGI app on a bound socket in a daemon thread; requests need the bearer `api_key`, if there is one."""
+    """Serves an ASGI app in a daemon thread, by default at a free port of 127.0.0.1.
 
-    def __init__(self, app: FastAPI, sock: socket.socket, api_key: str | None = None) -> None:
-        self._socket = sock
-        # uvicorn's keep-alive of 5 s is about as long as a training step, so connections would be closed between two.
-        config = uvicorn.Config(
-            AccessCheck(app, api_key),
-            interface="asgi3",
-            log_level="warning",
-            lifespan="off",
-            timeout_keep_alive=KEEP_ALIVE_S,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=lambda: self._server.run(sockets=[sock]), daemon=True, name="policy-server"
-        )
+    The port is bound from construction, because LLM proxies are started with the URL before there is an app. Requests
+    need the bearer token `api_key`; an empty one lets all requests pass.
+    """
 
-    @property
-    def base_url(self) -> str:
-        """Return the address of the API, ending in /v1."""
-        host, port = self._socket.getsockname()[:2]
-        return f"http://{host}:{port}/v1"
+    def __init__(self, sock: socket.socket | None = None, api_key: str = "") -> None:
+        self._socket = sock or bind_local()
+        self._running: tuple[uvicorn.Server, threading.Thread] | None = None
+        self.api_key = api_key
+        self.base_url = f"{http_url(self._socket)}/v1"
 
-    def start(self) -> None:
-        """Start the thread and wait until requests are accepted. Raises TrainingError after 30 s."""
-        self._thread.start()
+    @classmethod
+    def with_key(cls) -> ServerThread:
+        """Return a server with a random key."""
+        return cls(api_key=new_token())
+
+    def start(self, app: ASGIApp) -> None:
+        """Serve `app`, and return when requests are accepted. Raises TrainingError after 30 s."""
+        server = uvicorn_server(app, self.api_key or None)
+        thread = threading.Thread(target=lambda: server.run(sockets=[self._socket]), daemon=True, name="policy-server")
+        self._running = server, thread
+        thread.start()
         deadline = time.monotonic() + _START_DEADLINE_S
-        while not self._server.started:
-            if time.monotonic() > deadline or not self._thread.is_alive():
+        while not server.started:
+            if time.monotonic() > deadline or not thread.is_alive():
                 raise TrainingError("the policy server did not start", hint="see the log above for its reason")
             time.sleep(0.02)
 
     def stop(self) -> None:
         """End the server and free the port; open requests are cut off."""
-        self._server.should_exit = self._server.force_exit = True
-        self._thread.join(timeout=15)
+        if self._running is not None:
+            server, thread = self._running
+            server.should_exit = server.force_exit = True
+            thread.join(timeout=15)
         self._socket.close()

@@ -13,34 +13,28 @@ from typing import Any
 import torch
 
 from sql_agent.errors import ModelError
-from sql_agent.system.sockets import bind_local
-from sql_agent.system.tokens import new_token
-from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.engine import Generation, Sampling
-from sql_agent.training.serving.server import ServerThread, build_app
-from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
+from sql_agent.training.serving.tokenizer import load_encoder
 
 
 def vllm_is_usable() -> bool:
-    """Return whether vLLM is installed and a GPU is there, without importing it."""
+    """Return whether vLLM is installed and this machine has an NVIDIA GPU, without importing vLLM."""
     return importlib.util.find_spec("vllm") is not None and shutil.which("nvidia-smi") is not None
 
 
 @contextmanager
 def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[tuple[str, str]]:
-    """Serve `model`, a Hugging Face folder or id, inside the context; yields the address, ending in /v1, and its key.
+    """Serve `model`, a Hugging Face folder or id, inside the context; yields the URL, ending in /v1, and the API key.
 
-    vLLM takes `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises
-    ModelError when vLLM cannot load it.
+    vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises ModelError
+    when vLLM cannot load the model.
     """
-    tokenizer = load_tokenizer(model)
-    stops = stop_ids(tokenizer, generation_config(model))
+    encoder, stops = load_encoder(model)
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
-    key = new_token()
-    server = ServerThread(build_app(ChatEncoder(tokenizer, stops[0]), engine), bind_local(), key)
-    server.start()
+    server = ServerThread.with_key()
+    server.start(build_app(encoder, engine))
     try:
-        yield server.base_url, key
+        yield server.base_url, server.api_key
     finally:
         server.stop()
         engine.close()
@@ -55,12 +49,12 @@ def _free_share() -> float:
 
 
 class VllmEngine:
-    """Samples from a vLLM engine in another process, in bf16 as verl's rollouts do."""
+    """Samples from a vLLM engine in another process, in bf16 like verl's rollouts."""
 
     def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, gpu_share: float) -> None:
-        # A forked process could not use CUDA if this process has used it.
+        # A forked process cannot use CUDA if this process has used it.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-        import vllm  # noqa: PLC0415  takes seconds, and is there on machines with a GPU only
+        import vllm  # noqa: PLC0415  slow, and installed only on machines with a GPU
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
         self._vllm = vllm
@@ -84,7 +78,7 @@ class VllmEngine:
         self.max_context: int = self._llm.model_config.max_model_len
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn after `prompt_ids`, see `Engine.generate`; vLLM finds common prefixes by itself."""
+        """Sample one turn, see `Engine.generate`; vLLM finds common prefixes by itself."""
         parameters = self._vllm.SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
@@ -94,7 +88,7 @@ class VllmEngine:
         prompt = self._vllm.TokensPrompt(prompt_token_ids=list(prompt_ids))
         ids: tuple[int, ...] = ()
         async for output in self._llm.generate(prompt, parameters, request_id=uuid.uuid4().hex):
-            ids = tuple(output.outputs[0].token_ids)  # all so far
+            ids = tuple(output.outputs[0].token_ids)  # all ids so far
         return Generation(ids, "stop" if ids and ids[-1] in self._stops else "length")
 
     def close(self) -> None:

@@ -11,20 +11,18 @@ from typing import Any
 import ray
 
 from sql_agent.system.sockets import bind
-from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.engine import Generation, Sampling
-from sql_agent.training.serving.server import ServerThread, build_app
-from sql_agent.training.serving.tokenizer import generation_config, load_tokenizer, stop_ids
+from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
+from sql_agent.training.serving.tokenizer import load_encoder
 from sql_agent.training.verl.bridge import run_token
 
-_CLIENTS = "verl.workers.rollout.llm_server"  # defines the client that `serve` takes
+_CLIENTS = "verl.workers.rollout.llm_server"  # defines the client of `serve`
 
 
 class ReplicaEngine:
     """Samples from verl's vLLM replicas through verl's own client.
 
-    The client distributes conversations over the replicas, all turns of one to the same replica. In the asynchronous
-    modes it continues a turn that a weight update interrupted.
+    The client sends all turns of a conversation to the same replica. In the asynchronous trainer modes the client
+    continues a turn that a weight update interrupted.
     """
 
     def __init__(self, client: Any, stops: tuple[int, ...], max_context: int) -> None:
@@ -33,7 +31,7 @@ class ReplicaEngine:
         self.max_context = max_context
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn after `prompt_ids`, see `Engine.generate`."""
+        """Sample one turn, see `Engine.generate`."""
         output = await self._client.generate(
             conversation,
             prompt_ids=list(prompt_ids),
@@ -53,10 +51,10 @@ class ReplicaEngine:
 
 @ray.remote(num_cpus=0)  # reserves no core, because the endpoint mostly waits
 class PolicyEndpoint:
-    """Serves the policy, and renders and parses the conversations of its rollouts; an actor of Ray.
+    """A Ray actor that serves the policy, and renders and parses the conversations of its rollouts.
 
-    It listens at `host`; None is the address that Ray uses for the actor's host. The actor starts before there is a
-    policy, so that its imports run at the same time as those of verl and vLLM.
+    The actor listens at `host`; None is the address that Ray uses for the actor's host. The actor starts before there
+    is a policy, so that its imports run at the same time as those of verl and vLLM.
     """
 
     def __init__(self, host: str | None) -> None:
@@ -64,27 +62,24 @@ class PolicyEndpoint:
         importlib.import_module(_CLIENTS)
 
     def serve(self, client: Any, model: str, max_context: int) -> str:
-        """Start to serve the policy that `client` samples from, and return the address, ending in /v1.
+        """Start to serve the policy that `client` samples from, and return the URL, ending in /v1.
 
-        Its calls need the run's token as their key. `model` is the folder or hub id of the tokenizer, `max_context` the
-        most tokens of a prompt and its turn.
+        The API key is the run's token. `model` is the folder or hub id of the tokenizer, `max_context` the maximum
+        number of tokens of a prompt and its turn.
         """
-        tokenizer = load_tokenizer(model)
-        stops = stop_ids(tokenizer, generation_config(model))
-        app = build_app(ChatEncoder(tokenizer, stops[0]), ReplicaEngine(client, stops, max_context))
-        sock = bind(self._host or ray.util.get_node_ip_address())
+        encoder, stops = load_encoder(model)
         gc.freeze()  # because each full collection would examine all objects of vLLM and torch
-        self._server = ServerThread(app, sock, run_token())
-        self._server.start()
+        self._server = ServerThread(bind(self._host or ray.util.get_node_ip_address()), run_token())
+        self._server.start(build_app(encoder, ReplicaEngine(client, stops, max_context)))
         return self._server.base_url
 
 
 @contextmanager
 def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
-    """Run the actors of `count` endpoints inside the context; `find_endpoints` finds them in the same Ray job.
+    """Run the actors of `count` endpoints inside the context; `find_endpoints` finds these actors in the same Ray job.
 
-    Ray spreads the actors over its hosts. With `here`, the scheduling strategy for this host, all are on this host and
-    listen at 127.0.0.1, where the LLM proxies reach them and other machines do not.
+    Ray spreads the actors over its hosts. With `here`, the scheduling strategy for this host, all actors are on this
+    host and listen at 127.0.0.1, which the LLM proxies reach and other machines do not.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]
@@ -98,7 +93,7 @@ def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
 
 
 def find_endpoints(count: int) -> list[Any]:
-    """Return handles to the actors of the job's endpoints. Raises ValueError when there are fewer than `count`."""
+    """Return the handles of the actors of this Ray job. Raises ValueError when there are fewer than `count`."""
     return [ray.get_actor(_name(index)) for index in range(count)]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
-import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,8 +18,7 @@ from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
 from sql_agent.rollouts.trajectory import one_turn, untrained
 from sql_agent.schemas import Question
-from sql_agent.system.tokens import AccessCheck
-from sql_agent.training.serving.server import KEEP_ALIVE_S
+from sql_agent.training.serving.server import http_url, uvicorn_server
 
 _JSON = "application/json"
 OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
@@ -42,24 +40,13 @@ class RolloutServer:
         self._open_scheduler = open_scheduler
         self._split_turns = split_turns
         self._scheduler: RetryingScheduler | None = None
-        config = uvicorn.Config(
-            AccessCheck(self._app, token),
-            interface="asgi3",
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-            timeout_keep_alive=KEEP_ALIVE_S,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn_server(self._app, token)
         self._serving: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
-        """Return the server's address, without a path."""
-        host, port = self._socket.getsockname()[:2]
-        return f"http://{host}:{port}"
+        """Return the server's URL, without a path."""
+        return http_url(self._socket)
 
     async def start(self) -> None:
         """Start to serve, and return when requests are accepted. Raises TrainingError when that fails."""

@@ -15,13 +15,13 @@ from sql_agent.system.tokens import bearer
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.local.sampler import Sampler
 from sql_agent.training.policy.model import load_policy
-from sql_agent.training.serving.engine import Listener
+from sql_agent.training.serving.server import ServerThread
 
 
 @pytest.fixture(scope="module")
 def service(tiny_model_folder: Path) -> Iterator[PolicyService]:
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
-    service = PolicyService(policy, load_settings(["local.max_context=4096"]), Listener.open(), bf16=False)
+    service = PolicyService(policy, load_settings(["local.max_context=4096"]), ServerThread.with_key(), bf16=False)
     yield service
     service.close()
 

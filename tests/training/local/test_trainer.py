@@ -13,7 +13,7 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.runs.run_log import RunLog
 from sql_agent.training.local.trainer import PolicyTrainer
 from sql_agent.training.policy.model import load_policy
-from sql_agent.training.serving.engine import Listener
+from sql_agent.training.serving.server import ServerThread
 
 
 @pytest.mark.parametrize(("minibatches", "saved"), [(1, ["step-000001"]), (2, [])])
@@ -22,7 +22,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_no_weights_between_two_s
 ) -> None:
     settings = load_settings([f"train.minibatches={minibatches}", "train.kl_coef=0"])
     policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
-    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, Listener.open(), bf16=False)
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, ServerThread.with_key(), bf16=False)
     sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
     rollouts = [FinishedRollout(name, name, None, 1.0, (), (sequence,), None) for name in ("a", "b")]
     try:
@@ -42,7 +42,7 @@ def test_a_cheap_update_leaves_the_lower_layers_and_its_first_steps_are_smaller(
     settings = load_settings(["local.cheap_update=true", "train.lr=3e-3"])
     policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
     before = {name: weights.clone() for name, weights in policy.model.state_dict().items()}
-    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, Listener.open(), bf16=False)
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, ServerThread.with_key(), bf16=False)
     sequence = TokenSequence((1, 2, 3), (4, 5), (1, 1))
     try:
         trainer.update([FinishedRollout("a", "a", None, 1.0, (), (sequence,), None)], {"a": 1.0})

@@ -12,11 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from sql_agent.system.sockets import bind_local
 from sql_agent.training.policy.model import load_policy
 from sql_agent.training.serving.chat import ChatEncoder
-from sql_agent.training.serving.engine import Generation, Sampling
-from sql_agent.training.serving.server import ServerThread, build_app
+from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 
 NAME = "query_database_by_sql"
 
@@ -82,8 +80,8 @@ async def test_what_is_sampled_when_serving_ends_is_given_up_at_once_and_without
     """As on Ctrl-C in the middle of a step."""
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     engine = NeverEnds()
-    server = ServerThread(build_app(ChatEncoder(policy.tokenizer, policy.end_id), engine), bind_local())
-    server.start()
+    server = ServerThread()
+    server.start(build_app(ChatEncoder(policy.tokenizer, policy.end_id), engine))
     async with httpx.AsyncClient(base_url=server.base_url, timeout=30) as client:
         body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
         asked = asyncio.create_task(client.post("/chat/completions", json=body))

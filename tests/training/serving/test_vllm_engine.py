@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from sql_agent.errors import ModelError
 from sql_agent.system.tokens import bearer
+from sql_agent.training.serving.tokenizer import load_encoder
 from sql_agent.training.serving.vllm_engine import vllm_endpoint
 
 CALL = '<tool_call>\n{"name": "query_database_by_sql", "arguments": {"sql": "SELECT 1"}}\n</tool_call><|im_end|>'
@@ -95,10 +96,8 @@ def test_a_prompt_that_is_too_long_is_the_model_s_failure(tiny_model_folder: Pat
 def test_a_model_that_vllm_refuses_is_named_with_the_reason(
     tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "sql_agent.training.serving.vllm_engine"
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model_folder)
-    monkeypatch.setattr(f"{module}.load_tokenizer", lambda _: tokenizer)
-    monkeypatch.setattr(f"{module}.generation_config", lambda _: None)
+    encoder = load_encoder(str(tiny_model_folder))
+    monkeypatch.setattr("sql_agent.training.serving.vllm_engine.load_encoder", lambda _: encoder)
     with (
         pytest.raises(ModelError, match="vLLM cannot serve 'broken': no such architecture"),
         vllm_endpoint("broken", seed=0),
