@@ -29,8 +29,7 @@ from sql_agent.chat.conversation import (
 from sql_agent.chat.models import ChatModels
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
-from sql_agent.runs.pages import MESSAGES, asset, dictionary, render_template
-from sql_agent.runs.web import page_response, web_app
+from sql_agent.runs.pages import MESSAGES, asset, dictionary, page_response, render_template, web_app
 from sql_agent.schemas import Record
 from sql_agent.system.messages import first_problem
 

@@ -22,7 +22,7 @@ from sql_agent.config.endpoints import ChatSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.runs.console import Ui
-from sql_agent.runs.web import page_url, serve
+from sql_agent.runs.pages import page_url, serve
 from sql_agent.schemas import Lang
 from sql_agent.system.files import check_writable
 from sql_agent.system.runtime import slow_imports

@@ -62,8 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
     log = _open_log(plan, ui, resume=arguments.resume)
     try:
-        interrupted = _run(plan, log, role, ui, arguments, inputs=inputs)
-    except KeyboardInterrupt:  # before the algorithm handles signals, or a second one
+        _run(plan, log, role, ui, arguments, inputs=inputs)
+        interrupted = False
+    except KeyboardInterrupt:
         interrupted = True
     except SqlAgentError:
         say_unfinished(log, plan.settings, ui, how="failed")
@@ -81,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(
     plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
-) -> bool:
-    """Train as `plan` says, and return whether a signal ended the run. Raises the SqlAgentError that ended it."""
+) -> None:
+    """Train as `plan` says. Raises the SqlAgentError that ended the run, or KeyboardInterrupt after a signal."""
     # agent-lightning takes seconds to import: the errors of the plan come first.
     with named_memory_errors(), slow_imports():
         from sql_agent.training import run  # noqa: PLC0415
@@ -92,7 +93,7 @@ def _run(
     for line in plan.head[1:]:
         ui.say(line)
     settings = plan.settings
-    with recorded_session(log.folder, plan.task.database_shown(settings), inputs) as ending, named_memory_errors():
+    with recorded_session(log.folder, plan.task.database_shown(settings), inputs), named_memory_errors():
         log.trackers = Trackers(settings, log.folder, ui.say)
         algorithm = run.run_algorithm(
             settings,
@@ -106,8 +107,8 @@ def _run(
         )
         if algorithm.error is not None:
             raise algorithm.error
-        ending.interrupted = algorithm.interrupted
-    return ending.interrupted
+        if algorithm.interrupted:
+            raise KeyboardInterrupt
 
 
 def _inputs(plan: Plan) -> dict[str, str]:

@@ -11,8 +11,9 @@ from sql_agent.cli.model_choice import describe_local, remote_endpoint
 from sql_agent.cli.train_plan import Plan
 from sql_agent.config.settings import Settings
 from sql_agent.errors import DataError, TrainingError
+from sql_agent.runs.charts import validation_table
 from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved_step
-from sql_agent.runs.console import Ui
+from sql_agent.runs.console import Ui, print_table
 from sql_agent.runs.report import write_report
 from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_lines import run_lines
@@ -56,7 +57,7 @@ def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None
 
 def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
     """Print the validations, where the model, the rollouts and the report are, and whether the run learned."""
-    ui.before_after(list(run_lines(log.folder / "validation.jsonl")))
+    print_table(validation_table(list(run_lines(log.folder / "validation.jsonl"))), ui.console)
     if plan.settings.backend == "verl":
         ui.say(f"Model:    sql-agent export {log.folder} OUT")
         ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")

@@ -12,9 +12,9 @@ from sql_agent.evaluation.compare import Comparison, check_comparable, compare
 from sql_agent.evaluation.folder import About, EvaluationFolder, Key
 from sql_agent.evaluation.measures import Price, SetResult, measure_set
 from sql_agent.evaluation.tables import comparison_table, figure_tables, markdown, print_flips
+from sql_agent.runs.console import TextTable, print_table
 from sql_agent.runs.pages import render_report
 from sql_agent.runs.rollout_pack import RolloutPack
-from sql_agent.runs.text_layout import TextTable, print_table
 from sql_agent.schemas import Record, RolloutRecord
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task

@@ -10,7 +10,7 @@ from rich.text import Text
 from sql_agent.evaluation.compare import Comparison, Flip
 from sql_agent.evaluation.measures import MEASURES, PERCENTILES, Figure, Group, SetResult
 from sql_agent.evaluation.statistics import PairedDifference
-from sql_agent.runs.text_layout import TableRow, TextTable, wrap
+from sql_agent.runs.console import TableRow, TextTable, wrap
 
 _UNKNOWN = "–"
 _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20

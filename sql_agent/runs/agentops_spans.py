@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 
@@ -18,25 +19,28 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from sql_agent.config.endpoints import AgentOpsSettings
 from sql_agent.errors import TrainingError
-from sql_agent.runs.tracker_services import RolloutLine, TrackedRun, Tracker
+from sql_agent.runs.trackers import RolloutLine, TrackedRun, Tracker
 
 _TIMEOUT_S = 30
 _NANO = 1_000_000_000
 _KIND = "agentops.span.kind"
 
 
-def open_agentops(run: TrackedRun) -> Tracker:
-    """Log in to AgentOps, which takes the spans of rollouts and no metrics.
+@contextmanager
+def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
+    """Log in to AgentOps, which receives the spans of rollouts and no metrics.
 
-    The spans are made from the records by a separate tracer: a second tracer in the runners would write into the
-    rollouts of the store, where each span is counted. Raises TrainingError when AgentOps refuses the key, and
-    httpx.HTTPError when it cannot be reached.
+    A separate tracer creates the spans from the records: a second tracer in the runners would add its spans to the
+    rollouts in the store. Raises TrainingError when AgentOps refuses the key, and httpx.HTTPError when AgentOps cannot
+    be reached.
     """
     settings = AgentOpsSettings()
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     login = httpx.post(f"{settings.api_endpoint}/v3/auth/token", json={"api_key": key}, timeout=_TIMEOUT_S)
     if login.status_code != httpx.codes.OK or "token" not in login.json():
-        raise TrainingError(f"AgentOps refused AGENTOPS_API_KEY with status {login.status_code}")
+        raise TrainingError(
+            f"AgentOps refused the login with status {login.status_code}", hint="check AGENTOPS_API_KEY"
+        )
     account = login.json()
     exporter = OTLPSpanExporter(
         settings.exporter_endpoint, headers={"Authorization": f"Bearer {account['token']}"}, timeout=_TIMEOUT_S
@@ -54,16 +58,14 @@ def open_agentops(run: TrackedRun) -> Tracker:
         spans = finished.get_finished_spans()
         finished.clear()
         if spans and exporter.export(spans) is not SpanExportResult.SUCCESS:
-            raise TrainingError(f"AgentOps did not take {len(spans)} spans of step {step}")
+            raise TrainingError(f"AgentOps did not accept {len(spans)} spans of step {step}")
 
-    def close() -> None:
-        exporter.shutdown()  # type: ignore[no-untyped-call]
-
-    return Tracker(metrics=lambda _step, _values: None, table=table, close=close)
+    yield Tracker(metrics=lambda _step, _values: None, table=table)
+    exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _write_spans(tracer: trace.Tracer, name: str, rollout: RolloutLine, record: Mapping[str, Any]) -> None:
-    """Write the span of a rollout and, inside, those of its replies and queries one after the other."""
+    """Write the span of a rollout and, inside it, a span for each model reply and each query, in their order."""
     end = time.time_ns()
     about = {
         _KIND: "agent",

@@ -1,15 +1,18 @@
-"""Print the progress and the results of a run on the terminal."""
+"""Print on the terminal: lines wrapped between words, progress bars, tables, and the steps of a run."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
+from rich import box
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,27 +23,31 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
-from sql_agent.runs.charts import validation_table
-from sql_agent.runs.text_layout import print_table, wrap
 from sql_agent.system.messages import printable
 
-_QUIET_S = 10.0  # without output, after which the next step of fine-tuning is printed
+_QUIET_S = 10.0  # after so long without a line, the next step of supervised fine-tuning is printed
 _WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
+_HEADING_WIDTH = 30  # columns of the terminal
+# Chinese has no spaces: a line may end after each character, but not before closing punctuation.
+_WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
+_CLOSING = "、。，．：；！？）》」』】〉”’,.:;!?)"
+_PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
 
 
 def open_console() -> Console:
     """Return a console on stdout, as wide as the terminal; without a terminal, COLUMNS or else 80 columns wide."""
-    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, width=None if known else _WIDTH)
 
 
 class Ui:
-    """Prints lines; on a terminal also progress bars, which vanish when they are done."""
+    """Prints lines, and on a terminal also progress bars, which disappear at the end."""
 
     def __init__(self, console: Console | None = None, *, wraps: bool | None = None) -> None:
-        """Print to `console`; `wraps` breaks lines between words, by default on a terminal only.
+        """Print to `console`; `wraps` breaks long lines between words, by default on a terminal only.
 
         The lines of a log file are not wrapped, so that they can be searched.
         """
@@ -52,24 +59,22 @@ class Ui:
         """Print `text`; a word that is wider than the terminal, such as a path, stays whole."""
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        self.console.print(
-            Text(printable(text)), soft_wrap=True
-        )  # not as markup: a path or a log line may contain square brackets
+        # As Text, because rich would read square brackets in a path as markup.
+        self.console.print(Text(printable(text)), soft_wrap=True)
 
     def status(self, text: str) -> AbstractContextManager[Any]:
-        return self.console.status(Text(text))  # a path may contain square brackets
+        return self.console.status(Text(text))
 
     @contextmanager
     def clock(self, text: str) -> Iterator[None]:
-        """Show the seconds that something of unknown length has taken, on a terminal only."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with self._bar(*columns) as bar:
+        """Show a spinner and the seconds elapsed, on a terminal only."""
+        with self._bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
             bar.add_task(text, total=None)
             yield
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar over `total` items, on a terminal only; yields a function that takes how many are done."""
+        """Show a bar over `total` items, on a terminal only; yield a function that sets how many are done."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with self._bar(*columns) as bar:
             task = bar.add_task(title, total=total)
@@ -78,7 +83,7 @@ class Ui:
     @contextmanager
     def _bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
         bar = Progress(*columns, console=self.console, transient=True)
-        if not self.console.is_interactive:  # a started bar would leave an empty line there
+        if not self.console.is_interactive:  # a started bar would leave an empty line
             yield bar
             return
         with bar:
@@ -110,8 +115,56 @@ class Ui:
                 + (f", {refused:.1%} of the answerable refused" if refused is not None else "")
             )
 
-    def before_after(self, validations: Sequence[Mapping[str, float]]) -> None:
-        """Print a table of the first and the last validation, with columns for each set of questions."""
-        table = validation_table(validations)
-        columns = [heading.replace(", ", "\n") for heading in table.columns]  # narrow enough for 80 columns
-        print_table(replace(table, columns=columns), self.console)
+
+TableRow = tuple[str, list[str]]  # a label, and a text for each column
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts for the terminal, a page or Markdown: a heading for each column, and sections of rows."""
+
+    title: str
+    columns: list[str]
+    sections: list[list[TableRow]]
+    note: str = ""
+
+
+def print_table(table: TextTable, console: Console) -> None:
+    """Print `table`, or only its note if it has no columns."""
+    if not table.columns:
+        console.print(Text(table.note))
+        return
+    drawn = Table(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    drawn.add_column("")
+    for column in table.columns:
+        drawn.add_column(Text("\n".join(wrap(column.replace(", ", "\n"), _HEADING_WIDTH))), justify="right")
+    for section in table.sections:
+        for label, texts in section:
+            drawn.add_row(Text(label), *map(Text, texts))
+        drawn.add_section()
+    console.print(drawn)
+
+
+def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
+    """Break `text` into lines of at most `width` columns, at least one line; line breaks in `text` are kept.
+
+    A word that is wider than a line is cut, or with `fold` False kept whole, so that a path can be copied. Control
+    characters become spaces.
+    """
+    paragraphs = text.splitlines() or [""]
+    return [line for each in paragraphs for line in _wrap_paragraph(printable(each), width, fold=fold)]
+
+
+def _wrap_paragraph(paragraph: str, width: int, *, fold: bool) -> list[str]:
+    lines, line = [], ""
+    for piece in _PIECE.findall(paragraph):
+        if cell_len(line + piece.rstrip()) <= width:
+            line += piece
+            continue
+        if line.strip():
+            lines.append(line.rstrip())
+        line = piece.lstrip()
+        if fold and cell_len(line) > width:
+            *full, line = chop_cells(line, width)
+            lines += full
+    return [*lines, line.rstrip()] if line.strip() or not lines else lines

@@ -1,31 +1,49 @@
-"""Render the HTML pages: scripts, styles and the offline report with its compressed data."""
+"""Render the HTML pages, and serve them with an access check and security headers."""
 
 from __future__ import annotations
 
 import base64
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
+import uvicorn
 from jinja2 import Environment, PackageLoader
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sql_agent.rollouts.metrics import ACCURATE
 from sql_agent.runs.rollout_pack import compressed
 from sql_agent.schemas import DropCause, Outcome
+from sql_agent.system.sockets import LOCAL_NAMES
+from sql_agent.system.tokens import AccessCheck
 
 _SCRIPTS = ("text", "access", "data", "chart", "filter", "list", "rollout", "related", "overview", "main")
 _PACKAGE = "sql_agent.runs"
-# What the words of a record's outcome and of a drop's cause mean, for people.
+# Explanations of the values of `Outcome` and `DropCause`.
 MESSAGES = {word.value: word.message for word in (*Outcome, *DropCause)}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 
 def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) -> str:
     """Return the HTML of a report that works offline, with a content security policy in a meta tag.
 
-    `page` is its data without the records: `title`, `disclaimer`, `tables`, and `runs` with name, facts, charts and the
-    index of a RolloutPack. `blocks` are the packs' blocks, by run.
+    `page` contains `title`, `disclaimer`, `tables` and `runs`; a run has a name, facts, charts and the index of its
+    RolloutPack. `blocks` are the blocks of each run's RolloutPack.
     """
     nonce = secrets.token_urlsafe(16)
     return _report(
@@ -39,12 +57,12 @@ def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) ->
 
 
 def render_live_report(disclaimer: str, nonce: str) -> str:
-    """Return the HTML of a report that asks its server for all data; the HTML itself contains nothing of a run."""
+    """Return the HTML of a report that requests all data of the run from its server."""
     return _report(nonce=nonce, live=True, title="Run", disclaimer=disclaimer)
 
 
 def content_policy(nonce: str) -> str:
-    """Return a content security policy that runs only the scripts, and applies only the styles, with `nonce`."""
+    """Return a content security policy that allows only scripts and styles with `nonce`."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -52,13 +70,13 @@ def content_policy(nonce: str) -> str:
 
 
 def packed(page: Mapping[str, Any]) -> bytes:
-    """Return the data of a page as JSON compressed with gzip, with the constants that its scripts need."""
+    """Return the data of a page and the constants of its scripts as JSON, compressed with gzip."""
     known = {"accurate": ACCURATE, "messages": MESSAGES}
     return compressed(json.dumps({**page, **known}, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def dictionary(more: Mapping[str, str]) -> str:
-    """Return the Chinese texts of the pages and `more` as JSON that is safe inside HTML."""
+    """Return the Chinese texts of all pages, and `more` of them, as JSON that is safe inside HTML."""
     return json.dumps(json.loads(asset("zh.json")) | dict(more), ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -68,7 +86,7 @@ def asset(name: str, package: str = _PACKAGE) -> str:
 
 
 def render_template(name: str, package: str = _PACKAGE, **values: Any) -> str:
-    """Return the HTML that a template of `package` makes of `values`, which are escaped."""
+    """Render a template of `package` with `values`, which are escaped."""
     return Environment(loader=PackageLoader(package), autoescape=True).get_template(name).render(**values)
 
 
@@ -84,3 +102,59 @@ def _report(**values: Any) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp:
+    """Return an app that serves `routes` at the address `host` and requires the bearer `token`, if there is one.
+
+    The path `/` requires no token, because a browser sends none when it opens a page; the page must contain no data.
+    With a local `host`, the Host header must be a local name, so that a website whose name resolves to 127.0.0.1
+    cannot reach the server.
+    """
+    hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
+    access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)
+    return Starlette(routes=list(routes), middleware=[Middleware(_SecurityHeaders), access])
+
+
+def page_response(render: Callable[[str], str]) -> Response:
+    """Return the page that `render` makes with a new nonce, and a content security policy for that nonce."""
+    nonce = secrets.token_urlsafe(16)
+    policy = f"{content_policy(nonce)}; frame-ancestors 'none'"
+    return HTMLResponse(render(nonce), headers={"Content-Security-Policy": policy})
+
+
+def page_url(sock: socket.socket, token: str | None) -> str:
+    """Return the URL of the page at `sock`; the token follows a #, because browsers do not send that part."""
+    host, port = sock.getsockname()
+    return f"http://{host}:{port}/{f'#token={token}' if token else ''}"
+
+
+def serve(app: ASGIApp, sock: socket.socket) -> None:
+    """Serve requests at the bound `sock` until Ctrl-C or SIGTERM."""
+    with suppress(KeyboardInterrupt):
+        web_server(app).run(sockets=[sock])
+
+
+def web_server(app: ASGIApp) -> uvicorn.Server:
+    """Return a server of `app` that logs no requests, because a log would contain the addresses of the users."""
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off"
+    )
+    return uvicorn.Server(config)
+
+
+class _SecurityHeaders:
+    """ASGI middleware that adds security headers to every response, also to refused requests."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,4 +1,4 @@
-"""The report of a run, or of two runs compared: an HTML page that works offline, or one that follows the runs."""
+"""Write the report of a run, or of two runs compared, as an offline HTML page, or serve it during the run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
 from sql_agent.runs.charts import validation_table
-from sql_agent.runs.pages import packed, render_live_report, render_report
+from sql_agent.runs.pages import packed, page_response, render_live_report, render_report, web_app
 from sql_agent.runs.run_lines import JsonObject
 from sql_agent.runs.run_reader import RunReader
-from sql_agent.runs.web import page_response, web_app
 from sql_agent.system.files import atomic_write
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
-    """Write `report.html` into `run_dir`, or `comparison.html` with the run `compared`, and return its path.
+    """Write `report.html` into `run_dir`, or `comparison.html` if there is a run `compared`, and return its path.
 
-    An interrupted run may lack files or the end of a line: the page says so. Raises DataError when a folder contains
-    no run, and ConfigError when a run's task cannot be loaded.
+    An interrupted run may have missing files or a last line without an end. Raises DataError when a folder contains no
+    run, and ConfigError when a run's task cannot be loaded.
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
@@ -37,17 +36,17 @@ def write_report(run_dir: Path, compared: Path | None = None) -> Path:
 
 
 class LiveReport:
-    """Serves a report whose data follow the files of `runs`."""
+    """Serves a report that is updated when the files of `runs` change."""
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs = runs
-        self._lock = threading.Lock()  # because starlette calls each endpoint in its own thread
-        self._shown: object = None  # what `_etag` stands for
-        self._version = 0
+        self._lock = threading.Lock()  # because starlette calls the endpoints in threads
+        self._shown: object = None  # the versions of the runs in `_packed`
+        self._etag = 0
         self._packed = b""
 
     def app(self, token: str) -> ASGIApp:
-        """Return the app to serve on this machine: the page, its data, and the blocks of records."""
+        """Return the app: the page, its data, and the blocks of rollout records."""
         routes = [
             Route("/", self._get_page),
             Route("/data", self._get_data),
@@ -59,14 +58,14 @@ class LiveReport:
         return page_response(lambda nonce: render_live_report(self._runs[0].disclaimer, nonce))
 
     def _get_data(self, request: Request) -> Response:
-        """Return all data but the records, and what is wrong with a file that cannot be read as `problems`."""
+        """Return all data except the rollout records; `problems` names the files that cannot be read."""
         with self._lock:
             problems = [problem for run in self._runs if (problem := _refreshed(run))]
             shown = (*problems, *(run.version for run in self._runs))
             if self._shown != shown:
-                self._shown, self._version = shown, self._version + 1
+                self._shown, self._etag = shown, self._etag + 1
                 self._packed = packed({**_page_data(self._runs), "problems": problems})
-            etag, data = f'"{self._version}"', self._packed
+            etag, data = f'"{self._etag}"', self._packed
         if request.headers.get("If-None-Match") == etag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag})
         return _gzipped(data, "application/json", etag)
@@ -81,7 +80,7 @@ class LiveReport:
 
 
 def _page_data(runs: Sequence[RunReader]) -> JsonObject:
-    """Return the data of a page that shows `runs`, without their records."""
+    """Return the data of the page, without the rollout records."""
     tables = [asdict(validation_table(run.validations)) for run in runs]
     if len(runs) > 1:
         for table, run in zip(tables, runs, strict=True):
@@ -95,7 +94,7 @@ def _page_data(runs: Sequence[RunReader]) -> JsonObject:
 
 
 def _refreshed(run: RunReader) -> str | None:
-    """Read what was appended to a run. Return the problem and the next step when a file cannot be read."""
+    """Read what was appended to a run; return the problem and the remedy when a file cannot be read."""
     try:
         run.refresh()
     except DataError as error:

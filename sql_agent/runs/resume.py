@@ -1,4 +1,4 @@
-"""Decide whether a run can be resumed, from which step, and with which settings."""
+"""Resume a run: with which settings, on which inputs and after which step."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings, Source, flatten, merge, public_dump
 from sql_agent.errors import ResumeError
-from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints
-from sql_agent.runs.run_folder import CONFIG, run_source
-from sql_agent.runs.run_info import read_info
+from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
+from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION, run_source
+from sql_agent.runs.run_info import read_sessions
+from sql_agent.runs.run_lines import run_lines
 from sql_agent.schemas import Question
+from sql_agent.system.files import atomic_write
 
-# Settings that may differ when a run is resumed: where and how fast it runs, but not what it computes.
+# Settings that may differ when a run is resumed: they decide where and how fast it runs, not what it computes.
 _MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
                "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 
 def settings_to_resume(sources: Sequence[Source]) -> Settings:
-    """Return the settings of the run that `sources` name by `run_name`, changed where they may change.
+    """Return the saved settings of the run that `sources` name by `run_name`, with the changes of the command line.
 
-    Only the last of `sources`, the command line, changes settings. Raises ResumeError when there is no such run, when
-    the run is finished, or when the command line changes what the run computes; DataError when its config.json or
-    run.json is damaged; ConfigError for a setting in config.json that does not exist any more.
+    The command line is the last of `sources`. Raises ResumeError when there is no such run, when the run is finished,
+    or when the command line changes what the run computes; DataError when config.json or run.json is damaged;
+    ConfigError for a setting in config.json that no longer exists.
     """
     given = merge(sources)
     folder = given.runs_dir / given.run_name
@@ -42,14 +44,14 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
     if changed:
         raise ResumeError(
             f"{folder} was run with other settings: {'; '.join(changed)}",
-            hint="leave them out, or start a new run under another run_name",
+            hint="leave out the changed settings, or start a new run under another run_name",
         )
     taken = {name: now[name] for name in {"runs_dir", "run_name", *named} if _may_change(name) and name in now}
     settings = merge([saved, Source("command line", taken)], confirmed_by=sources)
     if last_saved_step(folder) is None:
         raise ResumeError(
-            f"{folder} has no checkpoint, because it ended before its first save",
-            hint="run the same command without --resume: the name can be taken again",
+            f"{folder} has no checkpoint, because the run ended before its first save",
+            hint="run the same command without --resume: a new run can have the same name",
         )
     _refuse_finished(folder, settings.train.steps)
     return settings
@@ -69,7 +71,7 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
     An input without an earlier digest is accepted: the run is of an older version, or its database is on a server.
     """
     before: dict[str, str] = {}
-    for session in read_info(folder).sessions:
+    for session in read_sessions(folder):
         before = session.inputs | before
     changed = [name for name, digest in inputs.items() if before.get(name, digest) != digest]
     if changed:
@@ -77,13 +79,50 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
         model = str(found[max(found)] / "model") if found else f"the result of `sql-agent export {folder} OUT`"
         raise ResumeError(
             f"changed since {folder} began: {' and '.join(changed)}",
-            hint="restore what it was; or continue with the changed one as a new run: "
-            f"without --resume, with another run_name, and as --model {model}",
+            hint="restore the original; or train on with the changed one as a new run: without --resume, with another "
+            f"run_name and with --model {model}",
         )
 
 
+def cut_to_checkpoint(folder: Path, steps: int) -> str:
+    """Cut the JSONL files of a run back to its last checkpoint, because the steps after it are repeated.
+
+    Return what to tell the user: the step of `steps` that the run continues after, and what was removed or is missing.
+    Raises DataError when the checkpoint or a file is damaged.
+    """
+    saved = last_saved_step(folder) or 0
+    if (checkpoint := local_checkpoints(folder).get(saved)) is not None:
+        verify_checkpoint(checkpoint)
+    unfinished, missing, removed = [], [], 0
+    for name in (METRICS, ROLLOUTS, VALIDATION):
+        path = folder / name
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            unfinished.append(name)
+            del lines[-1]
+        steps_of_lines = [line["step"] for line in run_lines(path)]
+        kept = [(step, line) for step, line in zip(steps_of_lines, lines, strict=True) if step <= saved]
+        removed += len(lines) - len(kept)
+        if name != VALIDATION and max((step for step, _ in kept), default=0) < saved:
+            missing.append(name)
+        if len(kept) < len(lines) or name in unfinished:
+            with atomic_write(path) as part:
+                part.write_bytes(b"".join(line for _, line in kept))
+    said = [f"Resuming after step {saved} of {steps}"]
+    if unfinished:
+        said.append(f"The last line of {' and of '.join(unfinished)} was cut off and is removed")
+    if missing:
+        said.append(
+            "The checkpoint has this step, but the run ended before the step was written: it is missing in "
+            + " and ".join(missing)
+        )
+    elif unfinished or removed:
+        said.append("Later steps were not saved in a checkpoint and are repeated")
+    return ". ".join(said)
+
+
 def _refuse_finished(folder: Path, steps: int) -> None:
-    sessions = read_info(folder).sessions
+    sessions = read_sessions(folder)
     if sessions and sessions[-1].end == "finished" and (last_saved_step(folder) or 0) >= steps:
         raise ResumeError(
             f"{folder} is finished: all its {steps} steps are trained and validated",

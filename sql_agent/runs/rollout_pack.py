@@ -1,4 +1,4 @@
-"""Pack rollouts for the report: columns to filter by, and compressed blocks of whole records."""
+"""Pack rollouts for a page: columns to filter by, and compressed blocks of complete records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 class RolloutPack:
-    """Collects the rollouts of one run or evaluation, each given as an object of `rollouts.jsonl`."""
+    """Collects the rollouts of one run or evaluation."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
@@ -36,7 +36,7 @@ class RolloutPack:
         return len(self.columns["step"])
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add one rollout. A `line` of another form raises a built-in error such as KeyError and adds nothing."""
+        """Add a line of rollouts.jsonl. A malformed line raises an error such as KeyError and adds nothing."""
         record = line["record"] or {}
         reward = record.get("reward")
         values = {
@@ -46,7 +46,7 @@ class RolloutPack:
             "group": line["group"],
             "question": self._number(record["question"]) if record else None,
             "reward": _rounded(reward["rule"] + reward["judge"]) if reward else None,
-            "judge": _rounded(score_of_answer(reward)) if reward else None,
+            "judge": _rounded(reward.get("criteria", {}).get("absolute", reward["judge"])) if reward else None,
             "outcome": record.get("outcome"),
             "dropped": line["dropped"]["cause"] if line["dropped"] else None,
             "advantage": _rounded(line.get("advantage")),
@@ -69,11 +69,11 @@ class RolloutPack:
             self._open.clear()
 
     def blocks(self) -> list[bytes]:
-        """Return the records as blocks of JSON lines, compressed with gzip; all but the last have `block_size`."""
+        """Return the records as JSON lines in blocks of `block_size`, compressed with gzip; the last may be shorter."""
         return [*self._full, compressed("\n".join(self._open))] if self._open else list(self._full)
 
     def index(self) -> JsonObject:
-        """Return what a page needs before any record: columns, questions, causes of drops, rollouts per block."""
+        """Return the columns, the questions, the causes of drops, and the number of rollouts per block."""
         return {
             "columns": self.columns,
             "questions": self.questions,
@@ -90,15 +90,8 @@ class RolloutPack:
 
 
 def compressed(text: str) -> bytes:
-    """Compress `text` with gzip; the same text gives the same bytes."""
+    """Compress `text` with gzip; equal texts give equal bytes."""
     return gzip.compress(text.encode(), _LEVEL, mtime=0)
-
-
-def score_of_answer(reward: Mapping[str, Any]) -> float:
-    """Return `RewardParts.of_the_answer` of a reward in JSON, written by any version of this program."""
-    criteria = reward.get("criteria", {})
-    score: float = criteria.get("absolute", reward["judge"])
-    return score
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,22 +1,23 @@
-"""Show one rollout on the terminal: question, queries with their rows, answer, reward and why it is not full."""
+"""Print a rollout on the terminal: question, queries with their rows, answer, and the reasons for its reward."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rich import box
-from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from sql_agent.reward import FULL_REWARD
-from sql_agent.runs.text_layout import wrap
+from sql_agent.runs.console import wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
+from sql_agent.system.messages import printable
 
 _LABEL = 11  # columns of the label at the left
 _LEAST = 8  # columns of text, even on a narrower terminal
+_MEASURED = 10_000  # columns that a table may have when its width is measured
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
 
@@ -41,12 +42,12 @@ def show_rollout(record: RolloutRecord, console: Console) -> None:
 
 
 def show_query(number: int, sql: str, console: Console) -> None:
-    """Print a statement with its number."""
+    """Print query `number`, which counts from 1."""
     show_field(console, f"Query {number}", sql)
 
 
 def show_result(answer: QueryAnswer, console: Console) -> None:
-    """Print the first rows of an answer, or its error."""
+    """Print the first rows of a query result, or its error."""
     error = answer.error
     if error is None:
         _show_rows(answer, console)
@@ -57,6 +58,7 @@ def show_result(answer: QueryAnswer, console: Console) -> None:
 
 
 def _show_rows(answer: QueryAnswer, console: Console) -> None:
+    """Print the first rows as a table, or cell by cell if the table would be wider than the console."""
     parts = [str(answer.count) if answer.count else "none"]
     if answer.truncated:
         parts.append("cut short by the limits on rows and characters")
@@ -66,39 +68,28 @@ def _show_rows(answer: QueryAnswer, console: Console) -> None:
     show_field(console, "Rows", ", ".join(parts))
     if not shown:
         return
-    rows = [[_cell(cell) for cell in row] for row in shown]
-    if _table_width(answer.columns, rows) <= console.width - _LABEL:
-        console.print(Padding(_table(answer.columns, rows), (0, 0, 0, _LABEL), expand=False))
+    columns, rows = [printable(name) for name in answer.columns], [[_cell(cell) for cell in row] for row in shown]
+    table = Table(*(Column(Text(name), no_wrap=True) for name in columns), box=box.SQUARE)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    is_narrow = (
+        console.measure(table, options=console.options.update(width=_MEASURED)).maximum <= console.width - _LABEL
+    )
+    if is_narrow and not any("\n" in cell for row in (columns, *rows) for cell in row):
+        console.print(Padding(table, (0, 0, 0, _LABEL), expand=False))
         return
     for number, row in enumerate(rows, 1):
         if len(rows) > 1:
             _line(console, f"row {number}")
-        for column, cell in zip(answer.columns, row, strict=True):
+        for column, cell in zip(columns, row, strict=True):
             _line(console, f"{column}: {cell}", hanging=2)
 
 
 def _cell(cell: Cell) -> str:
-    text = "NULL" if cell is None else str(cell)
+    text = "NULL" if cell is None else printable(str(cell))
     if len(text) <= _CELL_CHARS:
         return text
     return f"{text[:_CELL_CHARS].rstrip()} … (the first {_CELL_CHARS} of {len(text):,} characters)"
-
-
-def _table_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
-    """Return the width of `_table` with borders; infinite when a cell contains line breaks or control characters."""
-    if any(wrap(cell, _CELL_CHARS * 4) != [cell] for row in (columns, *rows) for cell in row):
-        return float("inf")
-    widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
-    return sum(widths) + 3 * len(widths) + 1
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=box.SQUARE)
-    for column in columns:
-        table.add_column(Text(column), no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 def _show_reward(reward: RewardParts, calls: Sequence[QueryCall], console: Console) -> None:
@@ -122,9 +113,9 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    """Return why the judge did not give full marks: its reason, and the mark for each criterion."""
+    """Return the judge's reason, and its mark for each criterion."""
     criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
-    if reward.judge_name == "facts":  # its reason names each criterion already
+    if reward.judge_name == "facts":  # the reason of this judge names each criterion
         return reward.reason
     named = [f"{name} {value:.2f}" for name, value in criteria.items()]
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
@@ -133,15 +124,14 @@ def _why_not_full(reward: RewardParts) -> str:
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = ()) -> None:
     """Print `text` to the right of `label`, with the texts `marked` in colour."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
-        head = Text(("" if number else label).ljust(_LABEL), style="bold")
         body = Text(line)
         body.highlight_words(marked, "bold green", case_sensitive=False)
-        shown = head + body
+        shown = Text(("" if number else label).ljust(_LABEL), style="bold") + body
         shown.rstrip()
         console.print(shown, soft_wrap=True)
 
 
 def _line(console: Console, text: str, *, hanging: int = 0) -> None:
-    """Print `text` without a label; later lines are indented by `hanging` more columns."""
+    """Print `text` without a label; lines after the first are indented by `hanging` more columns."""
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
         console.print(Text(" " * (_LABEL + (hanging if number else 0)) + line), soft_wrap=True)

@@ -3,8 +3,8 @@
 | file | writer | readers |
 | --- | --- | --- |
 | config.json | `RunLog`: the settings, once at the start | `settings_of_run`, `settings_to_resume`, the report |
-| run.json | `recorded_session`: start, versions, inputs, end | `read_info`: the report, `--resume` |
-| metrics.jsonl | `RunLog.metrics`: one line a training step | `run_lines`: the report, the trainer's last words |
+| run.json | `recorded_session`: start, versions, inputs, end | `read_sessions`: the report, `--resume` |
+| metrics.jsonl | `RunLog.metrics`: one line a training step | `run_lines`: the report, the summary after training |
 | validation.jsonl | `RunLog.validation`: one line a validation | the same |
 | rollouts.jsonl | `RunLog.rollouts`: one line a rollout | the report, `largest_gain` for `ask --run` |
 | sft.jsonl | verl's supervised fine-tuning: its losses and its end | the process that started it |
@@ -12,8 +12,8 @@
 | tracking/ | trackers that write files | their own programs |
 | report.html, comparison.html | `write_report` | browsers |
 
-A resumed run cuts the three files of lines back to its last checkpoint (`RunLog.resume`). A lock `.NAME.lock` beside
-the folder keeps a second process out.
+A resumed run cuts metrics, validation and rollouts back to its last checkpoint (`resume.cut_to_checkpoint`). A lock
+`.NAME.lock` beside the folder keeps a second process out.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from sql_agent.system.files import read_object
 CONFIG, INFO = "config.json", "run.json"
 METRICS, VALIDATION, ROLLOUTS = "metrics.jsonl", "validation.jsonl", "rollouts.jsonl"
 
-_OF_RUNS = {"task", "runs_dir"}  # in the config.json of every run; a model folder has a config.json without them
+_RUN_KEYS = {"task", "runs_dir"}  # tell the config.json of a run from that of a model folder
 
 
 def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any]) -> Settings:
     """Return the settings that `run` was started with, overridden by the command line, except for the flag `model`.
 
     Raises DataError when `run` is not a run's folder or its config.json is damaged, and ConfigError for a setting that
-    does not exist any more or that would run code which the command line does not name too.
+    no longer exists or that would run code which the command line does not name.
     """
     *weaker, command_line = read_sources(overrides, flags={k: v for k, v in flags.items() if k != "model"})
     return merge([*weaker, run_source(run), command_line])
@@ -47,14 +47,14 @@ def run_source(run: Path) -> Source:
     return Source(
         str(run / CONFIG),
         flatten(read_config(run)),
-        hint="another version of this program wrote the file: use the version that run.json beside it names, or "
-        "remove the setting from the file",
+        hint="another version of this program wrote the file: use the version in run.json beside it, or remove the "
+        "setting from the file",
         trusted=False,
     )
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether `folder` is that of a run whose config.json can be read."""
+    """Return whether `folder` contains a run."""
     try:
         read_config(folder)
     except DataError:
@@ -63,13 +63,10 @@ def is_run(folder: Path) -> bool:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the content of config.json in the folder `run`.
-
-    Raises DataError when there is no such file, when it is damaged, or when it is not that of a run.
-    """
+    """Return the content of a run's config.json. Raises DataError when `run` contains no run, or a damaged file."""
     path = run / CONFIG
     if path.is_file():
-        values = read_object(path, hint="put a copy of that file back, or start a new run under another run_name")
-        if values.keys() >= _OF_RUNS:
+        values = read_object(path, hint="restore the file from a copy, or start a new run under another run_name")
+        if values.keys() >= _RUN_KEYS:
             return values
     raise DataError(f"there is no run in {run}", hint="name a folder under runs/, such as runs/quickstart")

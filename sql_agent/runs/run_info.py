@@ -1,4 +1,4 @@
-"""Record in `run.json` which versions wrote a run, with which inputs, when it ran and how it ended."""
+"""Record the sessions of a run in `run.json`: versions, inputs, start, and how each session ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import platform
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,15 +21,13 @@ from sql_agent.system.messages import first_problem
 
 _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", "torch", "transformers", "verl", "vllm")
 
-End = Literal["finished", "interrupted", "failed"]
-
 
 class RunSession(Record):
     """One start of a run; a resumed run has several.
 
     Times are in UTC, ISO 8601. `end` is None during the run, and stays None when the process was killed. `detail` is
-    the error of a failed session. `commit` is that of the program's checkout, None without a checkout. `database` is
-    the file of the run's database, or the address of its server without the password. `inputs` are
+    the error of a failed session. `commit` is the commit of the program's checkout, None without a checkout.
+    `database` is the file of the run's database, or the address of its server without the password. `inputs` are
     SHA-256 digests by name, such as "the database" and "the training questions".
     """
 
@@ -40,78 +37,62 @@ class RunSession(Record):
     commit: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     ended: str | None = None
-    end: End | None = None
+    end: Literal["finished", "interrupted", "failed"] | None = None
     detail: str = ""
 
     @property
     def seconds(self) -> float | None:
-        """Return the duration; None when the end is not known."""
+        """The duration; None when the end is not known."""
         if self.ended is None:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
 
 
-class RunInfo(Record):
-    """The sessions of a run, first to last."""
-
+class _RunInfo(Record):
     sessions: tuple[RunSession, ...] = ()
 
 
-def read_info(folder: Path) -> RunInfo:
-    """Return the sessions of the run in `folder`; no session for a run of an older version.
+def read_sessions(folder: Path) -> tuple[RunSession, ...]:
+    """Return the sessions of the run in `folder`, oldest first; no session for a run of an older version.
 
-    Raises DataError when the file is damaged, or of a newer version.
+    Raises DataError when run.json is damaged, or of a newer version.
     """
     path = folder / INFO
     if not path.exists():
-        return RunInfo()
-    hint = f"remove {path}: it says no more than when, and by which versions, the run was trained"
+        return ()
+    hint = f"remove {path}: it contains only when, and by which versions, the run was trained"
     values = read_object(path, hint=hint)
     try:
-        return RunInfo.model_validate(values)
+        return _RunInfo.model_validate(values).sessions
     except ValidationError as error:
         raise DataError(
             f"{path} is damaged, or of another version of this program: {first_problem(error)}", hint=hint
         ) from None
 
 
-@dataclass
-class Ending:
-    """Set by the code inside `recorded_session` when a signal ended it."""
-
-    interrupted: bool = False
-
-
 @contextmanager
-def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str] | None = None) -> Iterator[Ending]:
-    """Record in `folder` the start of the code inside, its versions, `database` and `inputs`, and how it ends.
+def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Record a session of the run in `folder`: its start, versions, `database` and `inputs`, and how the block ends.
 
-    An exception means "failed", a KeyboardInterrupt or `Ending.interrupted` means "interrupted".
+    A KeyboardInterrupt is recorded as "interrupted", any other exception as "failed".
     """
-    sessions = read_info(folder).sessions
+    earlier = read_sessions(folder)
     session = RunSession(
-        started=_now(),
-        database=database,
-        inputs=dict(inputs or {}),
-        commit=_commit(),
-        versions=installed_versions(),
+        started=_now(), database=database, inputs=dict(inputs or {}), commit=_commit(), versions=installed_versions()
     )
-    _write(folder, (*sessions, session))
-    ending, end, detail = Ending(), "failed", ""
+    _write(folder, (*earlier, session))
+    end, detail = "finished", ""
     try:
-        yield ending
-        end = "interrupted" if ending.interrupted else "finished"
-    except SqlAgentError as error:
-        detail = error.message
-        raise
+        yield
     except BaseException as error:
         end = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        detail = f"{type(error).__name__}: {error}"
+        if not isinstance(error, KeyboardInterrupt):
+            detail = error.message if isinstance(error, SqlAgentError) else f"{type(error).__name__}: {error}"
         raise
     finally:
         ended = session.model_copy(update={"ended": _now(), "end": end, "detail": detail})
         try:
-            _write(folder, (*sessions, ended))
+            _write(folder, (*earlier, ended))
         except OSError:
             if end == "finished":  # otherwise the error that ended the run matters more, such as a full disk
                 raise
@@ -119,7 +100,7 @@ def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str]
 
 def _write(folder: Path, sessions: tuple[RunSession, ...]) -> None:
     with atomic_write(folder / INFO) as unfinished:
-        unfinished.write_text(RunInfo(sessions=sessions).model_dump_json(indent=2) + "\n", encoding="utf-8")
+        unfinished.write_text(_RunInfo(sessions=sessions).model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def _now() -> str:
@@ -127,27 +108,19 @@ def _now() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that this file is in, with "+changes" when tracked files were edited."""
+    """Return the commit of the checkout of this file, with "+changes" when tracked files were edited."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None
+    command = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"]
     try:
-        head, changes = (_git(checkout, *command) for command in (("rev-parse", "HEAD"), ("status", "-s", "-uno")))
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # noqa: S603
     except (OSError, subprocess.SubprocessError):  # git is not installed, or refuses a checkout of another user
         return None
-    return head + ("+changes" if changes else "")
-
-
-def _git(checkout: Path, *command: str) -> str:
-    done = subprocess.run(  # noqa: S603
-        ["git", "-C", str(checkout), *command],  # noqa: S607
-        capture_output=True, text=True, check=True, timeout=10,
-    )  # fmt: skip
-    return done.stdout.strip()
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that matter; one that is not installed is left out."""
+    """Return the versions of Python and of the installed packages of `_PACKAGES`."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

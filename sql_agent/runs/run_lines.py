@@ -1,4 +1,4 @@
-"""Read the JSONL files of a run, in which each line names its step, and cut them back to a step."""
+"""Read the JSONL files of a run, in which each line names its step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sql_agent.errors import DataError
 from sql_agent.runs.run_folder import ROLLOUTS
 from sql_agent.schemas import Question
-from sql_agent.system.files import GrowingFile, atomic_write, damaged_line, parse_line
+from sql_agent.system.files import GrowingFile, damaged_line, parse_line
 
 JsonObject = dict[str, Any]
 
@@ -18,29 +18,31 @@ JsonObject = dict[str, Any]
 def run_lines(path: Path) -> Iterator[JsonObject]:
     """Yield the lines of `path`; no line if the file is missing.
 
-    A last line without a line break is skipped: the process was killed while it wrote that line. Raises DataError that
-    names a damaged line.
+    A last line without a line break is skipped, because the process was killed while writing that line. Raises
+    DataError that names a damaged line.
     """
     yield from GrowingLines(path).new()
 
 
 class GrowingLines:
-    """Reads the lines of a file while another process appends to it; an unfinished last line is read later."""
+    """Reads the lines of a file, which need not exist yet, while another process appends lines."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path`, which need not exist yet."""
         self._path = path
         self._file = GrowingFile(path)
         self._read = 0  # lines
 
     def new(self) -> Iterator[JsonObject]:
-        """Yield the lines that were appended since the last call; no line while the file does not exist.
+        """Yield the lines that were appended since the last call, without an unfinished last line.
 
         Raises DataError that names a damaged line, again in each later call until the file is repaired. If the caller
         raises an error at a line, the next call yields the same line again.
         """
         for line in self._file.new():
-            yield _parsed(line, self._path, self._read + 1)
+            parsed = parse_line(line, self._path, self._read + 1)
+            if not isinstance(parsed.get("step"), int):
+                raise self.damaged('the number "step" is missing')
+            yield parsed
             self._read += 1
 
     def damaged(self, problem: str) -> DataError:
@@ -49,47 +51,15 @@ class GrowingLines:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the file is shorter than what was read of it: a resumed run removes the steps that it repeats."""
+        """Whether the file became shorter, as when the run was resumed."""
         return self._file.was_cut
-
-
-@dataclass(frozen=True)
-class CutFile:
-    """The result of `cut_after`.
-
-    `last_step` is the last step that is left in the file (0 if none), `removed` the number of complete lines that were
-    removed, and `was_cut` whether the last line was incomplete.
-    """
-
-    last_step: int
-    removed: int
-    was_cut: bool
-
-
-def cut_after(path: Path, step: int) -> CutFile:
-    """Remove the lines of all steps after `step`, and an incomplete last line, from a JSONL file if it exists.
-
-    Raises DataError that names a damaged line; the file is then unchanged.
-    """
-    lines = []
-    if path.exists():
-        with path.open("rb") as source:
-            lines = list(source)
-    was_cut = bool(lines) and not lines[-1].endswith(b"\n")
-    whole = lines[:-1] if was_cut else lines
-    steps = [_parsed(line, path, number)["step"] for number, line in enumerate(whole, 1)]
-    kept = [line for line, of_line in zip(whole, steps, strict=True) if of_line <= step]
-    if len(kept) < len(lines):
-        with atomic_write(path) as unfinished:
-            unfinished.write_bytes(b"".join(kept))
-    return CutFile(max((of for of in steps if of <= step), default=0), len(whole) - len(kept), was_cut)
 
 
 @dataclass(frozen=True)
 class LargestGain:
     """The validation question that gained most, and its rewards (0–1.1) in the first and the last validation.
 
-    `questions` counts the questions that both validations graded.
+    `questions` is the number of questions that both validations graded.
     """
 
     question: Question
@@ -107,7 +77,7 @@ def largest_gain(run: Path) -> LargestGain:
     """
     path = run / ROLLOUTS
     if not path.exists():
-        raise DataError(f"{path} is missing", hint="give the folder of a run with validation results: runs/quickstart")
+        raise DataError(f"{path} is missing", hint="name the folder of a run with validations, such as runs/quickstart")
     questions: dict[str, Question] = {}
     rewards: dict[int, dict[str, float]] = {}  # step → question id → reward
     for line in run_lines(path):
@@ -121,14 +91,7 @@ def largest_gain(run: Path) -> LargestGain:
     if first_step == last_step or not both:
         raise DataError(
             f"{path} has no two validations that graded the same question",
-            hint="let the run end, or give a question of your own",
+            hint="let the run finish, or give a question of your own",
         )
     best = max(both, key=lambda key: (last[key] - first[key], last[key]))
     return LargestGain(questions[best], first[best], last[best], first_step, last_step, len(both))
-
-
-def _parsed(line: bytes, path: Path, number: int) -> JsonObject:
-    parsed = parse_line(line, path, number)
-    if not isinstance(parsed.get("step"), int):
-        raise damaged_line(path, number, "it names no step")
-    return parsed

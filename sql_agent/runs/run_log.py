@@ -12,25 +12,23 @@ from filelock import FileLock, Timeout
 
 from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError
-from sql_agent.runs.checkpoints import last_saved_step, local_checkpoints, verify_checkpoint
+from sql_agent.runs.checkpoints import last_saved_step
+from sql_agent.runs.resume import cut_to_checkpoint
 from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION
-from sql_agent.runs.run_lines import CutFile, cut_after, run_lines
+from sql_agent.runs.run_lines import run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
 if TYPE_CHECKING:
     from sql_agent.rollouts.finished_rollout import FinishedRollout
     from sql_agent.runs.trackers import Trackers
 
-_OF_EVERY_STEP = (METRICS, ROLLOUTS)
-_LINES = (*_OF_EVERY_STEP, VALIDATION)
-
 
 class RunLog:
-    """Appends to `runs/<name>/`; every line is flushed to disk, so an interrupted run loses no line.
+    """Appends lines to the files in `folder` and sends them to `trackers`.
 
-    `moved_aside` is the new folder of an earlier run of that name that had saved nothing; None without such a run.
-    `resumed` describes where a resumed run continues and what was lost; it is empty for a new run. `trackers` are sent
-    what is appended.
+    Every line is flushed to disk, so that a killed run loses no line. `moved_aside` is the new folder of an earlier run
+    of that name without a checkpoint, None without such a run. `resumed` tells where a resumed run continues and what
+    was lost; it is empty for a new run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,11 +39,11 @@ class RunLog:
 
     @classmethod
     def create(cls, settings: Settings) -> RunLog:
-        """Take the name of a new run and create its folder, for this process alone until it ends.
+        """Create the folder of a new run and lock it until this process ends.
 
-        The files of a run of the same name that ended before its first save are moved to a folder beside it. Raises
-        ConfigError when the run of that name has a checkpoint, when another process uses the folder, or when
-        the folder cannot be written to.
+        The folder of an earlier run of the same name is renamed if that run ended before its first save. Raises
+        ConfigError when the earlier run has a checkpoint, when another process uses the folder, or when the folder
+        cannot be written to.
         """
         try:
             settings.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -65,25 +63,19 @@ class RunLog:
 
     @classmethod
     def resume(cls, settings: Settings) -> RunLog:
-        """Open the folder of an earlier run, for this process alone; `settings` are those of `settings_to_resume`.
+        """Open the folder of an earlier run with the result of `settings_to_resume`; lock it until this process ends.
 
-        Its files are cut back to the last step that is saved, because the steps after it are repeated. Raises
-        ConfigError when another process uses it, and DataError when its last checkpoint or a file of lines is
-        damaged.
+        The files are cut back to the last checkpoint. Raises ConfigError when another process uses the folder, and
+        DataError when the checkpoint or a file is damaged.
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
-        saved = last_saved_step(log.folder) or 0
-        if (checkpoint := local_checkpoints(log.folder).get(saved)) is not None:
-            verify_checkpoint(checkpoint)
-        kept = {name: cut_after(log.folder / name, saved) for name in _LINES}
-        log.resumed = _resumed(saved, settings.train.steps, kept)
+        log.resumed = cut_to_checkpoint(log.folder, settings.train.steps)
         _write_config(log.folder, settings)
         return log
 
     def _lock(self) -> None:
-        """Keep other processes out of this run until this process ends."""
-        # Beside the folder, because the folder may be moved aside. In an attribute, because a deleted lock is released.
+        # Beside the folder, because the folder may be renamed. In an attribute, because a deleted lock is released.
         self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
         try:
             self._held.acquire(timeout=0)
@@ -94,13 +86,13 @@ class RunLog:
             ) from None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Append one training step's metrics."""
+        """Append the metrics of one training step."""
         self._append(METRICS, [{"step": step, **values}])
         if self.trackers:
             self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
 
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
-        """Append one validation's metrics, those of each set with the prefix `val/SET/`; step 0 is before training."""
+        """Append the metrics of one validation by set, with the prefix `val/SET/`; step 0 is before training."""
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
         self._append(VALIDATION, [{"step": step, **named}])
         if self.trackers:
@@ -115,7 +107,7 @@ class RunLog:
         *,
         val_set: str | None = None,
     ) -> None:
-        """Append one line per rollout: its record with question, queries, answer and reward, or why it was dropped."""
+        """Append one line per rollout: its record, or why the rollout was dropped."""
         lines = [
             {
                 "step": step,
@@ -140,8 +132,8 @@ class RunLog:
         return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
     def has_validation(self, step: int) -> bool:
-        """Return whether the validation at `step` was written; step 0 is before training."""
-        return any(line["step"] == step for line in run_lines(self.folder / "validation.jsonl"))
+        """Return whether the validation at `step` was written."""
+        return any(line["step"] == step for line in run_lines(self.folder / VALIDATION))
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
@@ -152,21 +144,6 @@ class RunLog:
             os.fsync(sink.fileno())
 
 
-def _resumed(saved: int, steps: int, kept: Mapping[str, CutFile]) -> str:
-    """Describe the step a run continues after, what was removed of later steps, and which files lack that step."""
-    said = [f"Resuming after step {saved} of {steps}"]
-    if cut := [name for name, of_file in kept.items() if of_file.was_cut]:
-        said.append(f"The last line of {' and of '.join(cut)} was cut off and is removed")
-    if lacking := [name for name in _OF_EVERY_STEP if kept[name].last_step < saved]:
-        said.append(
-            f"The checkpoint has this step, but the run ended before the step was written: it is missing in "
-            f"{' and '.join(lacking)}"
-        )
-    elif cut or any(of_file.removed for of_file in kept.values()):
-        said.append("Later steps were not saved in a checkpoint and are repeated")
-    return ". ".join(said)
-
-
 def _write_config(folder: Path, settings: Settings) -> None:
     with atomic_write(folder / CONFIG) as unfinished:
         text = json.dumps(public_dump(settings), ensure_ascii=False, indent=2) + "\n"
@@ -174,7 +151,7 @@ def _write_config(folder: Path, settings: Settings) -> None:
 
 
 def _move_aside(folder: Path) -> Path:
-    """Rename the folder of a run that has no checkpoint and return its new name. Raises ConfigError when it has one."""
+    """Rename the folder of a run and return its new path. Raises ConfigError when the run has a checkpoint."""
     if last_saved_step(folder) is not None:
         raise ConfigError(
             f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"

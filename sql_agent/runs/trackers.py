@@ -1,54 +1,75 @@
-"""Send what a run writes to its trackers, each in its own thread, so that none of them can stop or delay the run."""
+"""Send a run's metrics and rollouts to Weights & Biases, SwanLab, TensorBoard or AgentOps.
+
+Each tracker works in a thread, so that a tracker that fails or hangs cannot stop or delay the run. The libraries of
+the trackers are imported in that thread only.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sql_agent.config.endpoints import AgentOpsSettings
 from sql_agent.config.settings import Settings, public_dump
-from sql_agent.errors import ConfigError
-from sql_agent.runs.run_info import read_info
-from sql_agent.runs.tracker_services import (
-    RolloutLine,
-    TrackedRun,
-    Tracker,
-    open_swanlab,
-    open_tensorboard,
-    open_wandb,
-)
+from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.runs.run_info import read_sessions
 
-Say = Callable[[str], None]
+RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 
 _PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
+_COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "reward", "judge", "advantage", "outcome")
+_OPEN_S = 60  # to reach Weights & Biases
 _CLOSE_S = 120.0  # for all trackers together to send the rest at the end of a run
+
+
+class TrackedRun(NamedTuple):
+    """A run as trackers see it: `files` is the folder for their files; a resumed run keeps its `id`."""
+
+    name: str
+    id: str
+    project: str
+    config: Mapping[str, Any]
+    files: Path
+
+
+class Tracker(NamedTuple):
+    """One run at one service. Both functions may raise any error of the service's library.
+
+    `metrics(step, values)` sends metrics such as `train/reward/mean`; `table(step, name, rollouts)` sends rollouts as
+    the table `name`, which is `train/rollouts` or `val/rollouts`.
+    """
+
+    metrics: Callable[[int, Mapping[str, float]], None]
+    table: Callable[[int, str, Sequence[RolloutLine]], None]
 
 
 def check_trackers(settings: Settings) -> None:
     """Raise ConfigError when the package of a tracker in `tracking.to` is not installed."""
     missing = [name for name in settings.tracking.to if importlib.util.find_spec(_PACKAGES[name]) is None]
     if missing:
-        packages = " ".join(_PACKAGES[name] for name in missing)
+        packages = [_PACKAGES[name] for name in missing]
         raise ConfigError(
-            f"tracking.to names {', '.join(missing)}, and the package {packages.replace(' ', ', ')} is not installed",
-            hint=f"pip install {packages}",
+            f"tracking.to names {', '.join(missing)}, and the package {', '.join(packages)} is not installed",
+            hint=f"pip install {' '.join(packages)}",
         )
 
 
 class Trackers:
-    """Sends metrics and rollouts to the trackers of the settings; without trackers it does nothing.
+    """Sends metrics and rollouts to the trackers of the settings.
 
-    A tracker starts with the first thing that it is sent. If a tracker fails, the failure is reported once with `say`,
-    and that tracker is sent nothing more.
+    A tracker is opened when the first metrics or rollouts are sent. If a tracker fails, the failure is reported once
+    with `say`, and the tracker receives nothing more.
     """
 
-    def __init__(self, settings: Settings, folder: Path, say: Say) -> None:
+    def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:
         names = [*settings.tracking.to, *(["agentops"] if AgentOpsSettings().api_key else [])]
         run = _tracked_run(settings, folder)
         self._threads = [_TrackerThread(name, run, say) for name in names]
@@ -61,12 +82,11 @@ class Trackers:
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
         """Send the first `tracking.rollouts` rollouts of a step as a table."""
-        some = rollouts[: self._table_rows]
-        if some:
+        if some := rollouts[: self._table_rows]:
             self._send(lambda tracker: tracker.table(step, f"{mode}/rollouts", some))
 
     def close(self) -> None:
-        """Wait until the trackers have sent everything, for at most two minutes."""
+        """Wait at most two minutes until the trackers have sent everything."""
         deadline = time.monotonic() + _CLOSE_S
         started = [thread for thread in self._threads if thread.ident is not None]
         for thread in started:
@@ -74,19 +94,19 @@ class Trackers:
         for thread in started:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                self._say(f"Tracker {thread.name} is still sending after {_CLOSE_S:.0f} s and is left behind")
+                self._say(f"Tracker {thread.name} is still sending after {_CLOSE_S:.0f} s; the run ends without it")
 
     def _send(self, call: Callable[[Tracker], None]) -> None:
         for thread in self._threads:
-            if thread.ident is None:  # not earlier, because runners are forked before anything is sent
+            if thread.ident is None:  # not earlier, because the run forks its runners before the first metrics
                 thread.start()
             thread.calls.put(call)
 
 
 class _TrackerThread(threading.Thread):
-    """Opens a tracker, makes the `calls` in order, and closes it at None."""
+    """Opens a tracker, makes the `calls` in order, and closes the tracker at None."""
 
-    def __init__(self, name: str, tracked: TrackedRun, say: Say) -> None:
+    def __init__(self, name: str, tracked: TrackedRun, say: Callable[[str], None]) -> None:
         super().__init__(name=name, daemon=True)
         self._tracked = tracked
         self._say = say
@@ -94,30 +114,145 @@ class _TrackerThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            tracker = _open(self.name, self._tracked)
-            while (call := self.calls.get()) is not None:
-                call(tracker)
-            tracker.close()
+            with _open(self.name, self._tracked) as tracker:
+                while (call := self.calls.get()) is not None:
+                    call(tracker)
         except BaseException as error:
-            self._say(f"Tracker {self.name} failed and gets nothing more of this run: {type(error).__name__}: {error}")
+            self._say(f"Tracker {self.name} failed and receives nothing more: {type(error).__name__}: {error}")
 
 
-def _open(name: str, run: TrackedRun) -> Tracker:
+def _open(name: str, run: TrackedRun) -> AbstractContextManager[Tracker]:
     if name == "agentops":
         from sql_agent.runs.agentops_spans import open_agentops  # noqa: PLC0415  slow to import
 
         return open_agentops(run)
-    return {"wandb": open_wandb, "swanlab": open_swanlab, "tensorboard": open_tensorboard}[name](run)
+    return {"wandb": _open_wandb, "swanlab": open_swanlab, "tensorboard": _open_tensorboard}[name](run)
 
 
 def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
-    sessions = read_info(folder).sessions
+    sessions = read_sessions(folder)
     started = sessions[0].started if sessions else ""
-    about: dict[str, Any] = {"commit": sessions[-1].commit, "versions": sessions[-1].versions} if sessions else {}
+    versions = {"commit": sessions[-1].commit, "versions": sessions[-1].versions} if sessions else {}
     return TrackedRun(
         name=folder.resolve().name,
         id=hashlib.sha256(f"{folder.resolve()} {started}".encode()).hexdigest()[:12],
         project=settings.tracking.project,
-        config=public_dump(settings) | about,
+        config=public_dump(settings) | versions,
         files=folder / "tracking",
     )
+
+
+@contextmanager
+def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
+    """Start a run at Weights & Biases; WANDB_MODE=offline writes files for `wandb sync`.
+
+    Raises TrainingError when there is no key, because wandb would prompt for one and wait.
+    """
+    import wandb  # noqa: PLC0415
+
+    offline = os.environ.get("WANDB_MODE") in {"offline", "dryrun"}
+    if not offline and not wandb.api.api_key:
+        raise TrainingError("there is no key", hint="run `wandb login`, or set WANDB_MODE=offline")
+    wandb.setup(wandb.Settings(silent=True))
+    run.files.mkdir(parents=True, exist_ok=True)
+    # Nothing about the machine and its user: the config has commit and versions.
+    settings = wandb.Settings(
+        silent=True, console="off", init_timeout=_OPEN_S, disable_git=True, disable_code=True,
+        x_disable_meta=True, x_disable_machine_info=True, x_disable_stats=True,
+    )  # fmt: skip
+    opened = wandb.init(
+        project=run.project,
+        name=run.name,
+        id=run.id,
+        resume="allow",
+        config=dict(run.config),
+        dir=str(run.files),
+        mode="offline" if offline else None,  # explicit, because an earlier run of this process may have set a mode
+        settings=settings,
+    )
+    yield Tracker(
+        metrics=lambda step, values: opened.log(dict(values), step=step),
+        table=lambda step, name, rollouts: opened.log(
+            {name: wandb.Table(columns=list(_COLUMNS), data=[*_cells(rollouts)])}, step=step
+        ),
+    )
+    opened.finish()
+    wandb.teardown()  # finish alone was seen to return before an offline run was on the disk
+
+
+@contextmanager
+def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
+    """Start a run at SwanLab; SWANLAB_MODE=offline writes files for `swanlab sync`."""
+    import swanlab  # noqa: PLC0415
+    from swanlab import echarts  # noqa: PLC0415
+
+    # Nothing about the machine and its user, and not the terminal's text.
+    off = dict.fromkeys(("hardware", "runtime", "requirements", "conda", "git", "monitor"), False)
+    settings = swanlab.Settings.model_validate({"interactive": False, "probe": off, "terminal": {"proxy_type": "none"}})
+    opened = swanlab.init(
+        project=run.project,
+        name=run.name,
+        id=run.id,
+        resume="allow",
+        config=dict(run.config),
+        log_dir=str(run.files / "swanlab"),
+        settings=settings,
+    )
+
+    def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
+        drawn = echarts.Table()
+        drawn.add(list(_COLUMNS), _cells(rollouts))
+        opened.log({name: drawn}, step=step)
+
+    yield Tracker(metrics=lambda step, values: opened.log(dict(values), step=step), table=table)
+    opened.finish()
+
+
+@contextmanager
+def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
+    """Write metrics, and rollouts as a Markdown table, into `tracking/tensorboard` of the run."""
+    from tensorboardX import SummaryWriter  # noqa: PLC0415
+
+    writer = SummaryWriter(str(run.files / "tensorboard"), write_to_disk=True)
+    writer.add_text("config", "\n".join(f"    {name}: {value}" for name, value in run.config.items()))
+
+    def metrics(step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    def table(step: int, name: str, rollouts: Sequence[RolloutLine]) -> None:
+        rows = [_COLUMNS, ["---"] * len(_COLUMNS), *_cells(rollouts)]
+        lines = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
+        writer.add_text(name, "\n".join(lines), step)
+
+    yield Tracker(metrics, table)
+    writer.close()
+
+
+def _cells(rollouts: Sequence[RolloutLine]) -> list[list[str | int | float | None]]:
+    """Return the cells of `_COLUMNS` for each rollout."""
+    rows: list[list[str | int | float | None]] = []
+    for rollout in rollouts:
+        record = rollout["record"] or {}
+        question, reward = record.get("question", {}), record.get("reward")
+        rows.append(
+            [
+                rollout["step"],
+                rollout.get("val_set") or rollout["mode"],
+                question.get("question"),
+                ";\n".join(call["sql"] for call in record.get("calls", ())),
+                record.get("answer"),
+                question.get("answer"),
+                reward["rule"] + reward["judge"] if reward else None,
+                reward["judge"] if reward else None,
+                rollout.get("advantage"),
+                f"dropped: {rollout['dropped']['cause']}" if rollout["dropped"] else record.get("outcome"),
+            ]
+        )
+    return rows
+
+
+def _markdown_cell(cell: object) -> str:
+    text = "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+    return text.replace("|", "\\|").replace("\n", " ")

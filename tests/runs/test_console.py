@@ -7,12 +7,16 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from sql_agent.cli.exit_codes import print_error
 from sql_agent.cli.train_output import _show_span
 from sql_agent.errors import TrainingError
-from sql_agent.runs.console import Ui
+from sql_agent.runs.charts import validation_table
+from sql_agent.runs.console import Ui, print_table, wrap
 from sql_agent.runs.rollout_view import show_result
 from sql_agent.schemas import QueryAnswer
 
@@ -39,7 +43,7 @@ def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     }
     before = {"step": 0.0} | {f"val/{name}/{k}": v for name, values in sets.items() for k, v in values.items()}
     after = before | {"step": 20, "val/template/reward/mean": 0.734, "val/natural/refused_answerable": 0.25}
-    Ui(Console(file=output, width=80)).before_after([before, after])
+    print_table(validation_table([before, after]), Console(file=output, width=80))
     cells = [re.split(r"\s{2,}", line.strip()) for line in output.getvalue().splitlines()]
     rows = {row[0]: row[1:] for row in cells}
     assert rows["questions"] == ["7", "7", "12", "12"]
@@ -61,3 +65,29 @@ def test_what_others_wrote_cannot_steer_the_terminal(wraps: bool, capsys: pytest
     output = shown.getvalue() + capsys.readouterr().err
     assert output.count("]0;title") == 6
     assert not {"\x1b", "\x07", "\x9b"} & set(output)
+
+
+@given(text=st.text(alphabet="ab ,.(布洛芬，。\n", max_size=200), width=st.integers(4, 30))
+def test_every_line_fits_and_no_character_is_lost(text: str, width: int) -> None:
+    lines = wrap(text, width)
+    assert max(map(cell_len, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("Levothyroxine treats it.", 14, ["Levothyroxine", "treats it."]),
+        ("Levothyroxine", 5, ["Levot", "hyrox", "ine"]),
+        ("布洛芬，片剂。", 7, ["布洛", "芬，片", "剂。"]),
+        ("SELECT 1\n  FROM t", 20, ["SELECT 1", "  FROM t"]),
+        ("a\x1b[2Jb\tc", 20, ["a [2Jb c"]),
+        ("", 20, [""]),
+    ],
+)
+def test_a_line_ends_where_a_reader_expects_it(text: str, width: int, lines: list[str]) -> None:
+    assert wrap(text, width) == lines
+
+
+def test_a_path_stays_whole_so_that_it_can_be_copied() -> None:
+    assert wrap("see /a/long/path/to/report.html now", 10, fold=False) == ["see", "/a/long/path/to/report.html", "now"]

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from sql_agent.errors import TrainingError
-from sql_agent.runs.run_info import read_info, recorded_session
+from sql_agent.runs.run_info import read_sessions, recorded_session
 
 
 def test_each_session_of_a_run_says_how_it_ended(tmp_path: Path) -> None:
-    with recorded_session(tmp_path) as ending:
-        (running,) = read_info(tmp_path).sessions
+    with pytest.raises(KeyboardInterrupt), recorded_session(tmp_path):
+        (running,) = read_sessions(tmp_path)
         assert running.end is None and running.seconds is None, "a killed process leaves it like this"
-        ending.interrupted = True
+        raise KeyboardInterrupt
     with pytest.raises(TrainingError), recorded_session(tmp_path):
         raise TrainingError("step 3 (train): 4 rollouts were lost", hint="repair")
     with recorded_session(tmp_path, "mysql://reader@db.example:3306/medical"):
         pass
-    sessions = read_info(tmp_path).sessions
+    sessions = read_sessions(tmp_path)
     assert sessions[2].database == "mysql://reader@db.example:3306/medical"
     assert [session.end for session in sessions] == ["interrupted", "failed", "finished"]
     assert sessions[1].detail == "step 3 (train): 4 rollouts were lost"
@@ -29,4 +29,4 @@ def test_each_session_of_a_run_says_how_it_ended(tmp_path: Path) -> None:
 
 
 def test_a_run_of_an_older_version_has_no_sessions(tmp_path: Path) -> None:
-    assert read_info(tmp_path).sessions == ()
+    assert read_sessions(tmp_path) == ()

@@ -20,8 +20,7 @@ from sql_agent.errors import ConfigError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.runs import trackers
 from sql_agent.runs.run_log import RunLog
-from sql_agent.runs.tracker_services import TrackedRun, open_swanlab
-from sql_agent.runs.trackers import Trackers, check_trackers
+from sql_agent.runs.trackers import TrackedRun, Trackers, check_trackers, open_swanlab
 from sql_agent.training.serving.server import ServerThread
 from tests.support.records import record
 from tests.support.small_run import rollout_line
@@ -81,9 +80,8 @@ def test_swanlab_gets_metrics_table_and_configuration_offline(tmp_path: Path, sa
 def test_a_resumed_run_keeps_its_id_at_swanlab(tmp_path: Path, offline: None) -> None:
     run = TrackedRun(name="night", id="abcdef123456", project="p", config={}, files=tmp_path)
     for step in (1, 2):
-        tracker = open_swanlab(run)
-        tracker.metrics(step, {"train/reward/mean": 0.5})
-        tracker.close()
+        with open_swanlab(run) as tracker:
+            tracker.metrics(step, {"train/reward/mean": 0.5})
     written = list((tmp_path / "swanlab").glob("run-*"))
     assert written and all(folder.name.endswith("-abcdef123456") for folder in written)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from starlette.types import ASGIApp
 
-from sql_agent.runs.web import web_server
+from sql_agent.runs.pages import web_server
 from sql_agent.system.sockets import bind_local
 
 

@@ -22,7 +22,7 @@ from sql_agent.questions.question_check import check_questions
 from sql_agent.questions.question_files import write_jsonl
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
-from sql_agent.runs.run_info import read_info
+from sql_agent.runs.run_info import read_sessions
 from sql_agent.schemas import RolloutRecord
 from sql_agent.tasks.task import Task, load_task
 from tests.support import library
@@ -215,7 +215,7 @@ def test_one_step_trains_through_the_command_line(settings: Settings, tmp_path: 
     assert {r["record"]["question"]["task_type"] for r in rollouts} == {"shelf", "reader"}
     assert list((tmp_path / "cache").glob("sft-*")), "the supervised start used the questions' SQL"
     assert (run / "report.html").exists()
-    assert [session.end for session in read_info(run).sessions] == ["finished"]
+    assert [session.end for session in read_sessions(run)] == ["finished"]
     assert (run / "checkpoints" / "step-000001" / "model" / "model.safetensors").exists()
     assert "Made the library" in output
     assert "Please return your books." in output
