@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError, TokenError
 from sql_agent.database.answers import Row
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.schema import Schema
-from sql_agent.database.scope import Scopes
+from sql_agent.database.scope import check_tables, shows_tables
 from sql_agent.errors import QueryError
 
 MAX_SQL_CHARS = 8_000
@@ -67,10 +67,11 @@ def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
         nodes = list(tree.walk())
         _check_nodes(nodes, dialect)
         dialect.check_nodes(text, tree, nodes)
-        relation = Scopes(schema, dialect).resolve(tree)
+        check_tables(tree, schema, dialect)
+        from_tables = shows_tables(tree, schema, dialect)
     except RecursionError:
         raise QueryError("too_complex", "the statement is nested too deeply", hint="simplify the statement") from None
-    return Checked(text, tree, relation.from_tables)
+    return Checked(text, tree, from_tables)
 
 
 def refuse_listing(sql: str, schema: Schema) -> None:

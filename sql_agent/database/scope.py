@@ -1,10 +1,10 @@
-"""Resolve the names in a statement to tables, and find out whether its rows come from tables of the schema."""
+"""Find the tables that a statement reads: may each be read, and do the columns of its result come from them?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -13,245 +13,230 @@ from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
 
 
-@dataclass(frozen=True)
-class Output:
-    """Describes an output column: whether it comes from a table of the schema."""
-
-    name: str
-    from_tables: bool
+class RefusedByDesignError(QueryError):
+    """SQLite would run the statement: a WITH query is recursive, or misleads because it has the name of a table."""
 
 
-@dataclass(frozen=True)
-class Relation:
-    """Describes an item of a FROM clause; `table_rows`: its rows are rows of tables of the schema."""
+class Relation(NamedTuple):
+    """Describes the rows of a query or table.
 
-    columns: tuple[Output, ...]
+    `columns` are pairs of a name and whether the column comes from a table of the schema. `table_rows` tells whether
+    the rows are rows of such tables.
+    """
+
+    columns: tuple[tuple[str, bool], ...]
     table_rows: bool
 
     @property
-    def from_tables(self) -> bool:
-        return any(column.from_tables for column in self.columns)
+    def shows_tables(self) -> bool:
+        return any(from_table for _, from_table in self.columns)
 
 
-Names = Mapping[str, Relation]
-
-
-class RefusedByDesignError(QueryError):
-    """SQLite would run the statement: a WITH query that is recursive, or has the name of a table and so misleads."""
-
-
-class Scopes:
-    """Resolves the names of one parsed statement against a schema."""
-
-    def __init__(self, schema: Schema, dialect: Dialect) -> None:
-        self._schema = schema
-        self._dialect = dialect
-        self._row_functions = dialect.aggregates | dialect.window_functions
-        self._schema_tables = _schema_tables(schema, dialect)
-        self._allowed: set[int] = set()  # by id: the tables of the statement that were looked up
-
-    def resolve(self, query: exp.Expr) -> Relation:
-        """Return the relation that the statement gives. Raises QueryError for a table that may not be read."""
-        relation = self._query(query, {}, ())
-        # Whatever sqlglot makes of a statement: a table that was met nowhere above is one that nobody allowed.
-        for table in query.find_all(exp.Table):
-            if id(table) not in self._allowed:
-                message = f"the table {table.name} stands where no table may"
-                raise QueryError("forbidden_table", message, hint="name tables after FROM and JOIN")
-        return relation
-
-    def _query(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
-        if isinstance(query, exp.Subquery):
-            return _merged(self._relation(query, ctes, outer).values())
-        if isinstance(query, exp.Values):
-            return self._values(query, ctes, outer)
-        visible = self._with(query, ctes, outer)
-        if isinstance(query, exp.SetOperation):
-            return self._set_operation(query, visible, outer)
-        return self._select(query, visible, outer)
-
-    def _with(self, query: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Names:
-        """Return the WITH queries that `query` can use, its own included."""
-        clause = query.args.get("with_")
-        if clause is None:
-            return ctes
-        if clause.args.get("recursive"):
+def check_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> None:
+    """Raise QueryError unless every table of a statement is a table of the schema or a WITH query."""
+    known = _schema_tables(schema, dialect)
+    for node in tree.dfs():
+        if isinstance(node, exp.With) and node.args.get("recursive"):
             raise _recursion_refused()
-        visible = dict(ctes)
-        for cte in clause.expressions:
-            name = self._dialect.table_key(cte.alias)
-            if name in self._schema_tables or name in self._schema.other_tables:
-                message = f"WITH redefines the table {name}"
-                raise RefusedByDesignError("forbidden_table", message, hint="give the WITH query another name")
-            relation = self._query(cte.this, {**visible, name: _BEING_DEFINED}, outer)
-            visible[name] = _renamed(relation, cte)
-        return visible
-
-    def _set_operation(self, query: exp.SetOperation, ctes: Names, outer: tuple[Names, ...]) -> Relation:
-        left = self._query(query.this, ctes, outer)
-        right = self._query(query.expression, ctes, outer)
-        self._clauses(query, ctes, ({}, *outer))
-        columns = tuple(
-            Output(ours.name, ours.from_tables or theirs.from_tables)
-            for ours, theirs in zip(left.columns, right.columns, strict=False)
-        )
-        return Relation(columns, left.table_rows or right.table_rows)
-
-    def _select(self, select: exp.Expr, ctes: Names, outer: tuple[Names, ...]) -> Relation:
-        sources: dict[str, Relation] = {}
-        clause = select.args.get("from_")
-        relations = [clause.this] if clause is not None else []
-        relations += [join.this for join in select.args.get("joins") or ()]
-        for relation in relations:
-            sources |= self._relation(relation, ctes, outer, taken=len(sources))
-        scopes = (sources, *outer)
-        columns: list[Output] = []
-        for output in select.expressions:
-            if _is_star(output):
-                columns += _starred(output, sources)
-            else:
-                columns.append(Output(fold(output.alias_or_name), self._from_tables(output, ctes, scopes)))
-        self._clauses(select, ctes, scopes)
-        return Relation(tuple(columns), any(source.table_rows for source in sources.values()))
-
-    def _values(self, values: exp.Values, ctes: Names, outer: tuple[Names, ...]) -> Relation:
-        rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
-        columns = []
-        for number, cells in enumerate(zip(*rows, strict=False), 1):
-            found = [self._from_tables(cell, ctes, outer) for cell in cells]
-            columns.append(Output(f"column{number}", any(found)))
-        return Relation(tuple(columns), table_rows=False)
-
-    def _clauses(self, query: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> None:
-        """Resolve the tables of what stands outside the output columns."""
-        for key, value in query.args.items():
-            if key in {"with_", "from_", "this", "expression", "expressions"}:
-                continue
-            for node in value if isinstance(value, list) else (value,):
-                condition = node.args.get("on") if isinstance(node, exp.Join) else node
-                if isinstance(condition, exp.Expr):
-                    self._from_tables(condition, ctes, scopes)
-
-    def _relation(
-        self, node: exp.Expr, ctes: Names, outer: tuple[Names, ...], *, taken: int = 0
-    ) -> dict[str, Relation]:
-        """Return the relations of one item of a FROM clause by name; unnamed ones get a number."""
-        found: dict[str, Relation] = {}
+        if isinstance(node, exp.CTE) and (name := dialect.table_key(node.alias)) in known.keys() | schema.other_tables:
+            message = f"WITH redefines the table {name}"
+            raise RefusedByDesignError("forbidden_table", message, hint="give the WITH query another name")
+    for node in tree.dfs():
         if isinstance(node, exp.Table):
-            found[fold(node.alias_or_name)] = self._table(node, ctes)
-        elif isinstance(node, exp.Values):
-            found[fold(node.alias) or f"#{taken}"] = self._values(node, ctes, outer)
-        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
-            found.update(self._relation(node.this, ctes, outer, taken=taken))
-            if node.alias:
-                found = {fold(node.alias): _merged(found.values())}
-        elif isinstance(node, exp.Subquery):
-            found[fold(node.alias) or f"#{taken}"] = self._query(node.this, ctes, outer)
-        elif isinstance(node, exp.Lateral):
-            raise QueryError("syntax", "LATERAL is not allowed", hint=self._dialect.syntax_hint("LATERAL"))
-        else:
-            raise QueryError(
-                "forbidden_table", f"{node.sql(self._dialect.name)} is not a table", hint=self._schema.only_these
-            )
-        for join in node.args.get("joins") or ():
-            found.update(self._relation(join.this, ctes, outer, taken=taken + len(found)))
-            if join.args.get("on"):
-                self._from_tables(join.args["on"], ctes, (found, *outer))
-        return found
+            _check_table(node, schema, dialect)
+        elif isinstance(node, exp.From | exp.Join) and not isinstance(
+            item := node.this, exp.Table | exp.Subquery | exp.Values
+        ):
+            if isinstance(item, exp.Lateral):
+                raise QueryError("syntax", "LATERAL is not allowed", hint=dialect.syntax_hint("LATERAL"))
+            message = f"{item.sql(dialect.name)} is not a table"
+            raise QueryError("forbidden_table", message, hint=schema.only_these)
 
-    def _table(self, node: exp.Table, ctes: Names) -> Relation:
-        self._allowed.add(id(node))
-        if not isinstance(node.this, exp.Identifier):
-            raise QueryError(
-                "forbidden_table", "a function cannot stand in place of a table", hint=self._schema.only_these
-            )
-        name, database = self._dialect.table_key(node.name), self._dialect.table_key(node.db)
-        if name in ctes and not database:
-            if ctes[name] is _BEING_DEFINED:
+
+def _check_table(table: exp.Table, schema: Schema, dialect: Dialect) -> None:
+    if not isinstance(table.this, exp.Identifier):
+        message = "a function cannot stand in place of a table"
+        raise QueryError("forbidden_table", message, hint=schema.only_these)
+    if _with_query(table, dialect) is not None or _schema_table(table, schema, dialect) is not None:
+        return
+    name, database = dialect.table_key(table.name), dialect.table_key(table.db)
+    shown = f"{database}.{name}" if database else name
+    if fold(name).startswith(("sqlite_", "pragma_")) or fold(database) == "information_schema":
+        raise QueryError("forbidden_table", f"{shown} may not be read", hint=schema.listing)
+    if database or name in schema.other_tables:
+        raise QueryError("forbidden_table", f"{shown} may not be read", hint=schema.only_these)
+    raise QueryError("unknown_table", f"no such table: {shown}", hint=schema.nearest_table(name))
+
+
+def _with_query(table: exp.Table, dialect: Dialect) -> exp.CTE | None:
+    """Return the WITH query that a table's name stands for, the innermost one that is defined before the table.
+
+    Raises RefusedByDesignError for a WITH query that names itself.
+    """
+    if table.db:
+        return None
+    name = dialect.table_key(table.name)
+    below: exp.Expr = table
+    while (node := below.parent) is not None:
+        visible: list[exp.CTE] = []
+        if isinstance(node, exp.With):
+            if dialect.table_key(below.alias) == name:
                 raise _recursion_refused()
-            return ctes[name]
-        if name in self._schema_tables and database in {"", self._schema.database} and not node.catalog:
-            return self._schema_tables[name]
-        shown = f"{database}.{name}" if database else name
-        if fold(name).startswith(("sqlite_", "pragma_")) or fold(database) == "information_schema":
-            raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.listing)
-        if database or name in self._schema.other_tables:
-            raise QueryError("forbidden_table", f"{shown} may not be read", hint=self._schema.only_these)
-        raise QueryError("unknown_table", f"no such table: {shown}", hint=self._schema.nearest_table(name))
-
-    def _from_tables(self, root: exp.Expr, ctes: Names, scopes: tuple[Names, ...]) -> bool:
-        """Return whether an expression uses a table of the schema, and resolve its subqueries."""
-        found = False
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, exp.Query | exp.Values):
-                relation = self._query(node, ctes, scopes)
-                found |= relation.from_tables or (isinstance(node.parent, exp.Exists) and relation.table_rows)
-            elif isinstance(node, exp.Column):
-                found |= _look_up(node, scopes, self._dialect.row_ids)
-            else:
-                if (name := self._dialect.called(node)) in self._row_functions:
-                    found |= bool(scopes) and _counts_rows(node, name, scopes[0])
-                stack.extend(node.iter_expressions())
-        return found
-
-
-_BEING_DEFINED = Relation((), table_rows=False)
-
-
-@lru_cache(maxsize=8)
-def _schema_tables(schema: Schema, dialect: Dialect) -> Names:
-    return {
-        dialect.table_key(table): Relation(tuple(Output(fold(name), True) for name in columns), table_rows=True)
-        for table, columns in schema.tables
-    }
+            visible = node.expressions[: below.index]
+        elif (clause := node.args.get("with_")) is not None and clause is not below:
+            visible = clause.expressions
+        for cte in reversed(visible):
+            if dialect.table_key(cte.alias) == name:
+                return cte
+        below = node
+    return None
 
 
 def _recursion_refused() -> QueryError:
     return RefusedByDesignError("too_complex", "recursive WITH queries are not allowed", hint="use a plain SELECT")
 
 
-def _merged(relations: Iterable[Relation]) -> Relation:
-    parts = tuple(relations)
-    columns = tuple(column for part in parts for column in part.columns)
-    return Relation(columns, any(part.table_rows for part in parts))
+def _schema_table(table: exp.Table, schema: Schema, dialect: Dialect) -> Relation | None:
+    if table.catalog or dialect.table_key(table.db) not in {"", schema.database}:
+        return None
+    return _schema_tables(schema, dialect).get(dialect.table_key(table.name))
 
 
-def _renamed(relation: Relation, cte: exp.Expr) -> Relation:
-    """Rename the columns of `relation` as `WITH name(a, b) AS` says, if it names any."""
-    names = [fold(column.name) for column in cte.args["alias"].args.get("columns") or ()]
-    if not names:
-        return relation
-    columns = (replace(column, name=name) for name, column in zip(names, relation.columns, strict=False))
-    return replace(relation, columns=tuple(columns))
+@lru_cache(maxsize=8)
+def _schema_tables(schema: Schema, dialect: Dialect) -> Mapping[str, Relation]:
+    return {
+        dialect.table_key(table): Relation(tuple((fold(name), True) for name in columns), table_rows=True)
+        for table, columns in schema.tables
+    }
+
+
+def shows_tables(tree: exp.Query, schema: Schema, dialect: Dialect) -> bool:
+    """Return whether an output column of a checked statement comes from a table of the schema or counts its rows."""
+    return _Origins(schema, dialect).of_query(tree).shows_tables
+
+
+class _Origins:
+    """Finds out for the queries of one statement whether their columns come from tables of the schema."""
+
+    def __init__(self, schema: Schema, dialect: Dialect) -> None:
+        self._schema = schema
+        self._dialect = dialect
+        self._queries: dict[int, Relation] = {}  # by id, because a WITH query may be named many times
+        self._sources: dict[int, dict[str, Relation]] = {}  # of the FROM clause of a SELECT, by id
+
+    def of_query(self, query: exp.Expr) -> Relation:
+        if id(query) not in self._queries:
+            self._queries[id(query)] = self._relation(query)
+        return self._queries[id(query)]
+
+    def _relation(self, query: exp.Expr) -> Relation:
+        if isinstance(query, exp.Subquery):
+            return _joined(self._items(query).values())
+        if isinstance(query, exp.Values):
+            rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.expressions]
+            columns = (any(map(self._uses_tables, cells)) for cells in zip(*rows, strict=False))
+            return Relation(tuple((f"column{n}", found) for n, found in enumerate(columns, 1)), table_rows=False)
+        if isinstance(query, exp.SetOperation):
+            left, right = self.of_query(query.this), self.of_query(query.expression)
+            both = zip(left.columns, right.columns, strict=False)
+            return Relation(tuple((name, a or b) for (name, a), (_, b) in both), left.table_rows or right.table_rows)
+        sources = self._of_from(query)
+        found: list[tuple[str, bool]] = []
+        for output in query.expressions:
+            if _is_star(output):
+                table = fold(output.table) if isinstance(output, exp.Column) else ""
+                found += [pair for name, item in sources.items() if table in {"", name} for pair in item.columns]
+            else:
+                found.append((fold(output.alias_or_name), self._uses_tables(output)))
+        return Relation(tuple(found), any(item.table_rows for item in sources.values()))
+
+    def _of_from(self, select: exp.Expr) -> dict[str, Relation]:
+        """Return the relations of a SELECT's FROM clause by name; unnamed ones get a number."""
+        if id(select) not in self._sources:
+            found: dict[str, Relation] = {}
+            for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
+                if clause is not None:
+                    found |= self._items(clause.this, len(found))
+            self._sources[id(select)] = found
+        return self._sources[id(select)]
+
+    def _items(self, node: exp.Expr, taken: int = 0) -> dict[str, Relation]:
+        """Return the relations of one item of a FROM clause; in parentheses there may be several."""
+        if isinstance(node, exp.Table):
+            found = {fold(node.alias_or_name): self._of_table(node)}
+        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
+            found = self._items(node.this, taken)
+            if node.alias:
+                found = {fold(node.alias): _joined(found.values())}
+        else:
+            query = node.this if isinstance(node, exp.Subquery) else node
+            found = {fold(node.alias) or f"#{taken}": self.of_query(query)}
+        for join in node.args.get("joins") or ():
+            found |= self._items(join.this, taken + len(found))
+        return found
+
+    def _of_table(self, table: exp.Table) -> Relation:
+        cte = _with_query(table, self._dialect)
+        if cte is None:
+            return _schema_table(table, self._schema, self._dialect) or Relation((), table_rows=False)
+        relation = self.of_query(cte.this)
+        names = [fold(column.name) for column in cte.args["alias"].columns]
+        columns = zip(names, (found for _, found in relation.columns), strict=False) if names else relation.columns
+        return relation._replace(columns=tuple(columns))
+
+    def _uses_tables(self, root: exp.Expr) -> bool:
+        """Return whether an expression uses a column of a table of the schema, or counts rows of such a table."""
+        found = False
+        stack = [root]
+        while stack and not found:
+            node = stack.pop()
+            if isinstance(node, exp.Query | exp.Values):
+                relation = self.of_query(node)
+                found = relation.shows_tables or (isinstance(node.parent, exp.Exists) and relation.table_rows)
+            elif isinstance(node, exp.Column):
+                found = self._is_of_table(node)
+            else:
+                found = self._counts_rows(node)
+                stack.extend(node.iter_expressions())
+        return found
+
+    def _is_of_table(self, column: exp.Column) -> bool:
+        """Return whether a column comes from a table of the schema, in the innermost SELECT that has it."""
+        table, name = fold(column.table), fold(column.name)
+        for select in _selects_around(column):
+            items = [item for source, item in self._of_from(select).items() if table in {"", source}]
+            found = [from_table for item in items for own_name, from_table in item.columns if own_name == name]
+            if found:
+                return any(found)
+            if name in self._dialect.row_ids and any(item.table_rows for item in items):
+                return True
+        return False
+
+    def _counts_rows(self, node: exp.Expr) -> bool:
+        """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
+        name = self._dialect.called(node)
+        if name not in self._dialect.aggregates | self._dialect.window_functions:
+            return False
+        select = next(_selects_around(node), None)
+        is_scalar = name in {"max", "min"} and len(node.expressions) > 1
+        return not is_scalar and select is not None and any(i.table_rows for i in self._of_from(select).values())
+
+
+def _selects_around(node: exp.Expr) -> Iterator[exp.Select]:
+    """Yield the SELECTs whose FROM clause `node` can use, the innermost first."""
+    below, parent = node, node.parent
+    while parent is not None:
+        if isinstance(parent, exp.Select) and not isinstance(below, exp.From | exp.Join | exp.With):
+            yield parent
+        below, parent = parent, parent.parent
 
 
 def _is_star(output: exp.Expr) -> bool:
-    """Return whether an output is `*` or `t.*`; sqlglot's `is_star` also holds of a subquery that selects them."""
+    """Return whether an output is `*` or `t.*`; sqlglot's `is_star` is also true for a subquery that selects them."""
     return isinstance(output, exp.Star) or (isinstance(output, exp.Column) and isinstance(output.this, exp.Star))
 
 
-def _starred(output: exp.Expr, sources: Names) -> list[Output]:
-    """Return the columns that `*` or `t.*` stands for."""
-    table = fold(output.table) if isinstance(output, exp.Column) else ""
-    return [column for name, source in sources.items() if not table or name == table for column in source.columns]
-
-
-def _look_up(column: exp.Column, scopes: tuple[Names, ...], row_ids: frozenset[str]) -> bool:
-    """Return whether a column comes from a table of the schema, in the innermost scope that has it."""
-    table, name = fold(column.table), fold(column.name)
-    for sources in scopes:
-        named = [source for source_name, source in sources.items() if not table or table == source_name]
-        found = [output for source in named for output in source.columns if output.name == name]
-        if found:
-            return any(output.from_tables for output in found)
-        if name in row_ids and any(source.table_rows for source in named):
-            return True
-    return False
-
-
-def _counts_rows(function: exp.Expr, name: str | None, sources: Names) -> bool:
-    """Return whether an aggregate or window function reads rows of a table (max(1, 2) reads none)."""
-    scalar = name in {"max", "min"} and len(function.expressions) > 1
-    return not scalar and any(source.table_rows for source in sources.values())
+def _joined(relations: Iterable[Relation]) -> Relation:
+    parts = tuple(relations)
+    columns = tuple(column for part in parts for column in part.columns)
+    return Relation(columns, any(part.table_rows for part in parts))

@@ -16,10 +16,10 @@ from pymysql.cursors import Cursor, SSCursor
 
 from sql_agent.database.answers import Row, fit
 from sql_agent.database.deadline import Deadline, OutOfTime
+from sql_agent.database.failures import LOST, code_of, from_server, message_of
 from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
-from sql_agent.database.mysql.failures import LOST, code_of, from_server, message_of
 from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.errors import DatabaseFileError, QueryError

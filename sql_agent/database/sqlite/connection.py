@@ -17,12 +17,12 @@ from pathlib import Path
 
 from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, fit
 from sql_agent.database.deadline import Deadline, OutOfTime
+from sql_agent.database.failures import from_sqlite, unknown_quoted
 from sql_agent.database.guard import Result, check, clean, parse, refuse_listing
 from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
-from sql_agent.database.scope import RefusedByDesignError, Scopes
+from sql_agent.database.scope import RefusedByDesignError, check_tables, shows_tables
 from sql_agent.database.sqlite.dialect import FUNCTIONS, IMPLICIT_FUNCTIONS, SQLITE, SqliteDialect, read_double_quotes
-from sql_agent.database.sqlite.failures import from_sqlite, unknown_quoted
 from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryLimits
@@ -176,7 +176,8 @@ class SqliteConnection:
         if name is not None:
             raise unknown_quoted(name, tree, self._schema)
         try:
-            from_tables = Scopes(self._schema, SQLITE).resolve(tree).from_tables
+            check_tables(tree, self._schema, SQLITE)
+            from_tables = shows_tables(tree, self._schema, SQLITE)
         except RefusedByDesignError:
             raise
         except (QueryError, RecursionError):

@@ -22,9 +22,9 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from sql_agent.database import Source
+from sql_agent.database.failures import message_of
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
-from sql_agent.database.mysql.failures import message_of
 from sql_agent.errors import DataError
 
 _CMEKG = "cmekg.pkl"

@@ -14,9 +14,9 @@ from typing import Any
 import pymysql
 
 from sql_agent.database import Source
+from sql_agent.database.failures import message_of
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.connection import connect_to
-from sql_agent.database.mysql.failures import message_of
 from sql_agent.database.schema import quoted
 from sql_agent.errors import DataError
 from sql_agent.tasks.medical.importers.mapping import NOT_READ, MedicalRow, TableMapping
