@@ -1,4 +1,4 @@
-"""Define what a task provides (schema, prompts, questions, reward, metrics), and load a task by its name."""
+"""The Task class (schema, prompts, questions, reward and metrics of a task), and the loader of a task by name."""
 
 from __future__ import annotations
 
@@ -35,19 +35,17 @@ from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 BUILT_IN = {"medical": "sql_agent.tasks.medical.medical_task:TASK", "spider": "sql_agent.tasks.spider.spider_task:TASK"}
 
 Split = Literal["train", "val", "test"]
-
-
-Describe = Callable[[Lang, Database, Settings], str]
+PromptFactory = Callable[[Lang, Database, Settings], str]
 
 
 class JudgeFactory(Protocol):
-    """Builds the judge of a run; `alone` gives this process the whole rate limit of the judge's endpoint."""
+    """Builds the judge of a run; with `alone` this process may use the whole rate limit of the judge's endpoint."""
 
     def __call__(self, settings: Settings, words: Mapping[Lang, Words], /, *, alone: bool = False) -> Judge: ...
 
 
 def no_named_database(_settings: Settings, name: str) -> Path:
-    """Raise DataError, for a task that has no databases to name beside the run's own."""
+    """Raise DataError: the task has no database besides the run's own."""
     raise DataError(
         f"there is no database {name!r}", hint="leave the question's `database` empty to query the run's own database"
     )
@@ -55,36 +53,36 @@ def no_named_database(_settings: Settings, name: str) -> Path:
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that differs from task to task.
+    """Everything that is specific to one task.
 
     name               name in messages
     schema             tables that a database must have and that may be read, and the columns with the names of rows
     tool_description   one sentence that describes the tool to the model; "{dialect}" becomes SQLite or MySQL
     disclaimer         last line of a command's output and first line of a page
-    describe           system prompt of a workflow's roles: describes the database, given language and settings
-    instructions       system prompt of the workflow react: the same, and what to do
-    answer_is_sql      whether the answer to a question is a statement instead of its result
-    default_database   file to query when the settings name none
-    default_questions  file of a split when the settings name none
-    named_database     file of the database that a question names; raises DataError for an unknown name
-    read_questions     reads a question file, given a mapping of its columns or None
-    of_split           selects the questions of a split, for tasks that keep several splits in one file
-    natural_questions  benchmark of natural questions in a language; every run is validated on it
+    describe           system prompt of a workflow's roles: a description of the database
+    instructions       system prompt of the workflow react: the same description, and how to answer
+    answer_is_sql      whether the answer to a question is a SQL statement, not the result of the statement
+    default_database   database file to use when the settings name none
+    default_questions  question file of a split to use when the settings name none
+    named_database     database file of a name in `Question.database`; raises DataError for an unknown name
+    read_questions     reads a question file, given a column mapping or None
+    of_split           selects the questions of a split, if one file contains several splits
+    natural_questions  benchmark of natural questions in a language, asked in every validation
     questions_hint     how to get the default question files; "{database}" becomes the path of the database
-    prepare            makes the default files that are missing; its second argument prints a message
-    prepare_database   makes the default database alone, for commands that read no question file
-    words              refusal sentences, counters and synonyms of each language, for the judge "facts"
+    prepare            makes missing default files; its second argument prints a message
+    prepare_database   makes a missing default database only, for commands that read no question file
+    words              refusal sentences, counters and synonyms by language, for the judge "facts"
     make_judge         builds the judge of the settings
-    rule               rule part of the reward, 0.0–0.1, given a rollout's queries
-    metrics            task metrics by name, given rewarded rollouts
+    rule               rule part of the reward, 0.0–0.1, of a rollout's queries
+    metrics            metrics of the task, by name, of rewarded rollouts
     """
 
     name: str
     schema: RequiredSchema
     tool_description: str
     disclaimer: str
-    describe: Describe
-    instructions: Describe
+    describe: PromptFactory
+    instructions: PromptFactory
     default_database: Callable[[Settings], Path]
     default_questions: Callable[[Settings, Split], Path]
     questions_hint: str
@@ -105,22 +103,22 @@ class Task:
         return self.tool_description.replace("{dialect}", database.dialect.title)
 
     def database_source(self, settings: Settings) -> Source:
-        """Return the run's own database: `database.path`, else that of DATABASE_URL, else the task's own file."""
+        """Return the run's own database: `database.path`, else DATABASE_URL, else the task's default."""
         return given_source(settings) or self.default_database(settings)
 
     def database_shown(self, settings: Settings) -> str:
-        """Return the path of the run's own database, or its address without the password."""
+        """Return the path of the run's own database, or the server's URL without the password."""
         return str(tool_server(settings) if settings.agent.tool == "mcp" else self.database_source(settings))
 
     def source_of(self, settings: Settings, name: str | None) -> Source:
-        """Return the database that a question names; None stands for the run's own.
-
-        Raises DataError for an unknown name.
-        """
+        """Return the database `name`, or the run's own for None. Raises DataError for an unknown name."""
         return self.database_source(settings) if name is None else self.named_database(settings, name)
 
     def check_databases(self, settings: Settings, names: Iterable[str | None]) -> None:
-        """Open and close each database once, without worker processes. Raises the errors of `databases`."""
+        """Open and close each database once, without worker processes.
+
+        Raises DataError for an unknown name, and DatabaseFileError for a missing database or another schema.
+        """
         for name in dict.fromkeys(names):
             if name is None and settings.agent.tool == "mcp":
                 self.open_database(settings).close()
@@ -128,19 +126,15 @@ class Task:
             open_source(self.source_of(settings, name), self.schema, settings.database_limits())
 
     def open_database(self, settings: Settings) -> Database:
-        """Open the run's own database, through an MCP server if `agent.tool` is mcp.
-
-        Raises DatabaseFileError when the database is missing or does not match the schema.
-        """
+        """Open the run's own database, through an MCP server if `agent.tool` is mcp. Raises DatabaseFileError."""
         if settings.agent.tool == "mcp":
             return McpDatabase(tool_server(settings))
         return open_database(self.database_source(settings), self.schema, settings.database_limits())
 
     def databases(self, settings: Settings, own: Source | None = None) -> DatabasePool:
-        """Return a pool of databases by the name in `Question.database`; `own` replaces the run's own database.
+        """Return a pool that opens databases by `Question.database` on first use; `own` replaces the run's own.
 
-        A database is opened on first use. The pool then raises DataError for an unknown name, and DatabaseFileError
-        when the database is missing or does not match the schema.
+        The pool raises DataError for an unknown name, and DatabaseFileError for a missing database or another schema.
         """
 
         def open_named(name: str | None) -> Database:
@@ -152,11 +146,11 @@ class Task:
         return DatabasePool(open_named)
 
     def question_file(self, settings: Settings, split: Split) -> Path:
-        """Return the question file of `split`: `data.train_file` or `data.val_file` if set, else the task's default.
+        """Return `data.train_file` or `data.val_file` if set, else the task's default file of `split`.
 
         Raises ConfigError when the file does not exist.
         """
-        given = _given_file(settings, split)
+        given = _question_setting(settings, split)
         if given is not None and not given.exists():
             raise ConfigError(f"data.{split}_file={given} does not exist", hint="check the path")
         path = given or self.default_questions(settings, split)
@@ -169,18 +163,17 @@ class Task:
         return path
 
     def questions(self, settings: Settings, split: Split) -> list[Question]:
-        """Return the questions of `split` whose type is in `data.task_types`, or all if that is empty.
+        """Return the questions of `split` whose type is in `data.task_types`, or all questions if that list is empty.
 
-        A file named in the settings is read with `data.mapping`. All of a validation file belongs to the validation;
-        a training file goes through `of_split`, because held-out questions must not be trained on. Raises ConfigError
-        for a missing file, mapping or type, and DataError for a fault in the file.
+        `data.mapping` applies to a file named in the settings. `of_split` selects from every file except a validation
+        file named in the settings, so that held-out questions are never trained on. Raises ConfigError for a missing
+        file, mapping or type, and DataError for an error in the file.
         """
         path = self.question_file(settings, split)
-        mapping = None
-        if settings.data.mapping is not None and path == _given_file(settings, split):
-            mapping = ColumnMapping.load(settings.data.mapping)
+        is_users = path == _question_setting(settings, split)
+        mapping = ColumnMapping.load(settings.data.mapping) if settings.data.mapping is not None and is_users else None
         questions = self.read_questions(path, mapping)
-        if path != _given_file(settings, split) or split == "train":
+        if not is_users or split == "train":
             questions = list(self.of_split(settings, split, questions))
         return _of_types(settings.data.task_types, questions, path)
 
@@ -189,12 +182,12 @@ class Task:
         return self.make_judge(settings, self.words, alone=alone)
 
     def group_judge(self, settings: Settings) -> GroupJudge | None:
-        """Return the judge if it compares the rollouts of a group; None if it grades each rollout separately."""
+        """Return the judge if it compares the rollouts of a group, or None if it grades each rollout separately."""
         judge = self.judge(settings)
         return judge if isinstance(judge, GroupJudge) else None
 
 
-def _given_file(settings: Settings, split: Split) -> Path | None:
+def _question_setting(settings: Settings, split: Split) -> Path | None:
     return {"train": settings.data.train_file, "val": settings.data.val_file}.get(split)
 
 
@@ -209,7 +202,7 @@ def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> l
 
 
 def load_task(name: str) -> Task:
-    """Return the built-in task `name`, or the Task at `package.module:NAME`, also in the working directory.
+    """Return the built-in task `name`, or import the Task `package.module:NAME`, also from the working directory.
 
     Raises ConfigError when there is no such task.
     """
@@ -225,13 +218,13 @@ def load_task(name: str) -> Task:
     except ImportError as error:
         raise ConfigError(
             f"the task {name!r} cannot be imported: {error}",
-            hint="start from the folder that holds its package, set PYTHONPATH to it, or install it",
+            hint="run in the folder that contains the package, set PYTHONPATH to this folder, or install the package",
         ) from error
     task = getattr(module, attribute, None)
     if not isinstance(task, Task):
         found = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Task)]
         raise ConfigError(
-            f"{module_name} has no task {attribute}", hint=f"it has {', '.join(found) or 'no Task at all'}"
+            f"{module_name} has no task {attribute}", hint=f"the module has {', '.join(found) or 'no Task'}"
         )
     return task
 
@@ -248,10 +241,7 @@ def database_digest(task: Task, settings: Settings) -> str | None:
 
 
 def given_source(settings: Settings) -> Source | None:
-    """Return the database of `database.path` or else of DATABASE_URL; None if neither is set.
-
-    Raises ConfigError for a URL that cannot be used, or a URL in `database.path`.
-    """
+    """Return the database of `database.path`, else of DATABASE_URL, else None. Raises ConfigError for a wrong URL."""
     if (path := given_file(settings)) is not None:
         return path
     url = DatabaseServerSettings().url
@@ -259,7 +249,7 @@ def given_source(settings: Settings) -> Source | None:
 
 
 def given_file(settings: Settings) -> Path | None:
-    """Return `database.path`. Raises ConfigError for a URL: runs save their settings, and so the URL's password."""
+    """Return `database.path`. Raises ConfigError for a URL: a run saves its settings, with the URL's password."""
     path = settings.database.path
     if path is not None and is_url(str(path)):
         raise ConfigError("database.path is a URL", hint="give the path of a SQLite file, or the URL as DATABASE_URL")

@@ -238,7 +238,7 @@ def test_a_task_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: p
         ("no.such.module:TASK", "No module named 'no'"),
         ("tests.support.library:MINE", "tests.support.library:TASK"),
         ("tests.support.library:QUESTIONS", "tests.support.library:TASK"),
-        ("sql_agent.errors:TASK", "no Task at all"),
+        ("sql_agent.errors:TASK", "no Task"),
     ],
 )
 def test_a_wrong_name_says_what_there_is(name: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Load the phrase banks in `phrasings/LANG/`: natural wordings of questions, as TOML that a pharmacist can extend."""
+"""Load the phrase banks `phrasings/LANG/*.toml`: natural wordings of questions, which a pharmacist can extend."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Bank(BaseModel):
-    """Base of all parts of a bank: immutable, without unknown keys."""
+    """Base of all parts of a bank: immutable, and strict about unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Halves(Bank, Generic[T]):
-    """Wordings of the splits train and val, and those of the split test; no wording is in both."""
+    """Wordings by half: `train` for the splits train and val, `test` for the split test; the halves are disjoint."""
 
     train: T
     test: T
@@ -36,14 +36,14 @@ Wordings = Halves[tuple[str, ...]]
 
 
 class Asks(Bank):
-    """Questions. `named` contain {name} and are complete; `after` follow a sentence that names the entity."""
+    """Question texts: `named` contain {name}; `after` follow a sentence that names the entity."""
 
     named: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
 class Asker(Bank):
-    """A person whom a question may be about, and the pronouns for this person."""
+    """A person in a question, and the pronouns for this person."""
 
     who: str
     they: str
@@ -52,7 +52,7 @@ class Asker(Bank):
 
 
 class Situations(Bank):
-    """`situations.toml`: who asks and why, openers and endings of questions, and how to ask for everything."""
+    """`situations.toml`: who asks and why, openers and endings of questions, and questions for all facts."""
 
     askers: Halves[tuple[Asker, ...]]
     drugs_info: Wordings
@@ -67,7 +67,7 @@ class Situations(Bank):
 
 
 class Topic(Bank):
-    """A subject of items: `said` are its names, `words` mark an item as belonging to it.
+    """A topic of items: `said` are its names; an item that contains one of `words` belongs to the topic.
 
     No question is asked about a cell with an item that contains one of `doubtful` but none of `words`.
     """
@@ -78,22 +78,22 @@ class Topic(Bank):
 
 
 class TopicAsks(Halves[Asks]):
-    """The topics of a column and the questions about them; {topic} is one of the topic's `said`.
+    """The topics of a column and the questions about the topics; {topic} becomes one of the topic's `said`.
 
-    `own` are questions for one topic that need not name it: "can I drink with {name}?"
+    `own` are questions about one topic that need not name it: "can I drink with {name}?"
     """
 
     topics: tuple[str, ...]
     own: dict[str, Halves[Asks]] = {}
 
     def about(self, topic: str, half: Half) -> tuple[Asks, ...]:
-        """Return the ways to ask for one topic: those of all topics, and its own."""
+        """Return the questions about one topic: those for all topics, and the topic's own."""
         own = self.own.get(topic)
         return (self.of(half), own.of(half)) if own else (self.of(half),)
 
 
 class Topics(Bank):
-    """`topics.toml`: topics by name, how two of them are joined, and the questions about topics by table and column."""
+    """`topics.toml`: topics by name, conjunctions of two topics, and questions about topics by table and column."""
 
     both: tuple[str, ...]
     topics: dict[str, Topic]
@@ -101,17 +101,17 @@ class Topics(Bank):
 
 
 class Predicates(Bank):
-    """Predicates for rows whose column contains {keyword}, and for rows whose column does not."""
+    """Predicates: `holds` for rows whose column contains {keyword}, `lacks` for all other rows."""
 
     holds: Wordings
     lacks: Wordings
 
 
 class Kind(Topic):
-    """A kind of items: an item belongs to it if it contains one of `words`, or names a row of the table `named_in`.
+    """A kind of items: its items contain one of `words`, or name a row of the table `named_in`.
 
-    `outside` are words of items that do not belong to it. If there are any, an item with neither is doubtful, so that
-    questions may ask for all other items by their names, `rest`.
+    `outside` are words of items of other kinds. If there are any, an item without a word of either list is doubtful.
+    Only then may a question ask for all other items, by their names `rest`.
     """
 
     outside: tuple[str, ...] = ()
@@ -120,10 +120,10 @@ class Kind(Topic):
 
 
 class KindAsks(Bank):
-    """The kinds of items in a column; `patterns.toml` has questions for every kind.
+    """The kinds of items in a column. `patterns.toml` has the questions for all kinds.
 
-    `own` are questions for one kind that need not name it ("is there an operation for {name}?"), `own_rest` for all
-    other items ("how is {name} treated without drugs?").
+    `own` are questions for one kind that need not name it ("is there an operation for {name}?"); `own_rest` are
+    questions for all other items ("how is {name} treated without drugs?").
     """
 
     kinds: tuple[str, ...]
@@ -139,7 +139,7 @@ class Position(Bank):
 
 
 class Kinds(Bank):
-    """`kinds.toml`: kinds of items by name, which of them each column is asked for, and places in a list."""
+    """`kinds.toml`: kinds of items by name, questions for kinds by table and column, and positions in a list."""
 
     kinds: dict[str, Kind]
     asks: dict[str, dict[str, KindAsks]]
@@ -147,15 +147,18 @@ class Kinds(Bank):
 
 
 class Claim(Halves[Asks]):
-    """A yes-no question that the words of the cells in `columns` answer.
+    """A yes-no question whose answer depends on the words in the cells of `columns`.
 
-    `opposite` asks the negated question: its yes is the others' no. `rows` are predicates for rows for which the claim
-    is true, and for the others.
-
-    `yes`, `no` and `doubtful` are words in the cells; `aside` are words with another meaning, which are ignored. With
-    `subjects`, {item} is one of them and only statements about its words count; a column of `mentioned_in` says yes by
-    naming them. `yes_wins` is for cells that list several things. Where silence means no, the question must ask what is
-    written or listed, not what is safe.
+    opposite          the negated question, with the opposite answer
+    rows              predicates for rows with the answer yes, and for rows with the answer no
+    yes, no           words in a cell that decide the answer
+    doubtful          words in a cell about which no question is asked
+    aside             words with another meaning, which are ignored
+    subjects          values of {item}, each with its words: only text about these words decides
+    mentioned_in      columns in which naming a subject means yes
+    yes_wins          whether yes prevails over no, in a cell that lists several things
+    silence_means_no  whether a cell without any of the words means no; such a question must ask what is written or
+                      listed, not what is safe
     """
 
     columns: tuple[str, ...]
@@ -175,20 +178,20 @@ Claims = dict[str, dict[str, Claim]]
 
 
 class Lacking(Halves[Asks]):
-    """Questions that no column answers; rows whose description contains `word` are skipped."""
+    """Questions that no column answers; a row is skipped if its description contains `word`."""
 
     word: str
 
 
 class Stem(Bank):
-    """Words glued to an item of a column: `before` and `after` it, and `joined` between two items."""
+    """Words attached to an item of a column: `before` or `after` the item, or `joined` between two items."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
 
     def without_one(self, item: str) -> str | None:
-        """Return `item` without the longest word that it ends with, else begins with; None when nothing is left."""
+        """Return `item` without its longest word of `after` or else `before`; None without such a word."""
         for word in sorted(self.after, key=len, reverse=True):
             if item.endswith(word) and len(item) > len(word) + 1:
                 return item[: -len(word)].strip()
@@ -199,10 +202,10 @@ class Stem(Bank):
 
 
 class Searches(Bank):
-    """`searches.toml`: how people search for rows by their content.
+    """`searches.toml`: searches for rows by their content.
 
-    `rows` are words for the rows of a table ({rows}); `either` joins two keywords; `lead_ins` say by table why somebody
-    asks, without a search term; `stems` are words glued to the items of a column.
+    `rows` are words for the rows of a table ({rows}); `either` joins two keywords; `lead_ins` are reasons to ask, by
+    table, without a search term; `stems` are words attached to the items of a column.
     """
 
     rows: dict[str, tuple[str, ...]]
@@ -211,14 +214,14 @@ class Searches(Bank):
     stems: dict[str, dict[str, Stem]] = {}
 
     def stem(self, table: str, column: str) -> Stem | None:
-        """Return the words glued to the items of a column, or None."""
+        """Return the words attached to the items of a column, or None."""
         return self.stems.get(table, {}).get(column)
 
 
 class Passing(Bank):
-    """`passing.toml`: places, people, reasons and classes of drugs ({kind}) that a question mentions in passing.
+    """`passing.toml`: places, people, reasons and drug classes ({kind}) that a question mentions incidentally.
 
-    `pairs` precede a question about two rows of a table; `named` are situations that name a drug with its class.
+    `pairs` precede a question about two rows of a table; `named` are situations with a drug's name and class.
     """
 
     pairs: dict[str, Wordings]
@@ -228,9 +231,12 @@ class Passing(Bank):
 class NameForms(Bank):
     """`names.toml`: other spellings of names.
 
-    `prefixes` and `suffixes` may be left out, and one of a drug's `forms` may be added; `confused` are pairs of
-    spellings with a slash between them; `roots` are the words of long Chinese names; `salts_and_forms` may stand
-    beside the name of a drug that stays the same drug; `called` are everyday names by table and name in the database.
+    prefixes, suffixes  parts of a name that may be left out
+    forms               dosage forms that may be added to a drug's name
+    confused            pairs of spellings with a slash between them
+    roots               words in long Chinese names
+    salts_and_forms     words beside a drug's name that do not make it another drug
+    called              everyday names, by table and name in the database
     """
 
     prefixes: tuple[str, ...]
@@ -245,9 +251,12 @@ class NameForms(Bank):
 class Patterns(Bank):
     """`patterns.toml`: questions that are not about one whole cell.
 
-    `said` are everyday words for an item; `clauses` ask for a column inside a longer question ({clause});
-    `predicates` describe what rows have in common ({first}, {second}), `name_predicates` a common part of their names;
-    `yes_no` asks about one {item}; `pools` are the sentences by kind.
+    said             everyday words for an item
+    clauses          questions for a column inside a longer question ({clause})
+    predicates       common content of rows ({first}, {second})
+    name_predicates  a common part of row names
+    yes_no           questions about one {item}
+    pools            sentences by kind
     """
 
     said: dict[str, tuple[str, ...]]
@@ -259,12 +268,12 @@ class Patterns(Bank):
     pools: dict[str, Halves[Asks]]
 
     def said_of(self, table: str, column: str) -> Predicates | None:
-        """Return the predicates for a column, which may be the one with the names; None if there are none."""
+        """Return the predicates for a column, or None; the column may be the table's name column."""
         return self.predicates[table].get(column) or self.name_predicates[table].get(column)
 
 
 class Banks(Bank):
-    """All banks of one language; `asks` is by table and column, `claims` by table and name."""
+    """All phrase banks of one language; `asks` is by table and column, `claims` by table and name."""
 
     asks: dict[str, dict[str, Halves[Asks]]]
     claims: Claims
@@ -279,7 +288,7 @@ class Banks(Bank):
 
 @cache
 def banks(lang: Lang) -> Banks:
-    """Return the phrase banks of `lang`, read from its TOML files."""
+    """Read the phrase banks of `lang`."""
     folder = PHRASINGS_DIR / lang
     others = ("claims", "situations", "topics", "kinds", "patterns", "searches", "passing", "names")
     return Banks.model_validate(
@@ -295,7 +304,7 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def spoken(banks_of: Banks, item: str) -> tuple[str, ...]:
-    """Return how a question may write `item`: unchanged, in everyday words, or by an everyday name."""
+    """Return the forms of `item` in a question: the item itself, everyday words, everyday names."""
     others = list(banks_of.patterns.said.get(item, ()))
     for called in banks_of.names.called.values():
         others += called.get(item, ())

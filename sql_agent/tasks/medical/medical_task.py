@@ -1,10 +1,10 @@
-"""Define the medical task, and make its sample database and question files."""
+"""The medical task: its sample database, question files and prompts."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import get_args
@@ -43,28 +43,27 @@ def default_database(settings: Settings) -> Path:
 
 
 def default_questions(settings: Settings, split: str) -> Path:
-    """Return the default question file of `split` about the database of `settings`; it may not exist."""
+    """Return the default question file of `split` about the database of `settings`; the file may not exist."""
     database = given_source(settings) or sample_path(settings.lang)
     return questions_folder(database, settings.data.style) / f"{split}.parquet"
 
 
 def ensure_sample_database(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample database if `settings` use it and it is missing; `say` prints a message.
+    """Make a missing sample database if a run with `settings` queries it; the natural questions always do.
 
-    The natural questions always query the sample. A database that the user named is never made. Raises DataError when
-    a file cannot be written.
+    `say` prints a message. Raises DataError when the file cannot be written.
     """
     path = sample_path(settings.lang)
-    asked = given_source(settings) is None or settings.data.natural_questions > 0
-    if asked and not path.exists():
+    is_queried = given_source(settings) is None or settings.data.natural_questions > 0
+    if is_queried and not path.exists():
         counts = build_database(load_facts(), settings.lang, path)
         say(f"Made the sample database {path}: {counts['drugs_info']} drugs, {counts['disease']} diseases")
 
 
 def ensure_sample(settings: Settings, say: Callable[[str], None]) -> None:
-    """Make the sample database and its questions if `settings` use them and they are missing; `say` prints a message.
+    """Make the sample database and its question files if a run with `settings` needs them and they are missing.
 
-    Raises DataError when a file cannot be written.
+    `say` prints a message. Raises DataError when a file cannot be written.
     """
     ensure_sample_database(settings, say)
     if given_source(settings) is not None:
@@ -87,36 +86,33 @@ def make_question_files(
     style: Style = "mixed",
     rewrite: Callable[[Made, TaskChecks], Made] | None = None,
 ) -> Made:
-    """Write train, val and test questions about `database` to `folder`; return them by split.
+    """Write train, val and test questions about `database` to `folder`, and return them by split.
 
-    All gold SQL is run first. With `lang` None the language is that of the names. `rewrite` returns the questions in
-    other words, given the checks that they must pass. Raises DataError when no question can be made about the database
-    or a file cannot be written.
+    All gold SQL is run first. With `lang` None the language of the names in the database is used. `rewrite` rewords the
+    questions, given the checks that a new wording must pass. Raises DataError when no question can be made about the
+    database or a file cannot be written.
     """
     catalog = read_catalog(database, lang)
     made = make_questions(catalog, seed=seed, per_type=per_type, style=style)
     everything = (question for questions in made.values() for question in questions)
     if isinstance(database, Path):
         verify(everything, catalog, database)
-    else:  # whose collation may equate two names that the generator distinguishes
+    else:  # the collation of a server may equate two names that the generator distinguishes
         wrong = {question.id for question, _ in problems(everything, catalog, database)}
         made = {split: [q for q in questions if q.id not in wrong] for split, questions in made.items()}
     if rewrite is not None:
-        made = rewrite(made, _checks(catalog))
+        made = rewrite(made, TaskChecks(partial(_names_in, catalog), text_problem))
     _write(made, folder)
     return made
 
 
-def _checks(catalog: Catalog) -> TaskChecks:
-    def names_in(text: str) -> set[str]:
-        return {entity.name for table in catalog.rows for entity, _ in catalog.names_in(table, text)}
-
-    return TaskChecks(names_in, text_problem)
+def _names_in(catalog: Catalog, text: str) -> set[str]:
+    return {entity.name for table in catalog.rows for entity, _ in catalog.names_in(table, text)}
 
 
 def _write(made: Made, folder: Path) -> None:
     if not any(made.values()):
-        raise DataError("no question can be made about the database", hint="check that its fields are filled")
+        raise DataError("no question can be made about the database", hint="fill more columns of its two tables")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for split, questions in made.items():
@@ -130,7 +126,7 @@ def _write(made: Made, folder: Path) -> None:
 
 
 def natural_questions(lang: Lang) -> list[Question]:
-    """Return the benchmark in `lang`. Its questions query the sample of that language, whatever a run trains on."""
+    """Return the natural questions in `lang`, about the sample database of this language."""
     name = sample_path(lang).stem
     path = Path(__file__).with_name("natural") / f"{lang}.jsonl"
     return [question.model_copy(update={"database": name}) for question in load_questions(path)]
@@ -141,19 +137,19 @@ def named_database(_settings: Settings, name: str) -> Path:
     samples = {path.stem: path for path in map(sample_path, get_args(Lang))}
     if name not in samples:
         raise DataError(
-            f"a question names the database {name!r}; there are only {' and '.join(samples)}",
-            hint="leave its `database` empty and set database.path=FILE",
+            f"a question names the database {name!r}; the task medical has only {' and '.join(samples)}",
+            hint="leave the question's `database` empty and set database.path=FILE",
         )
     return samples[name]
 
 
 def instructions(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of the workflow react in `lang`, with the tables of the database."""
+    """Return the system prompt of the workflow react: how to search and answer, and the tables."""
     return _with_tables(f"agent.{lang}.txt", lang, database)
 
 
 def describe(lang: Lang, database: Database, _settings: Settings) -> str:
-    """Return the system prompt of a workflow's roles in `lang`: the form of an answer and the tables."""
+    """Return the system prompt of a workflow's roles: the form of an answer, and the tables."""
     return _with_tables(f"describe.{lang}.txt", lang, database)
 
 

@@ -1,4 +1,4 @@
-"""Load how templates word questions in each language: phrasings, names of columns, invented names."""
+"""Load the wording of formal question templates: phrasings, names of columns, invented names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict
 from sql_agent.schemas import Lang
 
 PHRASINGS_DIR = Path(__file__).parent / "phrasings"
-# The last phrasings of each pool are reserved for the test split, so that its wordings are never trained on.
+# Phrasings at the end of each pool that only the test split uses, so that they are never trained on.
 HELD_OUT = 2
 
 
 class Marks(BaseModel):
-    """Punctuation of an answer: between facts, between the items of a fact, and after a name."""
+    """Separators in an answer: between facts, between the items of a fact, and after a name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class Marks(BaseModel):
 
 
 class Wording(BaseModel):
-    """One language's file in `phrasings/`."""
+    """The file `phrasings/LANG.toml` of one language."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,5 +46,5 @@ class Wording(BaseModel):
 
 @cache
 def wording(lang: Lang) -> Wording:
-    """Return the wording of `lang`, read from its TOML file."""
+    """Read the wording of `lang`."""
     return Wording.model_validate(tomllib.loads((PHRASINGS_DIR / f"{lang}.toml").read_text(encoding="utf-8")))

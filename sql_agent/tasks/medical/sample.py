@@ -1,4 +1,4 @@
-"""Load the sample facts (TOML, one record per drug or disease), and write them into a SQLite file."""
+"""Load the sample facts (TOML, one record per drug or disease), and write them to a SQLite file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,7 @@ class FactRecord:
 
 
 def load_facts() -> list[FactRecord]:
-    """Return the sample's records, ordered by table and key.
-
-    `tests/tasks/medical/test_sample.py` checks the files: among others, both languages give the same items, and no text
-    contains a dose.
-    """
+    """Return the sample's records, ordered by table and key."""
     records = [
         FactRecord(TABLE_OF_KIND[kind], entry["key"], {lang: entry[lang] for lang in get_args(Lang)})
         for path in FACTS_DIR.glob("*.toml")
@@ -44,10 +40,10 @@ def load_facts() -> list[FactRecord]:
 
 
 def build_database(records: Iterable[FactRecord], lang: Lang, path: Path) -> dict[str, int]:
-    """Write the `lang` texts of `records` to the SQLite file `path`, replacing it. Equal input gives equal bytes.
+    """Write the `lang` texts of `records` to the SQLite file `path`, and return the number of rows by table.
 
-    Ids count from 1 in the order of `records`. Return the number of rows by table. Raises DataError when the file
-    cannot be written.
+    An existing file is replaced. Row ids follow the order of `records` from 1; equal input gives equal bytes. Raises
+    DataError when the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Copy a medical SQLite file to a MySQL or MariaDB server, and create a read-only user there."""
+"""Copy a medical SQLite file to a MySQL or MariaDB server, and create a read-only database user."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ROWS_AT_ONCE = 500
 
 
 def copy_to_server(path: Path, address: ServerAddress, *, over: bool = False) -> dict[str, int]:
-    """Copy the two tables of the file at `path` to the database at `address`, which is created if it is missing.
+    """Copy the two tables of the SQLite file `path` to the database at `address`; return the number of rows by table.
 
-    Return the number of rows by table. Raises DatabaseFileError when the file or the server cannot be used, or when
-    the tables exist already; with `over` they are replaced.
+    A missing database is created; `over` replaces existing tables. Raises DatabaseFileError when the file or the server
+    cannot be used, or a table exists and `over` is false.
     """
     schema = read_schema(path, SCHEMA)
     try:
@@ -35,24 +35,24 @@ def copy_to_server(path: Path, address: ServerAddress, *, over: bool = False) ->
             name = quoted(address.database)
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS {name} CHARACTER SET utf8mb4")
             cursor.execute(f"USE {name}")
-            _make_room(cursor, address, over=over)
+            _drop_tables(cursor, address, over=over)
             with closing(read_only_connection(path)) as source:
                 return {table: _copy(source, cursor, table, columns) for table, columns in schema.tables}
     except (pymysql.Error, OSError, sqlite3.Error) as error:
         message = f"{path} cannot be copied to {address}: {message_of(error)}"
-        hint = "check the URL; its user must be allowed to create the database and its tables"
+        hint = "check the URL; its user needs the right to create databases and tables"
         raise DatabaseFileError(message, hint=hint) from error
 
 
 def server_table_sql(table: str, columns: Sequence[str]) -> str:
-    """Return the CREATE TABLE statement of one table on a server: `id` is the integer key, every other column text."""
-    # No index on names: statements without ORDER BY then give their rows by id, as the file does.
+    """Return the CREATE TABLE statement for a server: `id` is the integer key, all other columns are text."""
+    # Without an index on names, statements without ORDER BY return rows by id, as in the SQLite file.
     types = ", ".join(f"{quoted(name)} {'BIGINT PRIMARY KEY' if name == 'id' else 'MEDIUMTEXT'}" for name in columns)
     return f"CREATE TABLE {table} ({types}) ENGINE=InnoDB CHARACTER SET utf8mb4"
 
 
 def make_reader(address: ServerAddress, name: str) -> ServerAddress:
-    """Create the user `name`, who may only read the two tables; return the address with this user and a password.
+    """Create the user `name` with SELECT rights on the two tables; return the address with this user's new password.
 
     Raises DatabaseFileError when the server refuses, for example because the user exists already.
     """
@@ -63,18 +63,17 @@ def make_reader(address: ServerAddress, name: str) -> ServerAddress:
             for table in TABLES:
                 cursor.execute(f"GRANT SELECT ON {quoted(address.database)}.{table} TO %s@'%%'", (name,))
     except (pymysql.Error, OSError) as error:
-        message = f"the user {name} cannot be made at {address}: {message_of(error)}"
-        raise DatabaseFileError(message, hint="take another name, or a user who may make users") from error
+        message = f"the user {name} cannot be created at {address}: {message_of(error)}"
+        hint = "choose another --reader, or a URL whose user may create users"
+        raise DatabaseFileError(message, hint=hint) from error
     return replace(address, user=name, password=password)
 
 
-def _make_room(cursor: Cursor, address: ServerAddress, *, over: bool) -> None:
+def _drop_tables(cursor: Cursor, address: ServerAddress, *, over: bool) -> None:
     for table in TABLES:
-        if not cursor.execute("SHOW TABLES LIKE %s", (table,)):
-            continue
-        if not over:
+        if not over and cursor.execute("SHOW TABLES LIKE %s", (table,)):
             raise DatabaseFileError(f"{address} has a table {table} already", hint="add --replace to replace its rows")
-        cursor.execute(f"DROP TABLE {table}")
+        cursor.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def _copy(source: sqlite3.Connection, cursor: Cursor, table: str, columns: tuple[str, ...]) -> int:

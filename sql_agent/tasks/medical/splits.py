@@ -1,4 +1,4 @@
-"""Split drugs and diseases into train, val and test, keeping entities that share questions together."""
+"""Split drugs and diseases into train, val and test; entities in the same question stay in one split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 Key = tuple[str, str]
 
 SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
-# Entities that share questions stay in one split up to this many, because larger clusters unbalance a small database.
+# Entities per cluster; a larger cluster would unbalance the splits of a small database.
 MAX_CLUSTER = 10
 
 
@@ -20,8 +20,8 @@ class Splits:
     def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int) -> None:
         """Assign `keys` (table, name) 70/10/20 by table.
 
-        `together` are sets of keys that questions need in one split, the most important first; each is kept in one
-        split as long as its cluster has at most MAX_CLUSTER keys.
+        `together` are sets of keys that belong in one split, the most important set first. Overlapping sets form a
+        cluster of at most MAX_CLUSTER keys; a set that would exceed this limit may be divided.
         """
         self._seed = seed
         clusters = _clusters(keys, together)
@@ -29,12 +29,12 @@ class Splits:
         self._split = _assign(clusters, Counter(table for table, _ in keys))
 
     def of(self, keys: Iterable[Key]) -> str | None:
-        """Return the split of all `keys`; None if they are in different splits."""
+        """Return the split that all `keys` are in, or None if they are in different splits."""
         splits = {self._split.get(key) or self._hashed(key) for key in keys}
         return splits.pop() if len(splits) == 1 else None
 
     def _hashed(self, key: Key) -> str:
-        """Return a split for a name that is not in the database; only unanswerable questions mention such names."""
+        """Return a split for an invented name, which only unanswerable questions contain."""
         digest = hashlib.sha256(f"{self._seed}\x00{key[0]}\x00{key[1]}".encode()).digest()
         share = int.from_bytes(digest[:8], "big") / 2**64
         for split, part in SHARES.items():
@@ -69,5 +69,5 @@ def _assign(clusters: list[list[Key]], totals: Counter[str]) -> dict[Key, str]:
 
 
 def _room(filled: Counter[str], share: float, totals: Counter[str], sizes: Counter[str]) -> float:
-    """Return the free share of a split after adding a cluster of `sizes`, in its fullest table (1 empty, 0 full)."""
+    """Return the free share (1 empty, 0 full) of a split's fullest table after adding a cluster of `sizes`."""
     return min(1 - (filled[table] + size) / (share * totals[table]) for table, size in sizes.items())

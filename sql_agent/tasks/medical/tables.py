@@ -1,4 +1,4 @@
-"""Define the two medical tables: columns, required columns, CREATE TABLE, and the other names of their rows."""
+"""The two medical tables: columns, required columns, CREATE TABLE statement, and aliases of row names."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _name_banks() -> tuple[dict[str, Any], ...]:
 
 
 def _everyday_names(table: str) -> Mapping[str, tuple[str, ...]]:
-    """Return everyday names and brands of a table's rows by formal name, in all languages."""
+    """Return the everyday names and brands of a table's rows by formal name, in all languages."""
     return {name: tuple(others) for bank in _name_banks() for name, others in bank["called"][table].items()}
 
 
 def aliases_in(text: str) -> Iterator[str]:
-    """Yield the names that `text` introduces as a synonym, a brand or an English name."""
+    """Yield each alias in `text`: "aspirin" in "acetylsalicylic acid, also known as aspirin"."""
     for pattern in (_LABELLED, _IN_PROSE, _IN_ENGLISH):
         for match in pattern.finditer(text):
             for name in _BETWEEN.split(match["names"]):
@@ -94,11 +94,11 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 NAME_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name", "disease": "disease_name"})
-# The columns that introduce a row and mention its other names.
+# The columns whose texts mention aliases of a row's name.
 ALIAS_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "description", "disease": "overview"})
 # The column with the initials of a row's name.
 INITIAL_COLUMNS: Mapping[str, str] = MappingProxyType({"drugs_info": "med_name_initial"})
-# A drug's name with any other word beside it is another drug: an isomer, a combination, a vaccine.
+# Words that may stand beside a drug's name; any other word makes it another drug: an isomer, a combination, a vaccine.
 _BESIDE = {"drugs_info": frozenset(word for bank in _name_banks() for word in bank["salts_and_forms"])}
 
 SCHEMA = RequiredSchema(

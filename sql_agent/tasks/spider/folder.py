@@ -38,7 +38,7 @@ def data_dir(settings: Settings) -> Path:
 
 
 def default_database(settings: Settings) -> Path:
-    """Return the database for a question that names none: `database.path`, else the first one by name."""
+    """Return the database for a question without one: `database.path`, else the folder's first database by name."""
     if (path := given_file(settings)) is not None:
         return path
     folder = data_dir(settings)
@@ -49,9 +49,9 @@ def default_database(settings: Settings) -> Path:
 
 
 def only_database(settings: Settings) -> Path | None:
-    """Return the folder's only database where a development file goes with it, None otherwise.
+    """Return the folder's database if there is one only, with a development file; None otherwise.
 
-    No other database could be held out then, so the development questions about the same one are the validation.
+    The validation is then the development file, because no other database can be held out.
     """
     folder = data_dir(settings)
     found = _databases(folder)
@@ -59,20 +59,20 @@ def only_database(settings: Settings) -> Path | None:
 
 
 def named_database(settings: Settings, name: str) -> Path:
-    """Return the file of the database `name`. Raises DataError when there is none."""
+    """Return the file of the database `name`. Raises DataError for an unknown name."""
     folder = data_dir(settings)
     paths = [folder / pattern.format(name=name) for pattern in _DATABASES]
     found = next((path for path in paths if Path(name).name == name and path.is_file()), None)
     if found is None:
-        raise DataError(f"there is no database {name!r} in {folder}", hint=f"its file would be {paths[0]}")
+        raise DataError(f"there is no database {name!r} in {folder}", hint=f"add {paths[0]}, or correct the name")
     return found
 
 
 def database_variants(path: Path) -> Sequence[Path]:
-    """Return `path` and the other SQLite files of its folder: the same tables with other rows.
+    """Return `path` and the other SQLite files of the folder NAME in NAME/NAME.sqlite: the same tables, other rows.
 
-    Test suites have such variants, to distinguish statements whose results agree by chance. Databases that share one
-    folder are separate databases, not variants.
+    Test suites have such variants to distinguish statements whose results agree by chance. In a folder with another
+    name each file is a database without variants.
     """
     if path.stem != path.parent.name:
         return (path,)
@@ -80,10 +80,10 @@ def database_variants(path: Path) -> Sequence[Path]:
 
 
 def default_questions(settings: Settings, split: str) -> Path:
-    """Return the file with the questions of `split`, or where Spider has them; train contains the validation too.
+    """Return the question file of `split`, or the path of Spider's own file if there is none.
 
-    The test split is Spider's development split where it exists, else the validation. With one database the
-    development split is the validation too.
+    The validation is a part of the training file, or with one database the development file. The test split is the
+    development file, or without one the validation.
     """
     folder = data_dir(settings)
     from_dev = split == "test" or (split == "val" and only_database(settings) is not None)

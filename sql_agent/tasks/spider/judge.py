@@ -1,6 +1,6 @@
-"""Grade a statement by execution match: it is right when it returns the same result as the gold statement.
+"""Grade a SQL statement by execution match: right if its result equals the gold statement's.
 
-Gold statements are trusted, because they come with the data.
+Gold statements run without the guard, because they come with the data.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ from sql_agent.schemas import Lang, QueryLimits, Question
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_database, named_database
 
-_MAX_ROWS = 100_000  # of a result that is compared
+_MAX_ROWS = 100_000  # of a compared result
 _MAX_CHARS = 8_000_000
-_PROGRESS_STEPS = 10_000  # steps of SQLite's virtual machine (about 0.1 ms) between two checks of the deadline
-_KEPT_RESULTS = 2048  # of gold statements
-_KEPT_OPEN = 16
+_PROGRESS_STEPS = 10_000  # of SQLite's virtual machine (about 0.1 ms) between two checks of the deadline
+_CACHED_RESULTS = 2048  # of gold statements
+_OPEN_DATABASES = 16
 _THREADS = 4
 
 
 class ExecutionJudge:
-    """Gives 1.0 for a statement whose result equals the gold statement's in every variant of the database, else 0.0.
+    """Scores 1.0 if the results of statement and gold statement are equal in every variant of the database, else 0.0.
 
-    The statement runs with the larger limits of a comparison, not those of the tool, unless the agent already received
-    its whole result.
+    The statement runs again with larger limits than the tool's, unless the agent already received the whole result.
     """
 
     name = "execution"
@@ -54,35 +53,35 @@ class ExecutionJudge:
     def __init__(self, settings: Settings) -> None:
         self._all_settings, self._settings = settings, settings.spider
         limits = QueryLimits(deadline_s=self._settings.deadline_s, max_rows=_MAX_ROWS, max_chars=_MAX_CHARS)
-        self._databases = DatabasePool(lambda path: open_database(str(path), SCHEMA, limits), keep=_KEPT_OPEN)
+        self._databases = DatabasePool(lambda path: open_database(str(path), SCHEMA, limits), keep=_OPEN_DATABASES)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="compare")
-        self._gold = lru_cache(maxsize=_KEPT_RESULTS)(run_gold)
+        self._gold = lru_cache(maxsize=_CACHED_RESULTS)(run_gold)
 
     @property
     def identity(self) -> str:
-        """The rules by which results are compared; verdicts by other rules are not mixed with these."""
+        """The rules of the comparison; verdicts by different rules are never compared."""
         s = self._settings
         return f"execution/1:{s.match}:distinct={s.keep_distinct}:partial={s.partial_credit:g}"
 
     async def grade(self, case: JudgeCase) -> Verdict:
-        """Compare results. Raises JudgeError when the gold statement does not run or the database was changed."""
+        """Compare the results. Raises JudgeError when the gold statement fails or the database file was changed."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._grade, case)
 
     def _grade(self, case: JudgeCase) -> Verdict:
         gold_sql, sql = case.question.sql or "", statement_in(case.answer)
         if not sql:
-            return _verdict(0.0, "there is no statement")
+            return Verdict(score=0.0, reason="there is no statement")
         name, settings = case.question.database, self._all_settings
         paths = database_variants(default_database(settings) if name is None else named_database(settings, name))
         compared = [self._compare(path, gold_sql, sql, case if path == paths[0] else None) for path in paths]
         if wrong := [verdict for verdict, _ in compared if verdict.score < 1.0]:
             return min(wrong, key=lambda verdict: verdict.score)
         if self._settings.match == "strict" and not any(has_rows for _, has_rows in compared):
-            return _verdict(0.0, "both results are empty, which proves nothing")
-        return _verdict(1.0, "the results are equal")
+            return Verdict(score=0.0, reason="both results are empty, which proves nothing")
+        return Verdict(score=1.0, reason="the results are equal")
 
     def _compare(self, path: Path, gold_sql: str, sql: str, case: JudgeCase | None) -> tuple[Verdict, bool]:
-        """Return the verdict on one file, and whether the gold statement returns rows there."""
+        """Return the verdict on one database file, and whether the gold statement returns rows from it."""
         keep = self._settings.keep_distinct
         try:
             gold = self._gold(path, comparable(gold_sql, keep_distinct=keep), self._settings.deadline_s)
@@ -92,14 +91,14 @@ class ExecutionJudge:
         known = _known_rows(asked, case) if case else None
         found = self._rows(path, asked) if known is None else known
         if isinstance(found, str):
-            return _verdict(0.0, found), bool(gold)
+            return Verdict(score=0.0, reason=found), bool(gold)
         if results_match(gold, found, ordered=is_ordered(gold_sql)):
-            return _verdict(1.0, ""), bool(gold)
+            return Verdict(score=1.0, reason=""), bool(gold)
         reason = f"the gold statement returns {_size(gold)}, this one {_size(found)}"
-        return _verdict(self._settings.partial_credit * cell_overlap(gold, found), reason), bool(gold)
+        return Verdict(score=self._settings.partial_credit * cell_overlap(gold, found), reason=reason), bool(gold)
 
     def _rows(self, path: Path, sql: str) -> list[ResultRow] | str:
-        """Return the whole result of a statement, or why it has none. Raises JudgeError if the database fails."""
+        """Return the whole result of a statement, or its error. Raises JudgeError if the database file was changed."""
         with self._databases.of(str(path)) as database:
             answer = database.query(sql)
         if answer.error is not None and answer.error.kind == DATABASE_CHANGED:
@@ -110,12 +109,12 @@ class ExecutionJudge:
 
 
 def make_judge(settings: Settings, _words: Mapping[Lang, Words], *, alone: bool = False) -> ExecutionJudge:
-    """Return the execution judge, whatever `judge.name` says: only the result shows whether a statement is right."""
+    """Return the execution judge; `judge.name` is ignored, because only the result shows if a statement is right."""
     return ExecutionJudge(settings)
 
 
 def run_gold(path: Path, sql: str, deadline_s: float) -> list[ResultRow]:
-    """Return all rows of a gold statement, with cells converted as for a statement of the model.
+    """Return all rows of a gold statement, with cells converted as in the tool's results.
 
     Raises sqlite3.Error when the statement fails or takes longer than `deadline_s`.
     """
@@ -131,27 +130,27 @@ def run_gold(path: Path, sql: str, deadline_s: float) -> list[ResultRow]:
 
 
 def gold_row_counts(settings: Settings, questions: Sequence[Question]) -> dict[str, int | None]:
-    """Return by question id how many rows the gold statement returns; None if it fails.
+    """Return the number of rows of each gold statement by question id; None for a statement that fails.
 
-    The counts are cached in `local.cache_dir`, by database file with its size and time, and by statement.
+    The numbers are cached in `local.cache_dir`, by path, size and modification time of the database, and by statement.
     """
-    cache = settings.local.cache_dir / "gold-counts.json"
-    known: dict[str, dict[str, int | None]] = json.loads(cache.read_text(encoding="utf-8")) if cache.exists() else {}
+    file = settings.local.cache_dir / "gold-counts.json"
+    cache: dict[str, dict[str, int | None]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     paths = {name: named_database(settings, name) for name in {question.database or "" for question in questions}}
-    of_database = {name: known.setdefault(_state(path), {}) for name, path in paths.items()}
-    before = sum(map(len, known.values()))
+    counts = {name: cache.setdefault(_file_version(path), {}) for name, path in paths.items()}
+    before = sum(map(len, cache.values()))
     for question in questions:
         name, sql = question.database or "", question.sql or ""
-        if sql not in of_database[name]:
-            of_database[name][sql] = _row_count(paths[name], sql, settings.spider.deadline_s)
-    if sum(map(len, known.values())) > before:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(cache) as unfinished:
-            unfinished.write_text(json.dumps(known), encoding="utf-8")
-    return {question.id: of_database[question.database or ""][question.sql or ""] for question in questions}
+        if sql not in counts[name]:
+            counts[name][sql] = _row_count(paths[name], sql, settings.spider.deadline_s)
+    if sum(map(len, cache.values())) > before:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as unfinished:
+            unfinished.write_text(json.dumps(cache), encoding="utf-8")
+    return {question.id: counts[question.database or ""][question.sql or ""] for question in questions}
 
 
-def _state(path: Path) -> str:
+def _file_version(path: Path) -> str:
     stat = path.stat()
     return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
 
@@ -164,7 +163,7 @@ def _row_count(path: Path, sql: str, deadline_s: float) -> int | None:
 
 
 def _known_rows(sql: str, case: JudgeCase) -> list[ResultRow] | None:
-    """Return the whole result that the agent already received for `sql`; None if there is none."""
+    """Return the result of `sql` if the agent already received it untruncated, else None."""
     for call in case.calls:
         if call.sql == sql and call.answer.status == "ok" and not call.answer.truncated:
             return list(call.answer.records)
@@ -174,7 +173,3 @@ def _known_rows(sql: str, case: JudgeCase) -> list[ResultRow] | None:
 def _size(rows: list[ResultRow]) -> str:
     columns = len(rows[0]) if rows else 0
     return f"{len(rows)} rows of {columns} columns" if rows else "no row"
-
-
-def _verdict(score: float, reason: str) -> Verdict:
-    return Verdict(score=score, reason=reason)

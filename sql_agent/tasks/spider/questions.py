@@ -22,15 +22,14 @@ from sql_agent.tasks.spider.folder import default_questions, only_database
 from sql_agent.tasks.spider.judge import gold_row_counts
 
 _COLUMNS = ("db_id", "question", "query")
-LEVELS = ("easy", "medium", "hard", "extra")
 _AGGREGATES = frozenset({"max", "min", "count", "sum", "avg"})
 
 
 def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Question]:
-    """Read a JSON or parquet file in Spider's format, or one of our own question files.
+    """Read a JSON or parquet file in Spider's format, or a question file in our own formats.
 
-    The type of a question is its hardness, `database` its db_id, the answer its gold statement. The id is the file's
-    name and the question's number from 0, as in "dev-7". Raises DataError when something is missing or wrong.
+    `task_type` is the question's hardness, `database` its db_id, the answer its gold statement; the id consists of the
+    file's name and the question's index from 0, as in "dev-7". Raises DataError for a missing or wrong value.
     """
     if mapping is not None or path.suffix not in {".json", ".parquet"}:
         return load_questions(path, mapping)
@@ -43,10 +42,11 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
 
 
 def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> list[Question]:
-    """Return the questions of a file that belong to `split`: questions about held-out databases are the validation.
+    """Return the questions of `split` from a file's `questions`.
 
-    All questions of Spider's development split, a separate file, belong to the test. Training leaves out questions
-    whose gold statement fails or returns no row, because any statement without rows would be right.
+    Of the training file, the questions about held-out databases are the validation; of any other file, all questions
+    are returned. A question is left out if its gold statement fails, and for training also if the gold statement
+    returns no row, because then any statement without rows would be right.
     """
     held_out = set(held_out_databases(settings))
     if split != "train" and default_questions(settings, split) != default_questions(settings, "train"):
@@ -58,7 +58,7 @@ def of_split(settings: Settings, split: str, questions: Sequence[Question]) -> l
 
 
 def held_out_databases(settings: Settings) -> list[str]:
-    """Return the `spider.val_databases` databases that are not trained on, chosen by `spider.val_seed` and sorted.
+    """Return the sorted names of `spider.val_databases` databases for the validation, drawn with `spider.val_seed`.
 
     Raises ConfigError when no database is left to train on.
     """
@@ -72,7 +72,7 @@ def held_out_databases(settings: Settings) -> list[str]:
     if count >= len(names):
         raise ConfigError(
             f"spider.val_databases={count}, but {path} asks about {len(names)} databases",
-            hint="hold out fewer, or none (0) and give a data.val_file; one database needs a dev.json",
+            hint="lower spider.val_databases; 0 needs a data.val_file, and a folder with one database needs a dev.json",
         )
     return sorted(random.Random(settings.spider.val_seed).sample(names, count))
 
@@ -102,19 +102,19 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}", hint="check the path") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {error}", hint="it is a list of objects") from None
+        raise DataError(f"{path} is not JSON: {error}", hint="write a JSON list of objects") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f"{path} is not a list of objects", hint=f"each has {', '.join(_COLUMNS)}")
+        raise DataError(f"{path} is not a list of objects", hint=f"each object needs {', '.join(_COLUMNS)}")
     return rows
 
 
 @lru_cache(maxsize=20_000)
 def hardness(sql: str) -> str:
-    """Return the level of a gold statement, one of LEVELS; "extra" for one that cannot be parsed.
+    """Return the level of a gold statement: easy, medium, hard or extra; extra also if it cannot be parsed.
 
-    The level counts components as Spider's evaluation does (Yu et al. 2018, arXiv:1809.08887, as published with the
-    data): those of the outer SELECT (WHERE, GROUP BY, ORDER BY, LIMIT, joins, OR, LIKE), nested queries, and clauses
-    with several parts.
+    As in Spider's evaluation (Yu et al. 2018, arXiv:1809.08887, as published with the data), three numbers decide: the
+    components of the outer SELECT (WHERE, GROUP BY, ORDER BY, LIMIT, joins, OR, LIKE), the nested queries, and the
+    clauses with several parts.
     """
     try:
         tree = parse(sql, SQLITE)
@@ -122,7 +122,7 @@ def hardness(sql: str) -> str:
         return "extra"
     select = _first_select(tree)
     where, having = _conditions(select, "where"), _conditions(select, "having")
-    conditions = [*_joined(select), *where, *having]
+    conditions = [*_join_conditions(select), *where, *having]
     components = _components(select, conditions)
     nested = sum(condition.find(exp.Select) is not None for condition in conditions) + (tree is not select)
     several = _several(select, where, having)
@@ -140,7 +140,7 @@ def hardness(sql: str) -> str:
 
 
 def _first_select(tree: exp.Expr) -> exp.Expr:
-    """Return the SELECT that is counted, the first one of a UNION, INTERSECT or EXCEPT; the other counts as nested."""
+    """Return the outer SELECT: the first one of a UNION, INTERSECT or EXCEPT; the second one counts as nested."""
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
@@ -164,8 +164,7 @@ def _several(select: exp.Expr, where: list[exp.Expr], having: list[exp.Expr]) ->
     return (aggregates > 1) + (len(outputs) > 1) + (len(where) > 1) + (group is not None and len(group.expressions) > 1)
 
 
-def _joined(select: exp.Expr) -> list[exp.Expr]:
-    """Return the join conditions."""
+def _join_conditions(select: exp.Expr) -> list[exp.Expr]:
     return [condition for join in select.args.get("joins") or () for condition in _flat(join.args.get("on"))]
 
 

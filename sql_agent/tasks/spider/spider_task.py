@@ -1,4 +1,4 @@
-"""Define the task spider: a question about one of many SQLite databases is answered with a SELECT statement."""
+"""The task spider: answer a question about one of many SQLite databases with a SELECT statement."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
+from sql_agent.database.schema import quoted
 from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import Lang, QueryCall
@@ -28,8 +29,8 @@ from sql_agent.tasks.spider.judge import make_judge
 from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_questions
 from sql_agent.tasks.task import Task
 
-_ROWS_LOOKED_AT = 200
-_VALUE_CHARS = 30  # longer texts are prose, which no condition compares as a whole
+_SAMPLED_ROWS = 200
+_MAX_VALUE_CHARS = 30  # longer texts are prose, which no condition compares as a whole
 CUT = "-- ..."
 
 
@@ -52,8 +53,8 @@ class _Table:
 def schema_text(path: Path, *, max_chars: int, values: int) -> str:
     """Return CREATE TABLE statements for the database at `path`, in at most `max_chars` characters.
 
-    Each text column is followed by up to `values` frequent values. If there is not enough room, the values are left
-    out, then the types, then the last columns of the widest tables.
+    Up to `values` frequent values follow each text column. A longer text is shortened: first the values are left out,
+    then the types, then the last columns of the widest tables.
     """
     with closing(read_only_connection(path)) as connection:
         tables = [_read_table(connection, name, values) for name in _table_names(connection)]
@@ -95,22 +96,22 @@ def _table_names(connection: sqlite3.Connection) -> list[str]:
 
 def _read_table(connection: sqlite3.Connection, name: str, values: int) -> _Table:
     columns = []
-    for _, column, kind, _, _, key in connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall():
+    for _, column, kind, _, _, key in connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall():
         plain = kind.partition("(")[0].strip().lower()
         shown = _values(connection, name, column, values) if values and _is_text(plain) else ()
         columns.append(_Column(column, plain, bool(key), shown))
     references = [
         f"foreign key ({_shown(row[3])}) references {_shown(row[2])}" + (f" ({_shown(row[4])})" if row[4] else "")
-        for row in connection.execute(f"PRAGMA foreign_key_list({_quoted(name)})")
+        for row in connection.execute(f"PRAGMA foreign_key_list({quoted(name)})")
     ]
     return _Table(name, tuple(columns), tuple(reversed(references)))
 
 
 def _values(connection: sqlite3.Connection, table: str, column: str, count: int) -> tuple[str, ...]:
-    rows = f"SELECT {_quoted(column)} AS value FROM {_quoted(table)} LIMIT {_ROWS_LOOKED_AT}"
+    rows = f"SELECT {quoted(column)} AS value FROM {quoted(table)} LIMIT {_SAMPLED_ROWS}"
     found = connection.execute(
         f"SELECT value, count(*) FROM ({rows}) WHERE typeof(value) = 'text' AND trim(value) <> '' "
-        f"AND length(value) <= {_VALUE_CHARS} GROUP BY value ORDER BY 2 DESC, value LIMIT {count}"
+        f"AND length(value) <= {_MAX_VALUE_CHARS} GROUP BY value ORDER BY 2 DESC, value LIMIT {count}"
     )
     return tuple("'" + " ".join(value.split()).replace("'", "''").replace("*/", "* /") + "'" for value, _ in found)
 
@@ -120,11 +121,7 @@ def _is_text(kind: str) -> bool:
 
 
 def _shown(name: str) -> str:
-    return name if name.isidentifier() else _quoted(name)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return name if name.isidentifier() else '"' + name.replace('"', '""') + '"'
 
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
@@ -138,9 +135,9 @@ def instructions(_lang: Lang, database: Database, settings: Settings) -> str:
 
 
 def prepare(settings: Settings, say: Callable[[str], None]) -> None:
-    """Print which databases are held out of training. Raises ConfigError when there is no data."""
+    """Print the databases that are held out of training. Raises ConfigError when there is no data."""
     if settings.spider.data_dir is None and settings.database.path is not None:
-        return  # the user's own questions about one file
+        return  # the user asks about one SQLite file
     folder = data_dir(settings)
     if path := only_database(settings):
         dev = default_questions(settings, "val").name
@@ -150,7 +147,7 @@ def prepare(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def no_rule(_calls: Sequence[QueryCall]) -> float:
-    """Return 0.0: only the result of the final statement is rewarded."""
+    """Return 0.0, because only the result of the final statement is rewarded."""
     return 0.0
 
 

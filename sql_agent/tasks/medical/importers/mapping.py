@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -30,11 +30,12 @@ from sql_agent.tasks.medical.importers.sources import Rejected, SourceRecord
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES
 
 _MAPPINGS = Path(__file__).parent / "mappings"
-# Cells that say only that there is nothing. Not 无 ("none"), which answers a question about contraindications.
-NULL_WORDS = frozenset({"n/a", "-", "--", "–", "—", "none", "null", "nan", "空", "无数据", "暂无数据"})
-_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)
+_EXAMPLE = "docs/data.md has an example"
+# Cells that count as empty. Not 无 ("none"), which answers a question about contraindications.
+_EMPTY = frozenset({"n/a", "-", "--", "–", "—", "none", "null", "nan", "空", "无数据", "暂无数据"})
+_ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-f]+|[a-z]\w*);", re.IGNORECASE)  # with ";": "&copy=2" in a URL is text
 _INLINE = frozenset({"a", "b", "em", "font", "i", "small", "span", "strong", "sub", "sup", "u"})  # inside a word
-# Only known tags, because "<b and a>" in "a<b and a>c" is none.
+# Only known tags: "<b and a>" in "a<b and a>c" is text.
 _TAG = re.compile(
     rf"</?({'|'.join(sorted(_INLINE))}|blockquote|br|center|div|h[1-6]|hr|img|li|ol|p|pre|table|tbody|td|th|thead|tr|ul)"
     r"(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>",
@@ -45,20 +46,21 @@ NOT_READ = frozenset({"id", "created_at", "create_at", "update_at"})
 
 
 class _Table(BaseModel):
-    """A section of a mapping file; every key that is not named here is a column."""
+    """A section of a mapping file; each key without a field here is a column."""
 
     model_config = ConfigDict(extra="allow")
     source: str = Field("", alias="from")
     when: tuple[str, ...] = ()
     labelled: tuple[str, ...] = ()
 
-    def takes(self, record: SourceRecord) -> bool:
-        """Return whether `record` is of this table."""
+    def accepts(self, record: SourceRecord) -> bool:
+        """Return whether `record` belongs to this table."""
         of_table = not record.table or not self.source or record.table == self.source
         return of_table and (not self.when or any(record.get(field) for field in self.when))
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
+        """The fields of the source that fill each column."""
         given = (self.model_extra or {}).items()
         return {column: (fields,) if isinstance(fields, str) else tuple(fields) for column, fields in given}
 
@@ -73,70 +75,76 @@ class MedicalRow:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return what two equal rows share."""
+        """The row's table and texts; duplicate rows have the same key."""
         return (self.table, *sorted(self.values.items()))
 
 
-@dataclass(frozen=True)
-class TableMapping:
-    """Which fields of a record become which columns, by table."""
+class TableMapping(BaseModel):
+    """The content of a mapping file."""
 
-    tables: Mapping[str, _Table]
+    model_config = ConfigDict(extra="forbid")
     separator: str = "；"
+    drugs_info: _Table | None = None
+    disease: _Table | None = None
 
     @classmethod
     def load(cls, path: Path) -> TableMapping:
-        """Read a mapping file. Raises ConfigError for a fault in it."""
+        """Read a mapping file. Raises ConfigError when it is not valid."""
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            mapping = cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except ValidationError as error:
+            raise ConfigError(f"{path}: {first_problem(error)}", hint=f"tables: {', '.join(TABLES)}") from error
         except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read the mapping {path}: {error}") from error
-        separator = content.pop("separator", "；")
-        hint = "docs/data.md has an example"
-        if unknown := sorted(content.keys() - TABLES.keys()):
-            raise ConfigError(f"{path}: there is no table {', '.join(unknown)}", hint=f"tables: {', '.join(TABLES)}")
-        tables = {}
-        for name, section in content.items():
-            try:
-                tables[name] = _Table.model_validate(section)
-            except ValidationError as error:
-                raise ConfigError(f"{path}: {name}: {first_problem(error)}", hint=hint) from error
-            _check(path, name, tables[name])
-        if not isinstance(separator, str) or not tables:
-            raise ConfigError(f"{path} maps no table, or its separator is not a text", hint=hint)
-        return cls(tables, separator)
+            raise ConfigError(f"cannot read the mapping {path}: {error}", hint=_EXAMPLE) from error
+        if not mapping.tables:
+            raise ConfigError(f"{path} has no section {' or '.join(TABLES)}", hint=_EXAMPLE)
+        for name, table in mapping.tables.items():
+            known = [column for column in TABLES[name] if column not in NOT_READ]
+            if unknown := sorted({*table.columns, *table.labelled} - {*known}):
+                hint = f"columns: {', '.join(known)}"
+                raise ConfigError(f"{path}: {name} has no column {', '.join(unknown)}", hint=hint)
+            if NAME_COLUMNS[name] not in table.columns:
+                hint = "name the field of the source that contains the name"
+                raise ConfigError(f"{path}: {name} needs {NAME_COLUMNS[name]}", hint=hint)
+        return mapping
 
     @classmethod
     def packaged(cls, name: str) -> TableMapping:
-        """Return the packaged mapping `name`: cmekg or openfda."""
+        """Return the built-in mapping `name`: cmekg or openfda."""
         return cls.load(_MAPPINGS / f"{name}.toml")
 
     @classmethod
     def same_names(cls) -> TableMapping:
-        """Return the mapping for sources with our names of tables and columns."""
-        sections = {
-            table: {"from": table, "when": [NAME_COLUMNS[table]]}
-            | {name: name for name in columns if name not in NOT_READ}
-            for table, columns in TABLES.items()
-        }
-        return cls({table: _Table.model_validate(section) for table, section in sections.items()})
+        """Return the mapping for a source with our names of tables and columns."""
+        return cls.model_validate(
+            {
+                table: {"from": table, "when": [NAME_COLUMNS[table]]}
+                | {name: name for name in columns if name not in NOT_READ}
+                for table, columns in TABLES.items()
+            }
+        )
+
+    @property
+    def tables(self) -> dict[str, _Table]:
+        """The sections of the file, by table."""
+        return {name: section for name in TABLES if (section := getattr(self, name)) is not None}
 
     @property
     def sources(self) -> list[str]:
-        """Return the tables of a source database that are read."""
+        """The tables to read from a source database."""
         return [table.source or name for name, table in self.tables.items()]
 
     @property
     def fields(self) -> set[str]:
-        """Return the fields that are read."""
+        """The fields of the source that fill some column."""
         return {name for table in self.tables.values() for names in table.columns.values() for name in names}
 
     def row(self, record: SourceRecord) -> MedicalRow | Rejected:
-        """Return the row that `record` becomes, or why it is rejected."""
-        name = next((name for name, table in self.tables.items() if table.takes(record)), None)
+        """Return the row for `record`, or why there is none."""
+        name = next((name for name, table in self.tables.items() if table.accepts(record)), None)
         if name is None:
             needed = [field for table in self.tables.values() for field in table.when]
-            reason = f"it is not a row of {' or '.join(self.tables)}: it has none of the fields that tell"
+            reason = f"it is not a row of {' or '.join(self.tables)}: it has none of the fields of `when`"
             return Rejected(record.place, reason, ", ".join(needed))
         table, values = self.tables[name], dict[str, str]()
         for column, fields in table.columns.items():
@@ -155,15 +163,6 @@ class TableMapping:
         return Rejected(record.place, problem) if problem else MedicalRow(record.place, name, values)
 
 
-def _check(path: Path, name: str, table: _Table) -> None:
-    known = [column for column in TABLES[name] if column not in NOT_READ]
-    unknown = sorted({*table.columns, *table.labelled} - {*known})
-    if unknown:
-        raise ConfigError(f"{path}: {name} has no column {', '.join(unknown)}", hint=f"columns: {', '.join(known)}")
-    if NAME_COLUMNS[name] not in table.columns:
-        raise ConfigError(f"{path}: {name} needs {NAME_COLUMNS[name]}", hint="say which field holds the name")
-
-
 def _problem(name: str, values: Mapping[str, str], table: _Table) -> str | None:
     """Return why `values` cannot be a row of the table `name`."""
     column = NAME_COLUMNS[name]
@@ -175,24 +174,23 @@ def _problem(name: str, values: Mapping[str, str], table: _Table) -> str | None:
     return "it has a name and nothing else" if len(values) == 1 else None
 
 
-def _texts(value: Any) -> Sequence[str]:
-    """Return the texts of a field: none, one, or those of a list. Raises TypeError for anything else."""
-    if value is None:
-        return ()
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a field: none, one, or those of a list. Raises TypeError for a value of another type."""
     if isinstance(value, list | tuple):
-        return [text for item in value for text in _texts(item)]
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "surrogateescape")
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"a {type(value).__name__} is not a text")
-    text = plain_text(str(value))
-    return [text] if text and text.casefold() not in NULL_WORDS else []
+        for item in value:
+            yield from _texts(item)
+    elif value is not None:
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "surrogateescape")
+        if not isinstance(value, str | int | float):
+            raise TypeError(f"a {type(value).__name__} is not a text")
+        text = _plain(str(value))
+        if text and text.casefold() not in _EMPTY:
+            yield text
 
 
-def plain_text(text: str) -> str:
+def _plain(text: str) -> str:
     """Return `text` without HTML entities and tags, with single spaces: "a&#39;s<br/>b" becomes "a's b"."""
-    if "&" in text:
-        text = _ENTITY.sub(lambda match: unescape(match[0]), text)
-    if "<" in text:
-        text = _TAG.sub(lambda match: "" if match[1].lower() in _INLINE else " ", text)
+    text = _ENTITY.sub(lambda match: unescape(match[0]), text)
+    text = _TAG.sub(lambda match: "" if match[1].lower() in _INLINE else " ", text)
     return " ".join(text.split())

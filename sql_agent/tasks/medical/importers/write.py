@@ -1,11 +1,11 @@
-"""Write the rows of a source into the two tables of a database, in one transaction, and report on them."""
+"""Write imported rows into the two tables of a database, in one transaction, and report on them."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,18 +24,16 @@ from sql_agent.tasks.medical.importers.sources import Records, Rejected
 from sql_agent.tasks.medical.server_copy import server_table_sql
 from sql_agent.tasks.medical.tables import NAME_COLUMNS, TABLES, create_table_sql
 
-PRESENT = "the database has this row already"
-_ENGINES = (
-    "SELECT table_name, transactions FROM information_schema.tables "
-    "LEFT JOIN information_schema.engines USING (engine) WHERE table_schema = DATABASE()"
-)
-
 
 @dataclass
 class ImportReport:
-    """What an import did: `rows` by table, `filled` cells by table and column, and the rejected records.
+    """The result of an import.
 
-    `fields` are those of the source, `repeated` the names that several rows of a table now share.
+    rows      number of added rows by table
+    filled    number of added cells by table and column
+    rejected  records that were not imported
+    fields    fields of the source, in order
+    repeated  names that several rows of a table share
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -53,11 +51,10 @@ class ImportReport:
 
 
 def import_records(records: Records, mapping: TableMapping, database: Source, rejected: Path) -> ImportReport:
-    """Add the rows of `records` to `database`, all of them or, on an error, none; missing tables are made.
+    """Add the rows of `records` to `database`: all rows or, on an error, none. Missing tables are created.
 
-    Rows that the database has already are left out, so the same source can be imported again. What is rejected is
-    written to `rejected`, one JSON object a line with place and reason. Raises DataError when no row can be imported or
-    something cannot be written.
+    A row that the database already contains is rejected, so that a source can be imported again. Rejected records are
+    written to the JSON Lines file `rejected`. Raises DataError when no row can be imported or a file cannot be written.
     """
     report = ImportReport()
     rows = _rows(records, mapping, report)
@@ -66,20 +63,20 @@ def import_records(records: Records, mapping: TableMapping, database: Source, re
         known = f"; the source has the fields {', '.join(report.fields)}" if report.fields else ""
         raise DataError(
             f"no row could be imported ({reasons or 'the source is empty'}){known}",
-            hint="--mapping FILE says which field is which column: docs/data.md",
+            hint="map fields to columns with --mapping FILE: docs/data.md",
         )
     try:
         with _transaction(database, rows) as (cursor, mark):
             _insert(rows, cursor, mark, report)
             _write_rejected(report.rejected, rejected)
     except (OSError, sqlite3.Error, pymysql.Error) as error:
-        hint = "check --db, and that you may write there"
-        raise DataError(f"cannot write {database}: {message_of(error)}", hint=hint) from error
+        hint = "check --db, --rejected and the permission to write there"
+        raise DataError(f"cannot write {database} or {rejected}: {message_of(error)}", hint=hint) from error
     return report
 
 
 def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> list[MedicalRow]:
-    """Return the different rows of `records`; report the others, and the fields of the source."""
+    """Return the distinct rows of `records`; report rejected records and the fields of the source."""
     rows: dict[tuple[object, ...], MedicalRow] = {}
     for record in records:
         if isinstance(record, Rejected):
@@ -98,36 +95,31 @@ def _rows(records: Records, mapping: TableMapping, report: ImportReport) -> list
 
 @contextmanager
 def _transaction(database: Source, rows: Sequence[MedicalRow]) -> Iterator[tuple[Any, str]]:
-    """Yield a cursor on a database that can take `rows`, and its parameter mark; commit if no error is raised."""
+    """Yield a cursor on a database with tables for `rows`, and its parameter mark; commit unless an error is raised."""
     if isinstance(database, ServerAddress):
         with closing(connect_to(database)) as server, server.cursor() as cursor:
-            cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # else texts are cut off with a warning only
-            cursor.execute(_ENGINES)
-            engines = dict(cursor.fetchall())
-            for table in TABLES.keys() & engines.keys():
-                if engines[table] != "YES":
-                    message = f"{database}: the table {table} has no transactions, so a failed import cannot be undone"
-                    raise DataError(message, hint=f"ALTER TABLE {table} ENGINE=InnoDB")
-            _check_columns(cursor, engines.keys(), rows)
-            for table in [table for table in TABLES if table not in engines]:
-                cursor.execute(server_table_sql(table, TABLES[table]))
+            cursor.execute("SET SESSION sql_mode='STRICT_ALL_TABLES'")  # else a long text is cut with only a warning
+            cursor.execute("SHOW TABLES")
+            _make_tables(cursor, rows, lambda table: server_table_sql(table, TABLES[table]))
             server.begin()
             yield cursor, "%s"
             server.commit()
         return
     database.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        _check_columns(connection.cursor(), present, rows)
-        for table in [table for table in TABLES if table not in present]:
-            connection.execute(create_table_sql(table))
-        yield connection.cursor(), "?"
-        connection.execute("COMMIT")
+        file = connection.execute("BEGIN IMMEDIATE")
+        file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        _make_tables(file, rows, create_table_sql)
+        yield file, "?"
+        file.execute("COMMIT")
 
 
-def _check_columns(cursor: Any, present: Collection[str], rows: Sequence[MedicalRow]) -> None:
-    """Raise DataError when a table lacks a column; before a table is made, because a server cannot undo that."""
+def _make_tables(cursor: Any, rows: Sequence[MedicalRow], statement: Callable[[str], str]) -> None:
+    """Create those of the two tables that `cursor`, which lists the tables, does not return.
+
+    Raises DataError when an existing table lacks a column, before a table is created: a server cannot undo that.
+    """
+    present = {name for (name,) in cursor.fetchall()}
     for table in TABLES.keys() & present:
         cursor.execute(f"SELECT * FROM {table} LIMIT 0")
         columns = {name for name, *_ in cursor.description}
@@ -136,15 +128,18 @@ def _check_columns(cursor: Any, present: Collection[str], rows: Sequence[Medical
             raise DataError(
                 f"the table {table} has no column {', '.join(missing)}", hint="add it, or leave it out of the mapping"
             )
+    for table in TABLES:
+        if table not in present:
+            cursor.execute(statement(table))
 
 
 def _insert(rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportReport) -> None:
-    """Insert the rows that are not there yet, with ids after the last one, and look for repeated names."""
+    """Insert the rows that the database lacks, with ids after the last one, and report repeated names."""
     present = {table: _present(cursor, table) for table in TABLES}
     last_ids = {table: _last_id(cursor, table) for table in TABLES}
     for row in rows:
         if row.key in present[row.table]:
-            report.rejected.append(Rejected(row.place, PRESENT))
+            report.rejected.append(Rejected(row.place, "the database has this row already"))
             continue
         values = {"id": last_ids[row.table] + 1, **row.values}
         columns, marks = ", ".join(map(quoted, values)), ", ".join([mark] * len(values))
@@ -162,7 +157,7 @@ def _insert(rows: Sequence[MedicalRow], cursor: Any, mark: str, report: ImportRe
 
 
 def _present(cursor: Any, table: str) -> set[tuple[object, ...]]:
-    """Return the keys of the rows that `table` has."""
+    """Return the keys of the rows in `table`."""
     cursor.execute(f"SELECT * FROM {table}")
     names = [name for name, *_ in cursor.description]
     rows = (zip(names, row, strict=True) for row in cursor.fetchall())
@@ -181,8 +176,5 @@ def _last_id(cursor: Any, table: str) -> int:
 
 def _write_rejected(rejected: Sequence[Rejected], path: Path) -> None:
     lines = (json.dumps(asdict(record), ensure_ascii=False) + "\n" for record in rejected)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error}", hint="choose another file with --rejected") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
