@@ -71,13 +71,13 @@ async def run_agent(
 
 
 def shared_client(
-    *, direct: bool = False, on_request: Callable[[httpx2.Request], Awaitable[None]] | None = None
+    *, direct: bool = False, on_response: Callable[[httpx2.Response], Awaitable[None]] | None = None
 ) -> DefaultAsyncHttpxClient:
-    """Open an HTTP client for many runs at once; `on_request` gets each request before it is sent.
+    """Open an HTTP client for many runs at once; `on_response` gets each response before it is read.
 
     Requests to this machine ignore http_proxy and its like; with `direct` all requests do.
     """
-    hooks = {"request": [on_request]} if on_request else {}
+    hooks = {"response": [on_response]} if on_response else {}
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_S)
     return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct, event_hooks=hooks)
 

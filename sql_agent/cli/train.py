@@ -12,7 +12,6 @@ from sql_agent.cli.train_output import say_finished, say_unfinished, show_trace,
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.runs.console import Ui
@@ -121,7 +120,6 @@ def _inputs(plan: Plan) -> dict[str, str]:
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
     """Run the rollouts of an algorithm in another terminal that uses `store`; return the exit code."""
-    check_opentelemetry()
     # The algorithm sends the settings that decide a rollout; those of this command line concern this host only.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     with slow_imports():

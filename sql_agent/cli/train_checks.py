@@ -15,7 +15,6 @@ from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.questions.derived_evidence import with_derived_evidence
 from sql_agent.questions.question_check import CheckedQuestion, check_questions, problem_of
 from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.runs.console import Ui
 from sql_agent.runs.trackers import check_trackers
 from sql_agent.schemas import Question
@@ -39,7 +38,6 @@ _SAMPLE = 200  # questions of each split; more would not be checked in this time
 def check_settings(settings: Settings) -> None:
     """Raise a SqlAgentError unless a run with `settings` can start on this host."""
     _check_host(settings)
-    check_opentelemetry()
     check_trackers(settings)
     train = settings.train
     if train.minibatches > train.questions_per_step:

@@ -1,21 +1,16 @@
-"""Read an ended rollout from its spans: token sequences, record and reward."""
+"""Read an ended rollout from its spans: token sequences, record, reward, or the reason to drop it."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import agentlightning as agl
 
-from sql_agent.rollouts.spans import read_record
-from sql_agent.rollouts.store_protocol import AlgorithmStore
-from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns, turns_of
+from sql_agent.rollouts.spans import read_record, read_turns
+from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
-_SPAN_POLLS_S = (0.01, 0.16)  # the first pause, and the longest: they double
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 
 
@@ -23,8 +18,8 @@ _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.confi
 class FinishedRollout:
     """One ended rollout; `dropped` is the reason why it cannot be trained on, or None when it was kept.
 
-    `group` names the rollouts whose rewards are compared; `record` and `reward` (0.0–1.1) are None where there is none.
-    `turns` are all calls of the model, `sequences` are made of those that are trained.
+    Rewards are compared within `group`. `record` and `reward` (0.0–1.1) are None for a rollout that was lost. `turns`
+    are all calls of the model; `sequences` are made of the trained ones.
     """
 
     rollout_id: str
@@ -37,7 +32,7 @@ class FinishedRollout:
 
     @property
     def triplets(self) -> int:
-        """Return how many triplets came back: one for each call of the model."""
+        """Return the number of calls whose token ids came back."""
         return len(self.turns)
 
     @classmethod
@@ -46,67 +41,30 @@ class FinishedRollout:
         return cls(rollout_id, group, None, None, (), (), drop)
 
 
-async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
-    """Return the spans of a rollout's latest attempt by sequence id, and how many are missing after `deadline_s`.
-
-    A rollout can be marked as succeeded before its last span is stored, so this waits until the sequence ids 1..max are
-    all there.
-    """
-    deadline = time.monotonic() + deadline_s
-    pause_s, longest_s = _SPAN_POLLS_S
-    while True:
-        spans = sorted(await store.spans_of(rollout_id), key=lambda s: s.sequence_id)
-        missing = missing_spans([s.sequence_id for s in spans])
-        if not missing or time.monotonic() > deadline:
-            return spans, missing
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, longest_s)
-
-
-def missing_spans(sequence_ids: Sequence[int]) -> int:
-    """Count how many of 1..max are absent from `sequence_ids` (no spans at all count as one missing)."""
-    return max(sequence_ids) - len(set(sequence_ids)) if sequence_ids else 1
-
-
-def read_rollout(
-    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any, train_roles: str
-) -> FinishedRollout:
-    """Read one ended rollout from its spans, of which `missing` never arrived; decide whether it can be trained on.
-
-    The regular expression `train_roles` matches the roles that are trained.
-    """
-    turns = turns_of(adapter.adapt(spans), train_roles)
+def read_rollout(rollout: agl.Rollout, group: str, spans: Sequence[agl.Span], train_roles: str) -> FinishedRollout:
+    """Read an ended rollout from its spans in order; the regular expression `train_roles` names the trained roles."""
+    turns = read_turns(spans, train_roles)
     record = read_record(spans)
-    reward = record.reward.total if record is not None and record.reward is not None else None
     return FinishedRollout(
         rollout_id=rollout.rollout_id,
         group=group,
         record=record,
-        reward=reward,
+        reward=record.reward.total if record is not None and record.reward is not None else None,
         turns=tuple(turns),
         sequences=tuple(merge_turns(turn for turn in turns if turn.is_trained)),
-        dropped=_reason_to_drop(rollout.status, record, reward, len(turns), missing),
+        dropped=_reason_to_drop(rollout.status, record, len(turns)),
     )
 
 
-def _reason_to_drop(
-    status: str, record: RolloutRecord | None, reward: float | None, triplets: int, missing: int
-) -> Drop | None:
+def _reason_to_drop(status: str, record: RolloutRecord | None, triplets: int) -> Drop | None:
     if record is not None and record.dropped:
         return record.dropped
     if status != "succeeded":
         return Drop(cause=DropCause.ATTEMPT, detail=f"it ended as {status}")
-    if missing:
-        return Drop(cause=DropCause.SPANS, detail=f"{missing} are missing")
-    if record is None or reward is None:
+    if record is None or record.reward is None:
         return Drop(cause=DropCause.RECORD)
-    if not triplets or triplets != record.turns:
-        return _reason_for_triplets(record, triplets)
-    return None
-
-
-def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
-    """Return why there is no triplet, or not one for each turn."""
     if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
         return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
-    return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
+    if not triplets or triplets != record.turns:
+        return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
+    return None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,7 +11,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import agentlightning as agl
-import httpx2
 from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.agent import shared_client
@@ -23,15 +20,14 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError
 from sql_agent.reward import Judge
+from sql_agent.rollouts.call_recorder import CallRecorder
 from sql_agent.rollouts.run_settings import RESOURCE, settings_here, text_of
-from sql_agent.rollouts.spans import SEQUENCE_HEADER, record_span
+from sql_agent.rollouts.spans import rollout_spans
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.memory import ends_without_memory
 from sql_agent.tasks.task import Task, load_task
 
 _T = TypeVar("_T")
-
-_ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # in the path of an LLM proxy
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._own = own
         self._on_record = on_record
         self._kits: dict[str, _Kit] = {}  # by what the store handed over
-        self._numbers = CallNumbers()
+        self._calls = CallRecorder()
         self._http: DefaultAsyncHttpxClient | None = None
         # For what takes seconds or waits for a lock, because the event loop runs other rollouts meanwhile. One thread,
         # so that each kit is made once.
@@ -78,7 +74,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)
         if self._http is None:
-            self._http = shared_client(direct=True, on_request=self._numbers)  # to the run's own proxy
+            self._http = shared_client(direct=True, on_response=self._calls)  # to the run's own proxy
         try:
             # All that follow would fail too, and the supervisor starts another process in place of one that ends.
             with ends_without_memory():
@@ -89,11 +85,11 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         except DatabaseFileError as error:  # from opening it; an error of a query is in the record
             record = unopened(question, error)
         finally:
-            calls = self._numbers.pop(rollout.rollout_id)
+            calls = self._calls.pop(rollout.rollout_id)
         if self._on_record is not None:
             self._on_record(rollout.mode, record)
-        rollout_id, attempt_id = rollout.rollout_id, rollout.attempt.attempt_id
-        return [record_span(record, rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=calls + 1)]
+        attempt_id = rollout.attempt.attempt_id
+        return rollout_spans(calls, record, rollout_id=rollout.rollout_id, attempt_id=attempt_id)
 
     @asynccontextmanager
     async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:
@@ -134,24 +130,3 @@ def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) ->
         api_key=llm.api_key or NO_API_KEY,
         temperature=temperature,
     )
-
-
-class CallNumbers:
-    """Numbers the requests to an LLM proxy within their rollout, from 1; a hook of an HTTP client.
-
-    The proxy records the call under this number. It need not ask the store for one, whose single thread spends its time
-    per request.
-    """
-
-    def __init__(self) -> None:
-        self._made: Counter[str] = Counter()  # calls by rollout
-
-    async def __call__(self, request: httpx2.Request) -> None:
-        """Number a request that is about to be sent; one that is no call of a rollout stays as it is."""
-        if match := _ROLLOUT.match(request.url.path):
-            self._made[match[1]] += 1
-            request.headers[SEQUENCE_HEADER] = str(self._made[match[1]])
-
-    def pop(self, rollout_id: str) -> int:
-        """Return how many calls an ended rollout made, and forget it."""
-        return self._made.pop(rollout_id, 0)

@@ -1,123 +1,125 @@
-"""Serve agent-lightning's LLM proxy on 127.0.0.1."""
+"""Forward the model calls of rollouts to the policy's servers, in a process that listens at one fixed address."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import agentlightning as agl
+import aiohttp
 import uvicorn
-from agentlightning.utils.server_launcher import PythonServerLauncherArgs
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from sql_agent.config.endpoints import NO_API_KEY
-from sql_agent.rollouts.proxy_calls import PolicyCalls, RolloutPath, TokenIdRecorder
-from sql_agent.rollouts.store_address import StoreAddress
-from sql_agent.rollouts.store_client import open_store
-from sql_agent.system.tokens import AccessCheck
+from sql_agent.system.memory import ends_without_memory
+from sql_agent.system.tokens import AccessCheck, bearer
 
-HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
+HEALTH = "/health"
+_CALLS = "/chat/completions"  # the end of a call's path; agent-lightning puts the rollout's ids before it
 _KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
+_CONNECT_S = 10.0
 
 
-def model_entry(name: str, api_base: str, *, model: str = "policy", api_key: str = NO_API_KEY) -> dict[str, Any]:
-    """Return the entry of a proxy's model list for `name`, which is served at `api_base` (ending in /v1) as `model`."""
-    # The prefix hosted_vllm/ makes the proxy record token ids.
-    return {
-        "model_name": name,
-        "litellm_params": {"model": f"hosted_vllm/{model}", "api_base": api_base, "api_key": api_key},
-    }
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that callers of the proxy name `name`, and its server at `base_url` (ending in /v1) names `model`."""
+
+    name: str
+    base_url: str
+    model: str = "policy"
+    api_key: str = field(default=NO_API_KEY, repr=False)
 
 
-class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
-    """Serves `models` on port `port` of 127.0.0.1 and records each call in `store`, by default with its token ids.
+class LlmProxy:
+    """ASGI app that forwards chat completions to the servers of `models`.
 
-    It answers requests with the bearer `token`, without a token all. It serves in the process that calls `serve`; there
-    can be one in a process, because litellm's proxy is a global.
+    With `with_token_ids` it requests the prompt's and the response's token ids, which not every server can return.
     """
 
-    def __init__(
-        self,
-        port: int,
-        store: agl.LightningStore,
-        models: Sequence[dict[str, Any]],
-        *,
-        with_token_ids: bool = True,
-        token: str | None = None,
-    ) -> None:
-        super().__init__(
-            model_list=_with_keys_in_environment(models),
-            store=store,
-            launcher_args=PythonServerLauncherArgs(
-                host="127.0.0.1",  # the default is every interface
-                access_host="127.0.0.1",
-                port=port,
-                healthcheck_url=HEALTH,
-            ),
-            middlewares=[RolloutPath],
-            callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
-        )
-        self._token = token
-        # Servers that give token ids are our own; those of others need litellm's care.
-        self.policy_calls = PolicyCalls(models) if with_token_ids else None
+    def __init__(self, models: Sequence[ServedModel], *, with_token_ids: bool) -> None:
+        self._models = {model.name: model for model in models}
+        self._added = {"return_token_ids": True} if with_token_ids else {}
+        self._session: aiohttp.ClientSession | None = None
 
-    async def serve(self, sock: socket.socket) -> None:
-        """Serve on the listening `sock` until SIGTERM."""
-        async with self._serve_context():
-            config = uvicorn.Config(
-                AccessCheck(self.server_launcher.app, self._token, open_paths={HEALTH}),
-                interface="asgi3",
-                log_level="info",
-                access_log=False,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=1,
-            )
-            server = uvicorn.Server(config)
-            # Not serve(), because that handles SIGINT too, which is for the process that started this one.
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
-            try:
-                await server._serve(sockets=[sock])
-            finally:
-                if self.policy_calls is not None:
-                    await self.policy_calls.close()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Without memory this process ends, so that the supervisor replaces the proxy."""
+        with ends_without_memory():
+            request = Request(scope, receive)
+            if request.url.path == HEALTH:
+                response = Response()
+            elif request.url.path.endswith(_CALLS):
+                response = await self.forward(await request.body())
+            else:
+                response = _error(404, f"this proxy has no {request.url.path}")
+            await response(scope, receive, send)
+
+    async def forward(self, body: bytes) -> Response:
+        """Return the answer of the model server that the call `body` names; status 502 when the server is down."""
+        try:
+            call = from_json(body)
+            model = self._models[call["model"]]
+        except (ValueError, KeyError, TypeError) as error:
+            return _error(400, f"not a call of a known model ({', '.join(self._models)}): {error!r}")
+        call |= {"model": model.model} | self._added
+        if "tools" in call:
+            call["tools"] = _plain(call["tools"])
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+        headers = {"Content-Type": "application/json"} | bearer(model.api_key)
+        try:
+            async with self._session.post(f"{model.base_url}{_CALLS}", data=to_json(call), headers=headers) as reply:
+                return Response(await reply.read(), reply.status, media_type="application/json")
+        except Exception as error:  # aiohttp lets a RuntimeError of uvloop through
+            message = f"the model server at {model.base_url} did not answer: {type(error).__name__}: {error}"
+            print(message, flush=True)
+            return _error(502, message)
+
+    async def close(self) -> None:
+        """Close the connections to the model servers."""
+        if self._session is not None:
+            await self._session.close()
 
 
 def serve_proxy(
-    sock: socket.socket,
-    store: StoreAddress,
-    models: Sequence[dict[str, Any]],
-    log_file: Path,
-    *,
-    with_token_ids: bool,
-    token: str,
+    sock: socket.socket, models: Sequence[ServedModel], log_file: Path, *, with_token_ids: bool, token: str
 ) -> None:
-    """Be a proxy process: serve `models` on the listening `sock`, with all output appended to `log_file`.
+    """Serve `models` on the listening `sock` until a signal ends this process; its output goes to `log_file`.
 
-    It records calls in `store`, and wants the bearer `token`. Exits with 1 also on SIGTERM, so that the supervisor
-    replaces the proxy: the socket stays open, and calls would wait there.
+    Requests need the bearer `token`.
     """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
-    os.environ.pop("DATABASE_URL", None)  # litellm would take our database for its own, and not start
-    proxy = LocalLlmProxy(sock.getsockname()[1], open_store(store), models, with_token_ids=with_token_ids, token=token)
-    asyncio.run(proxy.serve(sock))
-    sys.exit(1)
+    config = uvicorn.Config(
+        AccessCheck(LlmProxy(models, with_token_ids=with_token_ids), token, open_paths={HEALTH}),
+        interface="asgi3",
+        log_level="info",
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=_KEEP_ALIVE_S,
+    )
+    # Not run(), because that handles SIGINT, which is for the process that started this one.
+    asyncio.run(uvicorn.Server(config)._serve(sockets=[sock]))
 
 
-def _with_keys_in_environment(models: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return `models` with the names of environment variables for their keys.
+def _plain(schema: Any) -> Any:
+    """Return a schema of tools without `strict` and `additionalProperties`: no policy was trained with these keys."""
+    if isinstance(schema, Mapping):
+        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
+        return {key: _plain(value) for key, value in schema.items() if key not in left_out}
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    return schema
 
-    agent-lightning writes the list to a file in the temporary folder, which stays when the proxy is killed.
-    """
-    hidden = []
-    for index, entry in enumerate(models):
-        name = f"SQL_AGENT_PROXY_KEY_{index}"
-        os.environ[name] = entry["litellm_params"]["api_key"]
-        hidden.append({**entry, "litellm_params": {**entry["litellm_params"], "api_key": f"os.environ/{name}"}})
-    return hidden
+
+def _error(status: int, message: str) -> Response:
+    body = {"error": {"message": message, "type": "proxy", "code": status}}
+    return Response(to_json(body), status, media_type="application/json")

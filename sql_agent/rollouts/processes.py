@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lit_agent import SqlLitAgent
-from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
+from sql_agent.rollouts.llm_proxy import HEALTH, ServedModel, serve_proxy
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.rollouts.store_client import open_store
@@ -31,8 +31,7 @@ _BACKLOG = 2048  # connections that wait for a proxy, also while it is being rep
 @dataclass(frozen=True)
 class _ProxyJob:
     index: int
-    store: StoreAddress
-    models: tuple[dict[str, Any], ...]
+    models: tuple[ServedModel, ...]
     log_file: Path
     with_token_ids: bool
     token: str
@@ -83,20 +82,14 @@ class RunProcesses:
             self._supervisor.start(f"Runner {index}", "runner", store)
 
     async def start_proxies(
-        self,
-        store: StoreAddress,
-        models: Sequence[dict[str, Any]],
-        log_files: Sequence[Path],
-        *,
-        with_token_ids: bool = True,
+        self, models: Sequence[ServedModel], log_files: Sequence[Path], *, with_token_ids: bool = True
     ) -> list[str]:
-        """Start a proxy for each of `log_files` before all `models`, and return their addresses once all answer.
+        """Start a proxy of all `models` for each of `log_files`, and return the proxies' addresses once they answer.
 
-        They want `proxy_token` and record calls in `store`. Raises TrainingError when one does not answer in two
-        minutes.
+        Raises TrainingError when a proxy does not answer within two minutes.
         """
         for index, log_file in enumerate(log_files):
-            job = _ProxyJob(index, store, tuple(models), log_file, with_token_ids, self.proxy_token)
+            job = _ProxyJob(index, tuple(models), log_file, with_token_ids, self.proxy_token)
             self._supervisor.start(proxy_name(index), "proxy", job)
         addresses = self._addresses[: len(log_files)]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
@@ -139,9 +132,8 @@ def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool)
     asyncio.run(run())
 
 
-def _run_proxy(sockets: Sequence[Any], job: _ProxyJob) -> None:
-    sock = sockets[job.index]
-    serve_proxy(sock, job.store, job.models, job.log_file, with_token_ids=job.with_token_ids, token=job.token)
+def _run_proxy(sockets: Sequence[socket.socket], job: _ProxyJob) -> None:
+    serve_proxy(sockets[job.index], job.models, job.log_file, with_token_ids=job.with_token_ids, token=job.token)
 
 
 def _show_rollout(mode: str, record: RolloutRecord) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any
@@ -39,7 +39,6 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
         self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None
         self._consumed: deque[str] = deque()
-        self._running: set[str] = set()  # rollouts that are known to have started
 
     async def mark_consumed(self, rollout_id: str) -> None:
         """Mark an ended rollout as no longer needed, and delete the one that was marked longest ago."""
@@ -48,38 +47,24 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
             await self._delete(self._consumed.popleft())
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
-        """Store those `spans` whose attempt is known and that are new, and return them.
+        """Store the `spans` that are new and whose attempt is in the store, and return them.
 
-        The base class notes a sign of life for each attempt, which nothing asks for and which was most of the store's
-        time. One span of a deleted rollout would make all the others fail there.
+        The base class also records a heartbeat for each attempt, which nothing reads and which took most of the store's
+        time, and one span of a deleted rollout makes all the others fail there.
         """
-        attempts: defaultdict[tuple[str, str], list[agl.Span]] = defaultdict(list)
-        for span in spans:
-            attempts[span.rollout_id, span.attempt_id].append(span)
-        stored: list[agl.Span] = []
-        for (rollout_id, attempt_id), group in attempts.items():
-            stored += await self._add_of_attempt(rollout_id, attempt_id, group)
-        await self._maybe_evict_spans(self.collections)
-        started = {span.rollout_id: span.attempt_id for span in stored if span.rollout_id not in self._running}
-        for rollout_id, attempt_id in started.items():
-            self._running.add(rollout_id)
-            if (update := await self._on_attempt_heartbeat(rollout_id, attempt_id)) is not None:
-                await self._post_update_rollout([update])
-        return stored
-
-    async def _add_of_attempt(self, rollout_id: str, attempt_id: str, spans: Sequence[agl.Span]) -> list[agl.Span]:
         collections = self.collections
-        of_attempt = {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
-        if await collections.attempts.get(filter=of_attempt) is None:
-            logger.info("ignored %d spans of attempt %s of rollout %s", len(spans), attempt_id, rollout_id)
-            return []
-        await collections.span_sequence_ids.chmax(rollout_id, max(span.sequence_id for span in spans))
-        stored = []
+        stored: list[agl.Span] = []
         for span in spans:
-            with suppress(DuplicatedPrimaryKeyError):  # it was sent again, because the answer was lost
+            attempt = {"rollout_id": {"exact": span.rollout_id}, "attempt_id": {"exact": span.attempt_id}}
+            if await collections.attempts.get(filter=attempt) is None:
+                logger.info("ignored a span of attempt %s of rollout %s", span.attempt_id, span.rollout_id)
+                continue
+            await collections.span_sequence_ids.chmax(span.rollout_id, span.sequence_id)
+            with suppress(DuplicatedPrimaryKeyError):  # sent again, because the answer was lost
                 await collections.spans.insert([span])
                 await self._account_span_size(span)
                 stored.append(span)
+        await self._maybe_evict_spans(collections)
         return stored
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
@@ -113,7 +98,6 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
         self._evicted_rollout_span_sets.discard(rollout_id)
         self._start_time_by_rollout.pop(rollout_id, None)
         self._completion_events.pop(rollout_id, None)
-        self._running.discard(rollout_id)
 
     async def _post_update_rollout(
         self, rollouts: Sequence[tuple[agl.Rollout, Sequence[str]]], skip_enqueue: bool = False

@@ -11,8 +11,6 @@ from typing import Any
 
 import agentlightning as agl
 import uvicorn
-from agentlightning.utils.otlp import spans_from_proto
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,12 +39,10 @@ _KEEP_ALIVE_S = 30  # longer than clients keep an idle connection
 _GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
 _STOP_S = 5.0
 _MOST_ENDED = 4096  # until they are asked for; the scheduler's polls find a rollout that fell out
-_TRACES = "/v1/traces"
-_PROTOBUF = "application/x-protobuf"
 
 
 class FrequentRequests:
-    """Answers the requests that rollouts make: those of runners, of proxies, and of the algorithm that consumes them.
+    """Answers the requests that rollouts make: those of runners, and of the algorithm that consumes the rollouts.
 
     All others go to `app`.
     """
@@ -60,7 +56,6 @@ class FrequentRequests:
             REPORT: self._report,
             ENDED: self._report_ended,
             CONSUMED: self._consume,
-            _TRACES: self._add_spans,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,7 +66,7 @@ class FrequentRequests:
             return
         try:
             body = await Request(scope, receive).body()
-            response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
+            response = Response(await answer(body), media_type="application/json")
         except Exception as error:  # the client gets every error of the store
             detail = f"{type(error).__name__}: {error}"
             logger.log(logging.ERROR, "%s failed: %s", path, detail, exc_info=logger.isEnabledFor(logging.DEBUG))
@@ -125,11 +120,6 @@ class FrequentRequests:
         for rollout_id in from_json(body):
             await self._store.mark_consumed(rollout_id)
         return b"{}"
-
-    async def _add_spans(self, body: bytes) -> bytes:
-        request: Any = ExportTraceServiceRequest.FromString(body)
-        await self._store.add_many_spans(await spans_from_proto(request, self._store.get_many_span_sequence_ids))
-        return b""
 
 
 async def serve_store(

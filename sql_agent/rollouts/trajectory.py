@@ -1,11 +1,9 @@
-"""Turn the triplets of one rollout into token sequences with a mask of what the policy sampled."""
+"""Join the turns of one rollout into token sequences with a mask of what the policy sampled."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -103,25 +101,3 @@ def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tupl
     if first is None or second is None:
         return None
     return min(first[0], second[0]), max(first[1], second[1])
-
-
-def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
-    """Return the turns of a rollout from agent-lightning's triplets (`prompt`/`response` dicts with `token_ids`).
-
-    Those are trained whose role the regular expression `train_roles` matches as a whole, and those without a role.
-    """
-    return [
-        Turn(
-            tuple(t.prompt["token_ids"]),
-            tuple(t.response["token_ids"]),
-            tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
-            (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
-            is_trained=_is_trained(t.metadata, train_roles),
-        )
-        for t in triplets
-    ]
-
-
-def _is_trained(metadata: Mapping[str, Any], train_roles: str) -> bool:
-    role = metadata.get("role")
-    return role is None or re.fullmatch(train_roles, role) is not None

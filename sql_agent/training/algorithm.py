@@ -14,8 +14,9 @@ import agentlightning as agl
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
+from sql_agent.rollouts.call_recorder import check_call
 from sql_agent.rollouts.lease import End, LeaseHolder
-from sql_agent.rollouts.preflight import check_triplet
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses, proxy_name
 from sql_agent.rollouts.recovery import Recovery, cancel_stale_rollouts
 from sql_agent.rollouts.retrying_scheduler import GroupBarrier, RetryingScheduler
@@ -138,9 +139,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         """Train to the end. Raises SqlAgentError for whatever ends the run early."""
 
-    async def _start_proxies(self, models: Sequence[dict[str, Any]], log_files: Sequence[Path]) -> list[str]:
+    async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
         """Start one proxy for `models` for each of `log_files`, and return the addresses of the proxies."""
-        addresses = await self._processes.start_proxies(self.store_address, models, log_files)
+        addresses = await self._processes.start_proxies(models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
 
@@ -151,18 +152,17 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
         """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
 
-        Raises PreflightError when a call does not come back from the store as a triplet, and StoreLostError when the
-        store does not answer.
+        Raises PreflightError when a call does not come back with its token ids, and StoreLostError when the store does
+        not answer.
         """
-        store, adapter = self.get_store(), self.get_adapter()
+        store = self.get_store()
         sent = sent_settings(self._settings, self._log.folder.name)
         with named_store_errors():
             # All at once, because the first call of a proxy takes seconds.
-            triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
+            first, *_ = await asyncio.gather(*map(check_call, routes))
             self._ui.say(
-                f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
-                f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} "
-                "response ids)"
+                f"Preflight: a call over each of {len(routes)} routes to the policy came back with its token ids "
+                f"({len(first.prompt_ids or ())} prompt and {len(first.response_ids or ())} response ids)"
             )
             if stale := await cancel_stale_rollouts(store):
                 self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
@@ -170,7 +170,6 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         runner = self._settings.runner
         self._scheduler = RolloutScheduler(
             store,
-            adapter,
             resources,
             timeout_s=runner.rollout_timeout_s,
             train_roles=self._settings.agent.train_roles,

@@ -8,19 +8,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import agentlightning as agl
 
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.finished_rollout import FinishedRollout
-from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
-from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
@@ -73,19 +72,16 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
     ui: Ui,
 ) -> list[TracedRollout]:
     async with (
-        _served(settings, endpoint, ui) as entry,
+        _served(settings, endpoint, ui) as model,
         opened_store(settings, RunRole("both", None), processes, ui.say) as (store, address),
     ):
         processes.start_runners(address)
         # Only our policy server accepts a request for token ids, which only training needs.
-        (proxy,) = await processes.start_proxies(
-            address, [entry], [folder / "proxy.log"], with_token_ids=endpoint is None
-        )
+        (proxy,) = await processes.start_proxies([model], [folder / "proxy.log"], with_token_ids=endpoint is None)
         route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
         resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
         scheduler = RolloutScheduler(
             store,
-            TokenIdAdapter(),
             [resources.resources_id],
             timeout_s=settings.runner.rollout_timeout_s,
             train_roles=settings.agent.train_roles,
@@ -105,14 +101,14 @@ async def _spans(store: AlgorithmStore, rollout: FinishedRollout) -> tuple[agl.S
 
 
 @asynccontextmanager
-async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) -> AsyncIterator[dict[str, Any]]:
-    """Yield the proxy's entry of the model; a local model is served inside the context."""
+async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) -> AsyncIterator[ServedModel]:
+    """Yield the model for the proxy; a local model is served inside the context."""
     if endpoint is not None:
-        yield model_entry(_SERVED_AS, endpoint.base_url, model=endpoint.model, api_key=endpoint.api_key)
+        yield ServedModel(_SERVED_AS, endpoint.base_url, model=endpoint.model, api_key=endpoint.api_key)
         return
     service = await asyncio.to_thread(_serve, settings, ui)
     try:
-        yield model_entry(_SERVED_AS, service.base_url, api_key=service.api_key)
+        yield ServedModel(_SERVED_AS, service.base_url, api_key=service.api_key)
     finally:
         service.close()
 

@@ -16,7 +16,6 @@ from sql_agent.config.settings import Settings
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.runner_role import RunnerRole
-from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_address import StoreAddress, watched_store
 from sql_agent.rollouts.store_client import open_store
@@ -69,8 +68,6 @@ def run_algorithm(
 
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
-        adapter = TokenIdAdapter()
-        algorithm.set_adapter(adapter)  # the algorithm keeps a weak reference only
         asyncio.run(train_with_store(algorithm))
     finally:
         processes.stop()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
-from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest
 from sql_agent.schemas import Question
@@ -41,7 +41,7 @@ class LocalGrpo(TrainingAlgorithm):
         server = ServerThread.with_key()
         try:
             with self._ui.status("Starting the LLM proxy"):
-                models = [model_entry(_SERVED_AS, server.base_url, api_key=server.api_key)]
+                models = [ServedModel(_SERVED_AS, server.base_url, api_key=server.api_key)]
                 addresses = await self._unless_stopped(self._start_proxies(models, [self._log.folder / "proxy.log"]))
             if addresses is None:
                 return

@@ -67,7 +67,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
 
         The endpoints start to serve the vLLM replicas, and their addresses go to the rollout server, which answers when
-        a call through each route came back as a triplet. Raises RuntimeError when that fails.
+        a call over each route came back with its token ids. Raises RuntimeError when that fails.
         """
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)

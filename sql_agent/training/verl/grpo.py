@@ -15,7 +15,7 @@ from typing import Any
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
-from sql_agent.rollouts.llm_proxy import model_entry
+from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.runs.console import Ui
@@ -66,7 +66,7 @@ class VerlGrpo(TrainingAlgorithm):
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
         """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
         models = [
-            model_entry(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
+            ServedModel(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
         ]
         log_files = [self._log.folder / f"proxy-{index}.log" for index in range(self._settings.runner.n_proxies)]
         try:
