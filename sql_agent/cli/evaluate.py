@@ -25,7 +25,6 @@ from sql_agent.evaluation.results import (
     measure,
     print_report,
     report_on,
-    unique_names,
     write_results,
 )
 from sql_agent.runs.console import Ui
@@ -130,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = evaluations[0].about.settings["seed"]
     if len(folders) > 1:
         report = report_on(evaluations, rollouts, compared=arguments.compare, seed=seed)
-        print_report(unique_names([e.about.model for e in evaluations]), report, ui.console)
+        print_report(report, ui.console)
         if arguments.compare:
             paths = write_results(
                 timestamped_folder(Path(evaluations[0].about.settings["runs_dir"]), "compare-"), report, rollouts
@@ -264,7 +263,7 @@ def _write_one(folder: EvaluationFolder, evaluation: Evaluation, records: Rollou
     report = report_on([evaluation], [records], compared=False, seed=evaluation.about.settings["seed"])
     paths = write_results(folder.path, report, [records])
     if shown:
-        print_report([evaluation.about.model], report, ui.console)
+        print_report(report, ui.console)
         ui.say("In brackets: 95 % bootstrap intervals.")
     ui.say(f"Page: {paths['html']}   Table to paste: {paths['md']}")
 

@@ -1,8 +1,9 @@
-"""Compare two models on the questions that both answered."""
+"""Compare two models by paired tests on the questions that both answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from sql_agent.errors import ConfigError, DataError
 from sql_agent.evaluation.folder import About, Key
@@ -12,7 +13,7 @@ from sql_agent.schemas import Record, RolloutRecord
 
 
 class Flip(Record):
-    """A question whose answer is right with one model only; `gained` says that it is the second."""
+    """A question that only one of two models answered correctly: the second model if `gained`."""
 
     id: str
     question: str
@@ -21,10 +22,11 @@ class Flip(Record):
 
 
 class PairedTest(Record):
-    """How a model differs from the baseline on the questions of one set that both answered.
+    """A model compared with the baseline on the questions of one set that both answered.
 
-    `accurate` are the shares of right answers (baseline, model), `accuracy` and `score` the paired differences of them
-    and of the judge's scores (0–1), `p` the p-value of McNemar's exact test on `gained` and `lost` right answers.
+    `accurate` are the shares of correct answers (baseline, model); `accuracy` and `score` are the paired differences of
+    these shares and of the judge's scores (0–1); `p` is the p-value of McNemar's exact test on `gained` and `lost`
+    correct answers.
     """
 
     questions: int
@@ -38,7 +40,7 @@ class PairedTest(Record):
 
 
 class Comparison(Record):
-    """The tests of a model against a baseline by set; `unpaired` counts the questions that only one of them has."""
+    """The tests of a model against a baseline by set; `unpaired` is the number of questions without a partner."""
 
     baseline: str
     model: str
@@ -47,13 +49,13 @@ class Comparison(Record):
 
 
 def check_comparable(evaluations: Sequence[About]) -> None:
-    """Raise ConfigError when evaluations were graded by different judges, because their scores mean other things."""
+    """Raise ConfigError when evaluations were graded by different judges."""
     judges = {about.judge: about.model for about in evaluations}
     if len(judges) > 1:
         graded = "; ".join(f"{model} by {judge}" for judge, model in judges.items())
         raise ConfigError(
             f"the evaluations were graded by different judges: {graded}",
-            hint="evaluate them again with one judge.name, and the same version of this program",
+            hint="evaluate all models again with one judge.name and one version of this program",
         )
 
 
@@ -65,14 +67,15 @@ def compare(
     *,
     seed: int = 0,
 ) -> Comparison:
-    """Compare the graded rollouts of two models by set and id.
+    """Compare the graded rollouts of two models, paired by set and question id.
 
-    Questions of the same id with other texts or references are not paired. Raises DataError when nothing is.
+    Questions with different texts or references are not paired. Raises DataError without any pair.
     """
     pairs = {key: (first[key], second[key]) for key in first if key in second and _are_paired(first[key], second[key])}
     if not pairs:
         raise DataError(
-            f"{baseline} and {model} have no graded question in common", hint="evaluate both on the same question files"
+            f"{baseline} and {model} have no graded question in common",
+            hint="evaluate both models on the same question files",
         )
     names = dict.fromkeys(name for name, _ in pairs)
     return Comparison(
@@ -93,7 +96,7 @@ def _test(pairs: Sequence[tuple[RolloutRecord, RolloutRecord]], seed: int) -> Pa
     gained, lost = right.count((False, True)), right.count((True, False))
     return PairedTest(
         questions=len(pairs),
-        accurate=(_share(first for first, _ in right), _share(second for _, second in right)),
+        accurate=(fmean(first for first, _ in right), fmean(second for _, second in right)),
         gained=gained,
         lost=lost,
         p=mcnemar(gained, lost),
@@ -110,11 +113,6 @@ def _test(pairs: Sequence[tuple[RolloutRecord, RolloutRecord]], seed: int) -> Pa
             if is_accurate(first) != is_accurate(second)
         ),
     )
-
-
-def _share(values: Iterable[bool]) -> float:
-    counted = list(values)
-    return sum(counted) / len(counted)
 
 
 def _score(record: RolloutRecord) -> float:

@@ -1,4 +1,4 @@
-"""Write and read the folder of an evaluation: what was asked of which model, and every rollout."""
+"""Write and read the folder of an evaluation: model, settings, questions and rollouts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl
 
 
 class About(Record):
-    """The model, the settings and the judge of an evaluation; `model` is a name for people.
+    """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
-    `base_url` is the endpoint of a model that others serve, and `remote_model` its name there; both are None for a
-    model served by this program. `run` is the run that trained it, None if unknown.
+    `base_url` and `remote_model` are the endpoint of a remote model and its name there, None for a model served by this
+    program. `run` is the run that trained the model, None if unknown.
     """
 
     model: str
@@ -50,19 +50,19 @@ _Read = TypeVar("_Read", bound=Record)
 
 
 class EvaluationFolder:
-    """The files of one evaluation. A killed process loses no complete record."""
+    """The files of one evaluation. A killed process loses at most the record that it was writing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Return whether `path` is the folder of an evaluation."""
+        """Return whether the folder `path` contains an evaluation."""
         return (path / _QUESTIONS).exists() and (path / _CONFIG).exists()
 
     @classmethod
     def create(cls, path: Path, about: About, sets: Mapping[str, Sequence[Question]]) -> EvaluationFolder:
-        """Write what is asked into the folder `path`, which exists."""
+        """Write `about` and the questions of `sets` into the existing folder `path`."""
         with atomic_write(path / _CONFIG) as unfinished:
             unfinished.write_text(about.model_dump_json(indent=2) + "\n", encoding="utf-8")
         lines = (
@@ -76,47 +76,46 @@ class EvaluationFolder:
 
     @classmethod
     def open(cls, path: Path) -> EvaluationFolder:
-        """Open the folder of an earlier evaluation. Raises DataError if `path` is not one."""
+        """Open the folder of an earlier evaluation. Raises DataError if `path` contains none."""
         if not cls.is_one(path):
             raise DataError(f"there is no evaluation in {path}", hint="name a folder such as runs/eval-20261122-101500")
         return cls(path)
 
     def about(self) -> About:
-        """Return what is asked of which model. Raises DataError for a folder of another version, as the others do."""
+        """Return the model, settings and judge. Like all readers, raises DataError for a damaged or newer file."""
         path = self.path / _CONFIG
         return _read(About, path.read_bytes(), path)
 
     def sets(self) -> dict[str, list[Question]]:
-        """Return the questions by set, in the order in which they are asked."""
+        """Return the questions of each set, in their order."""
         sets: dict[str, list[Question]] = {}
         for line in _lines(_AskedLine, self.path / _QUESTIONS):
             sets.setdefault(line.set, []).append(line.question)
         return sets
 
     def records(self) -> dict[Key, RolloutRecord]:
-        """Return the last record of each question that was asked, by set and id."""
+        """Return the last record of each question by set and id."""
         lines = _lines(_RecordLine, self.path / _RECORDS)
         return {(line.set, line.record.question.id): line.record for line in lines}
 
     def lock(self) -> FileLock:
-        """Keep other processes out of this evaluation until the lock is released or this process ends.
+        """Lock the evaluation until the lock is released or this process ends, and remove an unfinished last record.
 
-        A last record that was cut off, because its process was killed, is removed. Raises ConfigError when another
-        process has locked it.
+        Raises ConfigError when another process has the lock.
         """
         held = FileLock(self.path / ".lock")
         try:
             held.acquire(timeout=0)
         except Timeout:
             raise ConfigError(
-                f"another process is asking the questions of {self.path}", hint="wait until it has ended, or end it"
+                f"another process is asking the questions of {self.path}", hint="wait for that process, or end it"
             ) from None
         if (records := self.path / _RECORDS).exists():
             drop_cut_line(records)
         return held
 
     def append(self, name: str, record: RolloutRecord) -> None:
-        """Append the record of a question of the set `name`; only the process that has the lock may."""
+        """Append the record of a question of the set `name`; requires the lock."""
         line = {"set": name, "record": record.model_dump(mode="json")}
         path = self.path / _RECORDS
         with naming(path), path.open("a", encoding="utf-8", newline="\n") as sink:
@@ -124,7 +123,7 @@ class EvaluationFolder:
 
 
 def _lines(kind: type[_Read], path: Path) -> list[_Read]:
-    """Read the lines of a JSONL file, without a last line that was cut off."""
+    """Read the lines of a JSONL file, except an unfinished last line."""
     if not path.exists():
         return []
     return [_read(kind, line, f"{path}, line {n}") for n, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1)]
@@ -136,5 +135,5 @@ def _read(kind: type[_Read], text: bytes, where: object) -> _Read:
     except ValidationError as error:
         raise DataError(
             f"{where} is damaged or of another version of this program: {first_problem(error)}",
-            hint="read it with the version that its config.json names, or evaluate again",
+            hint="use the version of this program that config.json names, or evaluate again",
         ) from None

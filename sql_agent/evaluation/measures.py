@@ -1,9 +1,9 @@
-"""Measure rollouts under the names that training reports, each figure as a mean over rollouts with its interval."""
+"""Measure rollouts: each figure is a mean over rollouts with its interval, under the names of training metrics."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +16,10 @@ from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate
 from sql_agent.schemas import Lang, Outcome, Record, RolloutRecord, Usage
 
 Readers = Mapping[Lang, Reader]
-NO_TYPE = "(none)"
 
 
 class Figure(Record):
-    """A mean over `count` rollouts with its 95 % interval (see `share_interval`); a percentile has none."""
+    """A mean over `count` rollouts with its 95 % interval, or a percentile without one."""
 
     value: float
     low: float | None = None
@@ -29,14 +28,14 @@ class Figure(Record):
 
 
 class Totals(Record):
-    """Sums over all rollouts of a group: what the agent's model used (`model`) and what grading used (`judge`)."""
+    """The tokens and costs of all rollouts of a group: of the agent's model and of the judge."""
 
     model: Usage = Usage()
     judge: Usage = Usage()
 
 
 class Group(Record):
-    """The figures of some questions by name. `questions` of them were graded, `dropped` could not be."""
+    """The figures of some questions by name; `questions` and `dropped` are the numbers of graded and failed ones."""
 
     questions: int
     dropped: int
@@ -45,7 +44,7 @@ class Group(Record):
 
 
 class SetResult(Record):
-    """The figures of one set of questions: of all, of each task type, of each language, of each database named."""
+    """The figures of one set of questions: of all, and by task type, language and named database."""
 
     all: Group
     by_task_type: dict[str, Group]
@@ -55,31 +54,32 @@ class SetResult(Record):
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure: its label, unit, and value for one graded rollout; None leaves the rollout out."""
+    """A figure: its label in tables, unit, and value for one graded rollout; None leaves the rollout out.
+
+    A measure without a label is only in the JSON. `percentile` replaces the mean.
+    """
 
     label: str
     unit: Literal["share", "number", "seconds", "dollars"]
     value: Callable[[RolloutRecord, Readers], float | None]
+    percentile: int | None = None
 
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars for one prompt token and for one completion token."""
+    """The price of a prompt token and of a completion token in US dollars."""
 
     prompt: float
     completion: float
 
     def cost(self, usage: Usage) -> float:
-        """Return the US dollars of `usage`."""
+        """Return the cost of `usage` in US dollars."""
         return usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion
 
 
 def price_of(model: str) -> Price | None:
-    """Return the price of `model`, by the name that its endpoint gives it, in litellm's list; None where that has none.
-
-    The list is the one that was installed with litellm.
-    """
-    import litellm  # noqa: PLC0415  slow to import, and only models that others serve have a price
+    """Return the price of `model`, the name at its endpoint, in the price list of the installed litellm, or None."""
+    import litellm  # noqa: PLC0415  slow to import, and only remote models have a price
 
     known = litellm.model_cost.get(model)
     if not known or "input_cost_per_token" not in known or "output_cost_per_token" not in known:
@@ -88,7 +88,7 @@ def price_of(model: str) -> Price | None:
 
 
 def _refuses(text: str, record: RolloutRecord, readers: Readers) -> bool | None:
-    """Return whether `text` is the refusal sentence; None in a language that has none."""
+    """Return whether `text` is the refusal sentence; None in a language without such a sentence."""
     reader = readers.get(record.question.lang)
     return None if reader is None else reader.is_refusal(text)
 
@@ -107,7 +107,7 @@ def _refused_where(*, answerable: bool) -> Callable[[RolloutRecord, Readers], fl
 
 
 def _grounded(record: RolloutRecord, readers: Readers) -> float | None:
-    """Return whether an answer's evidence was all read; None without evidence, and where nothing was answered."""
+    """Return whether the queries read all evidence of an answer; None without evidence or without an answer."""
     if record.evidence_read is None or not record.answer or _refuses(record.answer, record, readers):
         return None
     return float(len(record.evidence_read) == len(record.question.evidence))
@@ -121,8 +121,8 @@ def _tokens(record: RolloutRecord, count: int) -> float | None:
     return float(count) if record.usage.prompt_tokens else None
 
 
-# The names are those of rollouts/metrics.py where training reports the same; the others follow them.
-MEASURES: dict[str, Measure] = {
+# Names as in rollouts/metrics.py where training reports the same figure.
+ANSWER_MEASURES: dict[str, Measure] = {
     "accurate": Measure("accurate answers", "share", lambda r, _: float(is_accurate(r))),
     "reward/judge": Measure("judge score (0–1)", "number", lambda r, _: r.reward.judge if r.reward else None),
     "reward/mean": Measure("reward (0–1.1)", "number", lambda r, _: r.reward.total if r.reward else None),
@@ -132,9 +132,11 @@ MEASURES: dict[str, Measure] = {
     "agent/grounded": Measure("answers, all evidence read", "share", _grounded),
     "refused_answerable": Measure("answerable, but refused", "share", _refused_where(answerable=True)),
     "right_refusals": Measure("unanswerable, and refused", "share", _refused_where(answerable=False)),
-    "agent/refused": Measure("refused, of all", "share", _refused),
+    "agent/refused": Measure("", "share", _refused),
     "agent/recovered": Measure("rows after an empty result", "share", _recovered),
     "agent/answered": Measure("ended with an answer", "share", lambda r, _: float(r.outcome is Outcome.ANSWERED)),
+}
+WORK_MEASURES: dict[str, Measure] = {
     "agent/tool_calls": Measure("queries", "number", lambda r, _: float(len(r.calls))),
     "agent/turns": Measure("turns", "number", lambda r, _: float(r.turns)),
     "agent/prompt_tokens": Measure("prompt tokens", "number", lambda r, _: _tokens(r, r.usage.prompt_tokens)),
@@ -142,26 +144,30 @@ MEASURES: dict[str, Measure] = {
         "completion tokens", "number", lambda r, _: _tokens(r, r.usage.completion_tokens)
     ),
     "agent/seconds": Measure("seconds", "seconds", lambda r, _: r.seconds),
+    "agent/seconds_p50": Measure("seconds, median", "seconds", lambda r, _: r.seconds, 50),
+    "agent/seconds_p95": Measure("seconds, 95th percentile", "seconds", lambda r, _: r.seconds, 95),
     "agent/cost_usd": Measure("cost in US$", "dollars", lambda r, _: r.usage.cost_usd),
 }
-PERCENTILES = {"agent/seconds_p50": ("seconds, median", 50), "agent/seconds_p95": ("seconds, 95th percentile", 95)}
 
 
 def measure_set(
     records: Sequence[RolloutRecord], words: Mapping[Lang, Words], *, price: Price | None = None, seed: int = 0
 ) -> SetResult:
-    """Measure one set of questions; `price` is that of the agent's model where it is known."""
+    """Measure one set of questions; `price` is the price of the agent's model, None if unknown."""
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     priced = [_with_cost(record, price) for record in records]
 
-    def group(of: Iterable[RolloutRecord]) -> Group:
-        return _measure(list(of), readers, seed)
+    def groups(key: Callable[[RolloutRecord], str]) -> dict[str, Group]:
+        divided: dict[str, list[RolloutRecord]] = defaultdict(list)
+        for record in priced:
+            divided[key(record)].append(record)
+        return {name: _measure(divided[name], readers, seed) for name in sorted(divided) if name}
 
     return SetResult(
-        all=group(priced),
-        by_task_type={name: group(of) for name, of in _divided(priced, lambda r: r.question.task_type or NO_TYPE)},
-        by_language={name: group(of) for name, of in _divided(priced, lambda r: r.question.lang)},
-        by_database={name: group(of) for name, of in _divided(priced, lambda r: r.question.database or "") if name},
+        all=_measure(priced, readers, seed),
+        by_task_type=groups(lambda r: r.question.task_type or "(none)"),
+        by_language=groups(lambda r: r.question.lang),
+        by_database=groups(lambda r: r.question.database or ""),
     )
 
 
@@ -172,28 +178,19 @@ def _with_cost(record: RolloutRecord, price: Price | None) -> RolloutRecord:
     return record.model_copy(update={"usage": usage})
 
 
-def _divided(
-    records: Iterable[RolloutRecord], key: Callable[[RolloutRecord], str]
-) -> list[tuple[str, list[RolloutRecord]]]:
-    groups: dict[str, list[RolloutRecord]] = defaultdict(list)
-    for record in records:
-        groups[key(record)].append(record)
-    return sorted(groups.items())
-
-
 def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int) -> Group:
     graded = [record for record in records if record.reward is not None]
     figures = {}
-    for name, measure in MEASURES.items():
+    for name, measure in (ANSWER_MEASURES | WORK_MEASURES).items():
         values = [value for record in graded if (value := measure.value(record, readers)) is not None]
-        if values:
-            interval = share_interval if measure.unit == "share" else bootstrap_interval
-            low, high = interval(values, seed=seed)
-            figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))
-    for name, (_, percent) in PERCENTILES.items():
-        if graded:
-            value = float(np.percentile([record.seconds for record in graded], percent))
-            figures[name] = Figure(value=value, count=len(graded))
+        if not values:
+            continue
+        if measure.percentile is not None:
+            figures[name] = Figure(value=float(np.percentile(values, measure.percentile)), count=len(values))
+            continue
+        interval = share_interval if measure.unit == "share" else bootstrap_interval
+        low, high = interval(values, seed=seed)
+        figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))
     totals = Totals(
         model=sum((record.usage for record in records), Usage()),
         judge=sum((record.judge_usage for record in records), Usage()),

@@ -1,4 +1,4 @@
-"""Find test questions that training asked too, or whose evidence rows training asked about."""
+"""Find test questions that training contains, or whose evidence rows training contains."""
 
 from __future__ import annotations
 
@@ -11,30 +11,26 @@ from pathlib import Path
 from sql_agent.database import Source
 from sql_agent.schemas import Question
 
-SourceOf = Callable[[str | None], Source]  # from the name in a question to its database
-RowId = tuple[Source, str, int]  # database, table, id of the row
+SourceOf = Callable[[str | None], Source]  # returns the database that a question names
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The test questions that training asked too, and those about rows that training asked about."""
+    """The test questions that training contains, and those that share an evidence row with training."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
 
     @property
     def ids(self) -> frozenset[str]:
-        """Return the ids of all of them."""
+        """The ids of all questions in the overlap."""
         return frozenset(question.id for question in (*self.questions, *self.entities))
 
 
 def find_overlap(
     asked: Sequence[Question], asked_in: SourceOf, trained: Sequence[Question], trained_in: SourceOf
 ) -> Overlap:
-    """Compare the texts of two question sets, and the rows of their evidence where they are of the same database.
-
-    A question without evidence shares no row.
-    """
+    """Compare two question sets by their texts, and by the rows of their evidence in the same database."""
     trained_rows = _evidence_rows(trained, cache(trained_in))
     asked_in = cache(asked_in)
     same = asked_in_both(asked, trained)
@@ -45,9 +41,9 @@ def find_overlap(
 
 
 def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tuple[Question, ...]:
-    """Return the questions of `asked` that `trained` asks too, whatever their case and white space.
+    """Return the questions of `asked` that `trained` contains, ignoring case and white space.
 
-    Equal texts that name different databases are different questions.
+    Equal texts for different databases are different questions.
     """
     named: defaultdict[str, set[str | None]] = defaultdict(set)
     for question in trained:
@@ -60,7 +56,8 @@ def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tup
     return tuple(question for question in asked if is_in_both(question))
 
 
-def _evidence_rows(questions: Iterable[Question], source_of: SourceOf) -> set[RowId]:
+def _evidence_rows(questions: Iterable[Question], source_of: SourceOf) -> set[tuple[Source, str, int]]:
+    """Return database, table and row id of each piece of evidence."""
     rows = set()
     for question in questions:
         for item in question.evidence:

@@ -1,4 +1,4 @@
-"""Write the answers of an evaluation as the public evaluators of text-to-SQL read predictions."""
+"""Write the answers of an evaluation in the prediction format of the public text-to-SQL evaluators."""
 
 from __future__ import annotations
 
@@ -12,41 +12,38 @@ from sql_agent.reward.execution_match import statement_in
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
 
-NOTHING = "NONE"  # an empty line would part two conversations, and each question needs its line
+_NO_STATEMENT = "NONE"  # each question needs a line, and an empty line would separate two conversations
 _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite
 _LINE_MARKS = re.compile(r"[\t\r\n]")
 
 
 def check_predictions(path: Path, task_name: str) -> None:
-    """Raise ConfigError when no predictions of the task can be written to `path`."""
+    """Raise ConfigError unless the answers of the task are SQL statements and `path` can be a file."""
     task = load_task(task_name)
     if not task.answer_is_sql:
-        raise ConfigError(f"the answers of the task {task.name} are no statements", hint="leave out --predictions")
+        raise ConfigError(f"the answers of the task {task.name} are not SQL statements", hint="leave out --predictions")
     if path.is_dir() or not path.parent.is_dir():
         problem = "is a folder" if path.is_dir() else "lies in a folder that does not exist"
         raise ConfigError(f"--predictions {path} {problem}", hint="name a file in a folder that exists")
 
 
 def write_predictions(path: Path, folder: EvaluationFolder) -> None:
-    """Write one line for each question of `folder`, in their order: the statement, a tab, the name of its database.
-
-    A question without a statement gets NOTHING, which no evaluator takes for right.
-    """
+    """Write a line for each question of `folder`: the statement or NONE, a tab, the name of the database."""
     records = folder.records()
     lines = []
     for name, questions in folder.sets().items():
         for question in questions:
             record = records.get((name, question.id))
             sql = _on_one_line(statement_in(record.answer)) if record else ""
-            lines.append(f"{sql or NOTHING}\t{question.database or ''}\n")
+            lines.append(f"{sql or _NO_STATEMENT}\t{question.database or ''}\n")
     with atomic_write(path) as unfinished:
         unfinished.write_text("".join(lines), encoding="utf-8")
 
 
 def _on_one_line(sql: str) -> str:
-    """Return `sql` without comments, its white space folded outside quotes only, because there alone it means nothing.
+    """Return `sql` without comments, with white space outside quotes reduced to single spaces.
 
-    A line break or tab inside quotes becomes a blank: the file has no other way to write it.
+    A line break or tab inside quotes becomes a space, because the file format has no escape for it.
     """
 
     def on_line(part: re.Match[str]) -> str:

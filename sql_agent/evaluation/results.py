@@ -1,7 +1,8 @@
-"""Collect the figures of evaluations and of their comparison, and write them as JSON, Markdown and an HTML page."""
+"""Write the figures of evaluations and their comparisons as JSON, Markdown and an HTML page, or print them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from sql_agent.tasks.task import load_task
 
 
 class Evaluation(Record):
-    """One model's figures by set. `asked` counts the questions by set, also those that have not been asked yet."""
+    """The figures of one model by set; `asked` are the numbers of questions by set."""
 
     about: About
     asked: dict[str, int]
@@ -29,7 +30,7 @@ class Evaluation(Record):
 
 
 class Report(Record):
-    """What is written and shown: one evaluation or several, and each of the later ones against the first."""
+    """Evaluations, and the comparisons of the others with the first."""
 
     evaluations: tuple[Evaluation, ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -40,7 +41,7 @@ Rollouts = Mapping[Key, RolloutRecord]
 
 
 def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int = 0) -> Evaluation:
-    """Measure the rollouts in `folder`; `price` is that of its model where it is known."""
+    """Measure the rollouts in `folder`; `price` is the price of the model, None if unknown."""
     about, asked, records = folder.about(), folder.sets(), folder.records()
     words = load_task(about.settings["task"]).words
     sets = {name: [record for (of, _), record in records.items() if of == name] for name in asked}
@@ -54,14 +55,14 @@ def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int =
 def report_on(
     evaluations: Sequence[Evaluation], rollouts: Sequence[Rollouts], *, compared: bool, seed: int = 0
 ) -> Report:
-    """Put evaluations side by side; with `compared` each later one is tested against the first.
+    """Return the report of `evaluations`; with `compared` the others are tested against the first.
 
     Raises ConfigError and DataError for evaluations that cannot be compared.
     """
     comparisons = []
     if compared:
         check_comparable([evaluation.about for evaluation in evaluations])
-        labels = unique_names([evaluation.about.model for evaluation in evaluations])
+        labels = _labels(evaluations)
         comparisons = [
             compare(labels[0], rollouts[0], label, others, seed=seed)
             for label, others in zip(labels[1:], rollouts[1:], strict=True)
@@ -70,15 +71,14 @@ def report_on(
 
 
 def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) -> dict[str, Path]:
-    """Write `report` into `folder` as JSON, Markdown and HTML; returns the paths by suffix, without the dot."""
-    labels = unique_names([evaluation.about.model for evaluation in report.evaluations])
+    """Write `report` into `folder` as JSON, Markdown and HTML; return the paths by suffix, without the dot."""
     name = "comparison" if report.comparisons else "evaluation"
-    tables = [*map(comparison_table, report.comparisons), *_figure_tables(labels, report)]
+    tables = [*map(comparison_table, report.comparisons), *_figure_tables(report)]
     judges = [evaluation.about.judge for evaluation in report.evaluations]
     texts = {
         "json": report.model_dump_json(indent=2) + "\n",
         "md": markdown(tables, report.comparisons, judges),
-        "html": _page(labels, tables, report, rollouts),
+        "html": _page(tables, report, rollouts),
     }
     paths = {}
     for suffix, text in texts.items():
@@ -88,33 +88,33 @@ def write_results(folder: Path, report: Report, rollouts: Sequence[Rollouts]) ->
     return paths
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Return `names`, those that occur again with a number behind them."""
-    seen: dict[str, int] = {}
-    result = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return result
-
-
-def print_report(labels: Sequence[str], report: Report, console: Console) -> None:
-    """Print the tables of `report`, and examples of the questions that flipped; `labels` name its evaluations."""
-    for table in _figure_tables(labels, report):
+def print_report(report: Report, console: Console) -> None:
+    """Print the tables of `report`, and examples of the questions whose answers became right or wrong."""
+    for table in _figure_tables(report):
         print_table(table, console)
     for comparison in report.comparisons:
         print_table(comparison_table(comparison), console)
         print_flips(comparison, console)
 
 
-def _figure_tables(labels: Sequence[str], report: Report) -> list[TextTable]:
-    return figure_tables(
-        {label: each.sets for label, each in zip(labels, report.evaluations, strict=True)}, report.seed
-    )
+def _labels(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return the names of the models; a repeated name gets a number."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for name in (evaluation.about.model for evaluation in evaluations):
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return labels
 
 
-def _page(labels: Sequence[str], tables: Sequence[TextTable], report: Report, rollouts: Sequence[Rollouts]) -> str:
-    """Return one HTML page that works offline: the tables, the tests and every rollout."""
+def _figure_tables(report: Report) -> list[TextTable]:
+    sets = [evaluation.sets for evaluation in report.evaluations]
+    return figure_tables(dict(zip(_labels(report.evaluations), sets, strict=True)), report.seed)
+
+
+def _page(tables: Sequence[TextTable], report: Report, rollouts: Sequence[Rollouts]) -> str:
+    """Return an offline HTML page with the tables and every rollout."""
+    labels = _labels(report.evaluations)
     packs = [_pack(records) for records in rollouts]
     page = {
         "title": "Evaluation " + " · ".join(labels),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import comb
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from sql_agent.schemas import Record
 
-RESAMPLES = 2000  # of a bootstrap
-_AT_ONCE = 4_000_000  # random numbers held at once, 32 MB
+RESAMPLES = 2000
+_BATCH = 4_000_000  # random numbers in memory at once, 32 MB
 _PERCENTILES = (2.5, 97.5)
 
 Values = npt.NDArray[np.float64]
@@ -29,8 +29,7 @@ class PairedDifference(Record):
 def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     """Return a 95 % percentile bootstrap interval of the mean (Efron 1979); the same for the same `seed`.
 
-    Where all of `values` are equal it has no width, because resampling cannot show what was not seen. Raises ValueError
-    when there are none.
+    If all `values` are equal, the interval has no width. Raises ValueError without values.
     """
     if not values:
         raise ValueError("no values to resample")
@@ -41,30 +40,30 @@ def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float
 
 
 def share_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Return a 95 % interval of a share, given 1.0 or 0.0 for each case: the bootstrap's, where it shows both.
+    """Return a 95 % bootstrap interval of a share, given 1.0 or 0.0 for each case.
 
-    Where all are equal it is that of Clopper and Pearson (1934), because resampling cannot show what was not seen: none
-    of 10 may well be 30 %. Raises ValueError when there are none.
+    If all cases are equal, return the interval of Clopper and Pearson (1934), because resampling cannot show what was
+    not seen: the share behind 0 of 10 may well be 30 %. Raises ValueError without values.
     """
     if not values or min(values) != max(values):
         return bootstrap_interval(values, seed=seed)
-    bound = 0.025 ** (1 / len(values))  # the share at which so many equal cases have this probability
+    bound = 0.025 ** (1 / len(values))  # the share at which this many equal cases have a probability of 2.5 %
     return (bound, 1.0) if values[0] else (0.0, 1.0 - bound)
 
 
 def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDifference:
     """Return the mean of `differences`, one for each question that two models answered, with interval and p-value.
 
-    The p-value is the share of resamples whose mean is at least as far from 0, after the mean was shifted to 0 (Efron
-    and Tibshirani 1993, section 16.4); the observed one is counted among them, so it is never 0. Raises ValueError when
-    there are no differences.
+    The p-value is the share of resamples, shifted to a mean of 0, whose mean is at least as far from 0 as the observed
+    mean (Efron and Tibshirani 1993, section 16.4). The observed mean counts as a resample, so the p-value is never 0.
+    Raises ValueError without differences.
     """
     low, high = bootstrap_interval(differences, seed=seed)
     values = np.asarray(differences, dtype=np.float64)
     observed = float(values.mean())
     if low == high == 0.0:
         return PairedDifference(mean=0.0, low=0.0, high=0.0, p=1.0)
-    # Rounding must not part equal means, such as those of a difference that is the same everywhere.
+    # With a tolerance, because rounding makes equal means differ.
     extreme = np.abs(_resampled_means(values - observed, seed)) >= abs(observed) - 1e-12
     p = (1 + int(extreme.sum())) / (1 + RESAMPLES)
     return PairedDifference(mean=observed, low=low, high=high, p=p)
@@ -73,8 +72,8 @@ def paired_bootstrap(differences: Sequence[float], *, seed: int = 0) -> PairedDi
 def mcnemar(gained: int, lost: int) -> float:
     """Return the two-sided exact p-value of McNemar's test (McNemar 1947, with the binomial distribution).
 
-    If two models were equally good, each of the `gained` + `lost` questions that only one of them answers right would
-    be either's with probability 1/2. The value is the probability of a split at least as uneven; 1.0 without any.
+    Of the `gained` + `lost` questions that only one of two models answers correctly, each would be won by either model
+    with probability 1/2 if the models were equally good. The p-value is the probability of a split at least as uneven.
     """
     changed = gained + lost
     if not changed:
@@ -84,11 +83,8 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def _resampled_means(values: Values, seed: int) -> Values:
-    return np.concatenate(list(_batches_of_means(values, np.random.default_rng(seed))))
-
-
-def _batches_of_means(values: Values, rng: np.random.Generator) -> Iterator[Values]:
-    batch = max(1, _AT_ONCE // len(values))
-    for start in range(0, RESAMPLES, batch):
-        chosen = rng.integers(0, len(values), size=(min(batch, RESAMPLES - start), len(values)))
-        yield values[chosen].mean(axis=1)
+    """Return the means of RESAMPLES resamples, drawn in batches of at most `_BATCH` numbers."""
+    rng, size = np.random.default_rng(seed), len(values)
+    batch = max(1, _BATCH // size)
+    rows = [min(batch, RESAMPLES - start) for start in range(0, RESAMPLES, batch)]
+    return np.concatenate([values[rng.integers(0, size, size=(count, size))].mean(axis=1) for count in rows])

@@ -1,4 +1,4 @@
-"""Lay out the figures of evaluations as tables of text, and write these for a terminal or as Markdown."""
+"""Format the figures of evaluations as tables, and print tables on the terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -8,25 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from sql_agent.evaluation.compare import Comparison, Flip
-from sql_agent.evaluation.measures import MEASURES, PERCENTILES, Figure, Group, SetResult
+from sql_agent.evaluation.measures import ANSWER_MEASURES, WORK_MEASURES, Figure, Group, Measure, SetResult
 from sql_agent.evaluation.statistics import PairedDifference
 from sql_agent.runs.console import TableRow, TextTable, wrap
 
-_UNKNOWN = "–"
 _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
-# The sections of a table below its first lines.
-_ANSWERS = (
-    "accurate", "reward/judge", "reward/mean", "agent/sql_ok", "agent/grounded", "refused_answerable",
-    "right_refusals", "agent/recovered", "agent/answered",
-)  # fmt: skip
-_WORK = (
-    "agent/tool_calls", "agent/turns", "agent/prompt_tokens", "agent/completion_tokens", "agent/seconds",
-    "agent/seconds_p50", "agent/seconds_p95", "agent/cost_usd",
-)  # fmt: skip
 
 
 def figure_tables(results: Mapping[str, Mapping[str, SetResult]], seed: int) -> list[TextTable]:
-    """Lay out the results of models by set: one model's sets side by side, or for each set the models."""
+    """Return one table with a column for each set of the only model, or a table for each set with its models."""
     note = f"In brackets: 95 % bootstrap intervals, seed {seed}."
     if len(results) == 1:
         ((model, sets),) = results.items()
@@ -41,8 +31,8 @@ def _table(title: str, results: Mapping[str, SetResult], note: str) -> TextTable
     groups = [result.all for result in results.values()]
     sections = [
         [("questions graded", [str(group.questions) for group in groups])],
-        _rows(_ANSWERS, groups),
-        _rows(_WORK, groups),
+        _rows(ANSWER_MEASURES, groups),
+        _rows(WORK_MEASURES, groups),
         _accuracies([result.by_task_type for result in results.values()]),
     ]
     if any(group.dropped for group in groups):
@@ -57,7 +47,7 @@ def _table(title: str, results: Mapping[str, SetResult], note: str) -> TextTable
 
 
 def comparison_table(comparison: Comparison) -> TextTable:
-    """Lay out the tests of a model against the baseline, its sets side by side."""
+    """Return the tests of a model against the baseline, with a column for each set."""
     tests = list(comparison.sets.values())
     rows: list[TableRow] = [
         ("questions of both", [str(test.questions) for test in tests]),
@@ -68,54 +58,47 @@ def comparison_table(comparison: Comparison) -> TextTable:
         ("  difference, points", [_difference(test.accuracy, 100, 1) for test in tests]),
         ("became right", [str(test.gained) for test in tests]),
         ("became wrong", [str(test.lost) for test in tests]),
-        ("McNemar's exact p", [p_text(test.p) for test in tests]),
+        ("McNemar's exact p", [_p_text(test.p) for test in tests]),
         ("judge score, difference", [_difference(test.score, 1, 3) for test in tests]),
-        ("  paired bootstrap p", [p_text(test.score.p) for test in tests]),
+        ("  paired bootstrap p", [_p_text(test.score.p) for test in tests]),
     ]
-    note = (
-        f"{comparison.unpaired} questions were not graded with both, and are left out." if comparison.unpaired else ""
-    )
+    note = f"{comparison.unpaired} questions without a grade for both are left out." if comparison.unpaired else ""
     return TextTable(f"{comparison.model} against {comparison.baseline}", list(comparison.sets), [rows], note)
 
 
-def figure_text(name: str, figure: Figure) -> str:
-    """Return a figure with its interval, such as "81.2 % [78.0, 84.1]"; a share is in percent."""
-    unit = MEASURES[name].unit if name in MEASURES else "seconds"
-    factor, digits = {"share": (100, 1), "number": (1, _digits(figure.value)), "seconds": (1, 2), "dollars": (1, 5)}[
-        unit
-    ]
-    value = f"{factor * figure.value:.{digits}f}{' %' if unit == 'share' else ''}"
-    if figure.low is None or figure.high is None:
-        return value
-    return f"{value} [{factor * figure.low:.{digits}f}, {factor * figure.high:.{digits}f}]"
-
-
-def p_text(p: float) -> str:
-    """Return a p-value with two significant digits."""
+def _p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def _rows(names: Sequence[str], groups: Sequence[Group]) -> list[TableRow]:
-    labels = {name: measure.label for name, measure in MEASURES.items()} | {n: of[0] for n, of in PERCENTILES.items()}
+def _rows(measures: Mapping[str, Measure], groups: Sequence[Group]) -> list[TableRow]:
     return [
-        (labels[name], [_text(name, group) for group in groups])
-        for name in names
-        if any(name in group.figures for group in groups)
+        (measure.label, [_text(group.figures.get(name), measure) for group in groups])
+        for name, measure in measures.items()
+        if measure.label and any(name in group.figures for group in groups)
     ]
 
 
 def _accuracies(results: Sequence[Mapping[str, Group]]) -> list[TableRow]:
     """Return a row of accuracies for each name of a group, with a column for each of `results`."""
-    names = sorted({name for groups in results for name in groups})
-    return [
-        (f"accurate: {name.replace('_', ' ')}", [_text("accurate", groups.get(name)) for groups in results])
-        for name in names
+    rows = []
+    for name in sorted({name for groups in results for name in groups}):
+        figures = [groups[name].figures.get("accurate") if name in groups else None for groups in results]
+        texts = [_text(figure, ANSWER_MEASURES["accurate"]) for figure in figures]
+        rows.append((f"accurate: {name.replace('_', ' ')}", texts))
+    return rows
+
+
+def _text(figure: Figure | None, measure: Measure) -> str:
+    """Return a figure with its interval, such as "81.2 % [78.0, 84.1]", or "–" without a figure."""
+    if figure is None:
+        return "–"
+    factor, digits = {"share": (100, 1), "number": (1, _digits(figure.value)), "seconds": (1, 2), "dollars": (1, 5)}[
+        measure.unit
     ]
-
-
-def _text(name: str, group: Group | None) -> str:
-    figure = group.figures.get(name) if group else None
-    return _UNKNOWN if figure is None else figure_text(name, figure)
+    value = f"{factor * figure.value:.{digits}f}{' %' if measure.unit == 'share' else ''}"
+    if figure.low is None or figure.high is None:
+        return value
+    return f"{value} [{factor * figure.low:.{digits}f}, {factor * figure.high:.{digits}f}]"
 
 
 def _difference(difference: PairedDifference, factor: int, digits: int) -> str:
@@ -128,7 +111,7 @@ def _digits(value: float) -> int:
 
 
 def print_flips(comparison: Comparison, console: Console) -> None:
-    """Print examples of the questions that only one of the two models answered right."""
+    """Print examples of the questions that only one of the two models answered correctly."""
     for name, became, flips in _flips(comparison):
         for flip in flips[:_FLIPS_PRINTED]:
             for line in wrap(f"became {became}, {name}: {flip.question}", console.width - 2):
@@ -138,7 +121,7 @@ def print_flips(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], judges: Sequence[str]) -> str:
-    """Return `tables` and the flips of `comparisons` as Markdown, for an issue or a page."""
+    """Return `tables` and the flips of `comparisons` as Markdown."""
     parts = [_markdown_table(table) for table in tables]
     for comparison in comparisons:
         for name, became, flips in _flips(comparison):
@@ -151,7 +134,7 @@ def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], jud
 
 
 def _flips(comparison: Comparison) -> list[tuple[str, str, list[Flip]]]:
-    """Return the name of the set, "right" or "wrong", and the questions that became so, unless there are none."""
+    """Return for each set the questions that became "right" and those that became "wrong", without empty lists."""
     return [
         (name, became, flips)
         for name, test in comparison.sets.items()
@@ -169,5 +152,5 @@ def _markdown_table(table: TextTable) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return `text` on one line, with escaped column separators."""
+    """Return `text` on one line with escaped `|`."""
     return " ".join(text.split()).replace("|", "\\|")

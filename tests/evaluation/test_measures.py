@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sql_agent.evaluation.measures import Price, measure_set
+from sql_agent.evaluation.measures import Price, measure_set, price_of
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import by_kind, rewards, searching
 from sql_agent.schemas import Outcome, RolloutRecord, Usage
@@ -81,3 +81,11 @@ def test_latency_has_a_mean_a_median_and_a_95th_percentile() -> None:
     assert figures["agent/seconds"].value == 50.5
     assert figures["agent/seconds_p50"].value == 50.5
     assert figures["agent/seconds_p95"].value == pytest.approx(95.05)
+
+
+def test_a_listed_model_has_a_price_a_token_and_another_has_none() -> None:
+    price = price_of("gpt-4o-mini")
+    assert price is not None
+    assert 0 < price.prompt < price.completion < 1e-4
+    assert price.cost(Usage(prompt_tokens=1_000_000)) == price.prompt * 1_000_000
+    assert price_of("my-own-model") is None
