@@ -1,38 +1,89 @@
-"""Ask one question and report each query, its rows and the answer while the agent runs."""
+"""Open models, ask one of them a question, and report each query, its rows and the answer while the agent runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from sql_agent.chat.models import ChatModel
 from sql_agent.chat.sources import AnswerSource, sources_of
+from sql_agent.config.endpoints import ModelEndpoint
+from sql_agent.config.settings import Settings
+from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.questions.question_columns import language
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, Question
+from sql_agent.tasks.task import Task
 
+MOST_ASKED = 2  # models that answer a question, side by side
 MAX_QUESTION_CHARS = 4000
 _MAX_ERROR_CHARS = 400
 
 
+@dataclass(frozen=True)
+class ChatModel:
+    """An open model with its task, settings, endpoint and databases; `name` is the name that users see.
+
+    `lang` is the language of the prompts, None for the language of each question.
+    """
+
+    name: str
+    task: Task
+    settings: Settings
+    endpoint: ModelEndpoint
+    databases: DatabasePool
+    lang: Lang | None = None
+
+
+class ChatModels:
+    """Opens each model with `open_model` when it is first needed, and keeps all models open until `close`.
+
+    Thread-safe. While a model is being opened, which may take minutes, the open models can be asked.
+    """
+
+    def __init__(self, open_model: Callable[[str], AbstractContextManager[ChatModel]]) -> None:
+        self._open_model = open_model
+        self._opened: dict[str, ChatModel] = {}
+        self._contexts = ExitStack()
+        self._opening = threading.Lock()
+
+    def is_open(self, name: str) -> bool:
+        """Return whether the model `name` is open."""
+        return name in self._opened
+
+    def get(self, name: str) -> ChatModel:
+        """Return the model `name`. Raises the errors of `open_model`; the next call tries again."""
+        if name not in self._opened:
+            with self._opening:
+                if name not in self._opened:  # another thread may have opened the model meanwhile
+                    self._opened[name] = self._contexts.enter_context(self._open_model(name))
+        return self._opened[name]
+
+    def close(self) -> None:
+        """Close all models; wait for a model that is being opened."""
+        with self._opening:
+            self._contexts.close()
+
+
 class QuerySent(NamedTuple):
-    """Reports a statement before it runs; `number` counts from 1."""
+    """Reports a query before it runs; `number` counts from 1."""
 
     number: int
     sql: str
 
 
 class QueryAnswered(NamedTuple):
-    """Reports the rows or the error of a statement that was sent."""
+    """Reports the rows or the error of a query."""
 
     number: int
     call: QueryCall
 
 
 class Answered(NamedTuple):
-    """Reports the end: the answer ("" without one), how the model ended, and the cells that contain the answer."""
+    """Reports the answer ("" without one), how the rollout ended, and the cells that contain the answer."""
 
     question: Question
     answer: str
@@ -43,7 +94,7 @@ class Answered(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Reports in one line why there is no answer."""
+    """Reports on one line why there is no answer."""
 
     message: str
 
@@ -52,7 +103,7 @@ Event = QuerySent | QueryAnswered | Answered | Failed
 
 
 async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
-    """Yield what happens while `model` answers the question `text`; the last event is Answered or Failed.
+    """Yield events while `model` answers the question `text`; the last event is Answered or Failed.
 
     Closing the iterator ends the agent.
     """
@@ -69,37 +120,37 @@ async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
             await task
 
 
-def checked_question(text: str, lang: Lang | None) -> Question:
+def _checked_question(text: str, lang: Lang | None) -> Question:
     """Return `text` as a question without a reference. Raises DataError when it is empty or too long."""
     text = text.strip()
     if not text:
-        raise DataError("the question is empty")
+        raise DataError("the question is empty", hint="type a question")
     if len(text) > MAX_QUESTION_CHARS:
         raise DataError(f"the question has {len(text):,} characters", hint=f"ask it in {MAX_QUESTION_CHARS:,} or fewer")
     return Question(id="chat", question=text, answer="", lang=lang or language(text))
 
 
 def one_line(error: object) -> str:
-    """Return what an error says in one line of at most `_MAX_ERROR_CHARS` characters."""
+    """Return the text of an error on one line of at most `_MAX_ERROR_CHARS` characters."""
     return " ".join(str(error).split())[:_MAX_ERROR_CHARS]
 
 
 async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> None:
-    from agents.exceptions import AgentsException  # noqa: PLC0415  takes a second, which a page should not wait for
+    from agents.exceptions import AgentsException  # noqa: PLC0415  takes a second, which would delay the page
 
     try:
         events.put_nowait(await _answered(text, model, events))
     except SqlAgentError as error:
         events.put_nowait(Failed(one_line(error)))
-    except AgentsException as error:  # openai-agents wraps what the tool raises, such as a database that is not reached
+    except AgentsException as error:  # openai-agents wraps the errors of the tool, such as an unreachable database
         cause = error.__cause__ if isinstance(error.__cause__, SqlAgentError) else error
         events.put_nowait(Failed(one_line(cause)))
 
 
 async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> Event:
-    from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  the same
+    from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  slow too
 
-    question = checked_question(text, model.lang)
+    question = _checked_question(text, model.lang)
     observer = _Observer(events)
     with model.databases.of(None) as database:
         record = await run_rollout(
@@ -116,7 +167,7 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
 
 
 class _Observer:
-    """Puts what happens to the queries of one rollout into `events`, and keeps the calls by their number."""
+    """Puts the queries of one rollout and their results into `events`, and keeps the calls by number."""
 
     def __init__(self, events: asyncio.Queue[Event | None]) -> None:
         self._events = events

@@ -1,4 +1,4 @@
-"""Store how people rate answers, and write the question file for training that follows from the ratings."""
+"""Store ratings of answers, and write them as a question file for training."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
 
 
 class Rating(Record):
-    """One rating of one answer. `reference` is the right answer as far as the rating tells it, "" where it does not.
+    """One rating of one answer. `reference` is the correct answer, "" if the rating does not tell the correct answer.
 
-    `sql` are the statements whose rows contain the whole reference, None if no rows do.
+    `sql` are the queries whose rows contain the whole reference, None if no rows contain it.
     """
 
     time: str
@@ -40,9 +40,9 @@ class Rating(Record):
 
 
 class RatingsFolder:
-    """Appends ratings to `ratings.jsonl` in `path` and keeps `questions.jsonl` there, the question file they make.
+    """Appends ratings to `ratings.jsonl` in the folder `path` and updates the question file `questions.jsonl`.
 
-    Nothing else is stored: no users, no addresses, no questions without a rating. Several processes may write.
+    Stores no users, no addresses and no unrated questions. Several processes may write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,19 +50,19 @@ class RatingsFolder:
 
     @property
     def questions(self) -> Path:
-        """The question file; it exists when at least one question has an answer that is known to be right."""
+        """The question file, which exists if at least one question has a known correct answer."""
         return self.path / _QUESTIONS
 
-    def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> Rating:
-        """Keep a rating; a later one of the same model's answer to the same question replaces it.
+    def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:
+        """Store a rating, which replaces an earlier one of the same model and question.
 
-        Raises DataError when there is no answer to call right, no text of a correction, or no place to write to.
+        Raises DataError when the answer to approve or the correction is empty, or when the folder cannot be written to.
         """
         reference = {"up": answered.answer, "corrected": correction.strip()}.get(mark, "")
         if mark == "up" and not reference:
-            raise DataError("there is no answer that could be right", hint="give the right one as a correction")
+            raise DataError("there is no answer to rate as right", hint="give the right answer as a correction")
         if mark == "corrected" and not reference:
-            raise DataError("the correction is empty", hint="write the facts only, parted by ; as a reference has them")
+            raise DataError("the correction is empty", hint="write only the facts, separated by ;")
         rating = Rating(
             time=f"{datetime.now(tz=UTC):%Y-%m-%dT%H:%M:%SZ}",
             model=model,
@@ -73,15 +73,11 @@ class RatingsFolder:
             reference=reference,
             sql=_statements(reference, answered),
         )
-        self._keep(rating)
-        return rating
-
-    def _keep(self, rating: Rating) -> None:
         try:
             self._write(rating)
         except OSError as error:
             raise DataError(
-                f"could not write into {self.path}: {error.strerror}", hint="name another folder with --ratings"
+                f"could not write into {self.path}: {error.strerror}", hint="choose another folder with --ratings"
             ) from error
 
     def _write(self, rating: Rating) -> None:
@@ -92,18 +88,17 @@ class RatingsFolder:
                 drop_cut_line(log)
             with log.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(rating.model_dump_json() + "\n")
-            rows = list(question_rows(_ratings(log)))
-            if not rows:
+            if rows := list(_question_rows(_ratings(log))):
+                write_jsonl(self.questions, rows)
+            else:
                 self.questions.unlink(missing_ok=True)
-                return
-            write_jsonl(self.questions, rows)
 
 
-def question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[str, str]]]:
-    """Yield each question of which the right answer is known, with the model, time and rating that tell it.
+def _question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[str, str]]]:
+    """Yield each question with a known correct answer, and the model, time and rating of that answer.
 
-    Of each model's answer the last rating counts. A correction goes before an answer that was called right, and a later
-    one before an earlier one.
+    The last rating of each model's answer counts. A correction takes precedence over an answer rated as right, and a
+    later rating over an earlier one.
     """
     last: dict[tuple[str, str], Rating] = {}
     for rating in ratings:
@@ -123,7 +118,7 @@ def question_rows(ratings: Sequence[Rating]) -> Iterator[tuple[Question, dict[st
 
 
 def _statements(reference: str, answered: Answered) -> str | None:
-    """Return the statements whose rows contain the whole reference; None if a part of it is in no row."""
+    """Return the queries whose rows contain the whole reference; None if a part of the reference is in no row."""
     sources = sources_of(reference, answered.question.question, answered.calls)
     rest = reference.casefold()
     for source in sorted(sources, key=lambda source: -len(source.text)):
@@ -144,6 +139,6 @@ def _ratings(log: Path) -> list[Rating]:
         try:
             ratings.append(Rating.model_validate_json(line))
         except ValidationError as error:
-            what = first_problem(error)
-            raise DataError(f"{log}, line {number} is no rating: {what}", hint="mend or remove the line") from error
+            problem = f"{log}, line {number} is not a rating: {first_problem(error)}"
+            raise DataError(problem, hint="correct or remove the line") from error
     return ratings

@@ -1,4 +1,4 @@
-"""Attribute an answer to the cells of the query results that contain its texts."""
+"""Attribute the texts of an answer to the cells of query results that contain them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from sql_agent.schemas import QueryCall, Record
 
 _SEPARATOR = re.compile(r"\s*(?:[\n;；、，。]|,(?!\d)|[:：.!?](?=\s|$))\s*")
-_SHORTEST = 2  # characters; nearly any cell contains any single letter
-_LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script that writes spaces between words
+_SHORTEST = 2  # characters, because most cells contain any single letter
+_LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script with spaces between words
 
 
 class AnswerSource(Record):
@@ -23,11 +23,10 @@ class AnswerSource(Record):
 
 
 def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[AnswerSource, ...]:
-    """Return the texts of `answer` that results of `calls` contain, each with one cell, in the order of the answer.
+    """Return the texts of `answer` that the results of `calls` contain, each with one cell, in the answer's order.
 
-    A text is a whole cell, an item of a cell, or an item of the answer within a cell. Texts of the question, such as
-    the name that it asks about, do not count. If several cells contain a text, the cell is taken from the query that
-    contains most of the other texts.
+    A text is a whole cell, an item of a cell, or an item of the answer within a cell. Texts that occur in the question
+    are left out. If several cells contain a text, the query that contains most of the other texts is chosen.
     """
     found: dict[str, list[AnswerSource]] = {}
     said = {item.casefold(): item for item in _items(answer)}
@@ -47,7 +46,7 @@ def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[
 
 
 def _shared(cell: object, answer: str, said: dict[str, str]) -> Iterator[str]:
-    """Yield the texts that both `cell` and `answer` contain; `said` are the items of the answer by lower case."""
+    """Yield the texts that both `cell` and `answer` contain; `said` are the items of the answer by lower-case text."""
     if cell is None:
         return
     text = str(cell).strip()

@@ -1,4 +1,4 @@
-"""A conversation in the terminal: read questions, show what the models do, take commands and ratings."""
+"""A conversation in the terminal: read questions and commands, show queries and answers, store ratings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from contextlib import suppress
 from rich.table import Table
 from rich.text import Text
 
-from sql_agent.chat.conversation import Answered, Failed, QueryAnswered, QuerySent, ask, one_line
-from sql_agent.chat.models import MOST_ASKED, ChatModel, ChatModels
+from sql_agent.chat.conversation import (
+    MOST_ASKED,
+    Answered,
+    ChatModel,
+    ChatModels,
+    Failed,
+    QueryAnswered,
+    QuerySent,
+    ask,
+    one_line,
+)
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.chat.sources import AnswerSource
 from sql_agent.errors import ConfigError, SqlAgentError
@@ -25,16 +34,16 @@ _NARROWEST = 60  # columns of a terminal that shows two answers side by side
 _SOURCES_SHOWN = 8
 _HELP = (
     ("/model NAME [NAME]", "ask another model, or two side by side"),
-    ("/models", "the models that are known here; any other that `sql-agent evaluate` takes will do"),
-    ("/up [N], /down [N]", "the last answer is right, or wrong; N: the answer of the Nth model"),
-    ("/correct FACTS", "what the right answer is: the facts only, parted by ;"),
+    ("/models", "list some models; /model accepts any MODEL of `sql-agent evaluate`"),
+    ("/up [N], /down [N]", "rate the last answer, or that of model N, as right or wrong"),
+    ("/correct FACTS", "give the right answer: only the facts, separated by ;"),
     ("/undo", "withdraw the ratings of the last answers"),
-    ("/quit", "end; so do Ctrl-D, and Ctrl-C twice"),
+    ("/quit", "end; Ctrl-D or Ctrl-C twice do the same"),
 )
 
 
 class Terminal:
-    """Asks `names`, one model or two, the questions that are typed."""
+    """Asks the typed questions to the models `names`, one or two; `known` are the models that /models lists."""
 
     def __init__(self, models: ChatModels, names: Sequence[str], known: Sequence[str], kept: RatingsFolder, ui: Ui):
         self._models = models
@@ -54,7 +63,7 @@ class Terminal:
         }
 
     def run(self) -> None:
-        """Read lines until the end of the input, /quit, or a second Ctrl-C; the first one ends a question."""
+        """Read lines until the end of the input, /quit, or a second Ctrl-C; one Ctrl-C stops a question."""
         is_interrupted = False
         while True:
             try:
@@ -81,7 +90,7 @@ class Terminal:
         elif word in self._commands:
             self._commands[word](rest.strip())
         else:
-            raise ConfigError(f"there is no command {word}", hint="/help lists them")
+            raise ConfigError(f"there is no command {word}", hint="/help lists the commands")
 
     def _ask(self, text: str) -> None:
         self._last = []
@@ -114,7 +123,7 @@ class Terminal:
         if answered.outcome is not Outcome.ANSWERED:
             show_field(console, "Model", answered.outcome.message)
         if answered.answer:
-            show_field(console, "Sources", sources_in_words(answered.sources))
+            show_field(console, "Sources", _sources_text(answered.sources))
 
     def _show_side_by_side(self) -> None:
         if self._ui.console.width < _NARROWEST:
@@ -140,7 +149,7 @@ class Terminal:
     def _switch(self, rest: str) -> None:
         names = [rest] if rest in self._known else rest.split()  # the default's name has spaces
         if not 1 <= len(names) <= MOST_ASKED:
-            raise ConfigError("/model takes one name, or two", hint="/models lists those that are known here")
+            raise ConfigError("/model takes one name, or two", hint="/models lists some models")
         for name in names:
             self._ui.say(f"Now asking {self._models.get(name).name}")
         self._names = names
@@ -161,15 +170,15 @@ class Terminal:
             with suppress(ValueError):
                 number = int(which or number)
             if not 1 <= number <= len(self._last):
-                raise ConfigError(f"say which answer: /{mark} 1{' or 2' if len(self._last) > 1 else ''}")
+                raise ConfigError(f"name the answer: /{mark} 1{' or 2' if len(self._last) > 1 else ''}")
             rated = self._last[number - 1 : number]
         for model, answered in rated:
             self._kept.rate(model.name, answered, mark, correction)
-        self._ui.say(f"Kept in {self._kept.path}")
+        self._ui.say(f"Stored in {self._kept.path}")
 
 
-def sources_in_words(sources: Sequence[AnswerSource]) -> str:
-    """Return in words which cells contain which texts of an answer."""
+def _sources_text(sources: Sequence[AnswerSource]) -> str:
+    """Return the texts of an answer and the cells that contain them, such as "tablet (query 1, row 1, form)"."""
     if not sources:
         return "no row contains a text of the answer"
     said = [f"{source.text} (query {source.query}, row {source.row}, {source.column})" for source in sources]

@@ -1,4 +1,4 @@
-"""The page of a conversation: its server answers questions as a stream of JSON lines and stores ratings."""
+"""Serve the page of a conversation, stream the events of a question as JSON lines, and store ratings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from sql_agent.chat.conversation import (
     MAX_QUESTION_CHARS,
     Answered,
+    ChatModels,
     Event,
     Failed,
     QueryAnswered,
@@ -26,7 +27,6 @@ from sql_agent.chat.conversation import (
     ask,
     one_line,
 )
-from sql_agent.chat.models import ChatModels
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.runs.pages import MESSAGES, asset, dictionary, page_response, render_template, web_app
@@ -34,7 +34,7 @@ from sql_agent.schemas import Record
 from sql_agent.system.messages import first_problem
 
 _PACKAGE = "sql_agent.chat"
-_KEPT_ANSWERS = 500  # that can still be rated
+_RATEABLE = 500  # answers in memory, which can be rated
 
 
 class _Asked(Record):
@@ -53,9 +53,9 @@ class _Rated(Record):
 
 
 class ChatPage:
-    """Serves a conversation with the models `known`, of which `names` are chosen at first."""
+    """Serves a conversation with the models `known`, of which `names` are selected at first."""
 
-    def __init__(  # noqa: PLR0917  what the page shows, from the top down
+    def __init__(  # noqa: PLR0917  the contents of the page, from the top down
         self,
         models: ChatModels,
         names: Sequence[str],
@@ -79,7 +79,7 @@ class ChatPage:
         }
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the app to serve at the address `host`, with the bearer `token` if there is one."""
+        """Return the app to serve at the address `host`; it requires the bearer `token`, if there is one."""
         routes = [
             Route("/", self._get_page),
             Route("/state", self._get_state),
@@ -100,14 +100,14 @@ class ChatPage:
         except ValidationError as error:
             return _refused(f"the request cannot be read: {first_problem(error)}")
         if asked.model not in self._known:
-            return _refused(f"{asked.model!r} is not offered here", "name it on the command line")
+            return _refused(f"the model {asked.model!r} is not offered", "name it on the command line")
         return StreamingResponse(self._events(asked), media_type="application/x-ndjson")
 
     async def _events(self, asked: _Asked) -> AsyncIterator[str]:
-        """Yield a line for each event; a client that leaves ends the agent."""
+        """Yield a line for each event; the agent ends when the client disconnects."""
         if not self._models.is_open(asked.model):
             yield _line("loading")
-        try:  # in a thread, which finishes opening the model even if the client leaves meanwhile
+        try:  # in a thread, which finishes opening the model even if the client disconnects
             model = await asyncio.to_thread(self._models.get, asked.model)
         except SqlAgentError as error:
             yield _line("failed", message=one_line(error))
@@ -127,7 +127,7 @@ class ChatPage:
             case Answered():
                 key = secrets.token_hex(8)
                 self._answers[key] = model, event
-                while len(self._answers) > _KEPT_ANSWERS:
+                while len(self._answers) > _RATEABLE:
                     self._answers.popitem(last=False)
                 return _line(
                     "answer",
@@ -161,7 +161,7 @@ def _line(kind: str, **values: Any) -> str:
 
 
 def _render_page(disclaimer: str, nonce: str) -> str:
-    """Return the HTML of the page, which asks its server for everything but the `disclaimer`."""
+    """Return the HTML of the page, which requests everything except the `disclaimer` from its server."""
     return render_template(
         "chat.html.j2",
         _PACKAGE,

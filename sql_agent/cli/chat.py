@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
-from sql_agent.chat.models import MOST_ASKED, ChatModel, ChatModels
+from sql_agent.chat.conversation import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage

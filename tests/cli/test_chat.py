@@ -71,8 +71,8 @@ def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     assert "Error" in shown and "no row contains a text of the answer" in shown
     assert re.search(r"┃ new +┃ old +┃", output) and re.search(r"│ tablet +│ capsule \[2J +│", output)
     assert "\x1b" not in output, "an escape sequence of a model would act on the terminal"
-    assert "error: there is no command /nope (/help lists them)" in shown
-    assert "error: say which answer: /up 1 or 2" in shown
+    assert "error: there is no command /nope (/help lists the commands)" in shown
+    assert "error: name the answer: /up 1 or 2" in shown
     assert "error: /model takes one name, or two" in shown
     assert "new (asked now)" in shown and "/correct FACTS" in shown
     assert server.asked[QUESTION] == 3

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sql_agent.chat.conversation import Answered, Event, ask
-from sql_agent.chat.models import ChatModel, ChatModels
+from sql_agent.chat.conversation import Answered, ChatModel, ChatModels, Event, ask
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.web import ChatPage
 from sql_agent.config.endpoints import ModelEndpoint

@@ -56,6 +56,6 @@ function ratingView(reply, act) {
 function correctionForm(reply, act) {
   const text = el("textarea", { rows: 2, value: reply.draft === undefined ? reply.answer : reply.draft, ariaLabel: t("the right answer"), oninput: () => { reply.draft = text.value; } });
   const send = event => { event.preventDefault(); act.rate(reply, "corrected", text.value); };
-  return el("form", { onsubmit: send }, text, el("p.note", {}, t("The right answer: the facts only, parted by ;")),
+  return el("form", { onsubmit: send }, text, el("p.note", {}, t("The right answer: the facts only, separated by ;")),
     el("div", {}, el("button", { type: "submit" }, t("Keep")), el("button", { type: "button", onclick: () => act.edit(reply, false) }, t("Cancel"))));
 }
