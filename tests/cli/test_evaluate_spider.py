@@ -61,7 +61,7 @@ def test_a_model_without_a_statement_has_its_line_all_the_same(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("task", "out", "said"),
     [
-        ("tests.support.library:TASK", "out.sql", "answers of the task library are no statements"),
+        ("tests.support.library:TASK", "out.sql", "answers of the task library are not SQL statements"),
         ("spider", "nowhere/out.sql", "a folder that does not exist"),
     ],
 )
