@@ -1,15 +1,19 @@
-"""Define what the guard, the hints and the prompts must know about an engine's SQL."""
+"""Describe an engine's SQL: its functions, its literals, and what to write in place of other engines' SQL."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Never
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect as Grammar
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import Token
 
 from sql_agent.database.schema import fold
+from sql_agent.errors import QueryError
 
 WINDOW_FUNCTIONS = frozenset(
     {
@@ -18,57 +22,133 @@ WINDOW_FUNCTIONS = frozenset(
     }
 )
 
+_SQLITE, _MYSQL = frozenset({"sqlite"}), frozenset({"mysql"})
+_BOTH = _SQLITE | _MYSQL
+_AGGREGATES = r"\b(?:GROUP_CONCAT|STRING_AGG|ARRAY_AGG|JSON_AGG|LISTAGG)"
+# The engines, a pattern that ignores case, and the hint. The first pattern that is found in a statement decides.
+_SYNTAX_HINTS = (
+    (_BOTH, r"\bSELECT\s+(?:DISTINCT\s+|ALL\s+)?TOP\b", "write LIMIT 5 at the end in place of TOP 5"),
+    (_SQLITE, r"\bFETCH\s+(?:FIRST|NEXT)\b", "write LIMIT 5 at the end in place of FETCH FIRST"),
+    (_MYSQL, r"\bINTO\b", "leave INTO out: rows are only read"),
+    (_SQLITE, r"::", "write CAST(x AS TEXT) in place of x::text"),
+    (_MYSQL, r"::", "write CAST(x AS CHAR) in place of x::text"),
+    (_SQLITE, r"\bEXTRACT\s*\(", "write strftime('%Y', x) in place of EXTRACT(YEAR FROM x)"),
+    (_BOTH, r"\bDISTINCT\s+ON\b", "write GROUP BY in place of DISTINCT ON"),
+    (_SQLITE, r"\bSIMILAR\s+TO\b|\bRLIKE\b|\s~\*?\s", "write LIKE '%word%'"),
+    (_MYSQL, r"\bSIMILAR\s+TO\b|\s~\*?\s|\bGLOB\b", "write LIKE '%word%'"),
+    (_BOTH, r"\bILIKE\b", "write LIKE, which already ignores case"),
+    (_BOTH, r"\bQUALIFY\b", "put the window function into a subquery, and its condition into WHERE outside"),
+    (
+        _SQLITE,
+        r"\b(?:FOR\s+(?:UPDATE|SHARE)|TABLESAMPLE|LATERAL)\b",
+        "leave it out: tables are only read, and as a whole",
+    ),
+    (_SQLITE, r"\bINTERVAL\b", "write date(x, '+1 day') in place of INTERVAL"),
+    (_MYSQL, r"\bNULLS\s+(?:FIRST|LAST)\b", "write ORDER BY x IS NULL, x"),
+    (_MYSQL, r"\bFULL\s+(?:OUTER\s+)?JOIN\b", "write LEFT JOIN, joined with RIGHT JOIN by UNION"),
+    (_MYSQL, r"\bFILTER\s*\(", "write SUM(CASE WHEN ... THEN 1 ELSE 0 END)"),
+    (_SQLITE, r"\b(?:ROLLUP|CUBE|GROUPING\s+SETS)\b", "write one SELECT for each level, joined with UNION ALL"),
+    (_MYSQL, r"\b(?:CUBE|GROUPING\s+SETS)\b", "write GROUP BY x WITH ROLLUP, or one SELECT for each level"),
+    (
+        _SQLITE,
+        r"(?<!UNION\s)(?<!EXCEPT\s)(?<!INTERSECT\s)\b(?:ANY|ALL|SOME)\s*\(\s*SELECT\b",
+        "write IN (SELECT ...), or compare with (SELECT max(x) ...)",
+    ),
+    (
+        _SQLITE,
+        r"\b(?:UNION(?:\s+ALL)?|EXCEPT|INTERSECT)\s*\(\s*(?:SELECT|WITH)\b",
+        "leave out the parentheses: SELECT ... UNION ALL SELECT ...",
+    ),
+    (_BOTH, r"\bARRAY\s*\[|\bUNNEST\s*\(", "write IN ('a', 'b'): there are no arrays"),
+    (_SQLITE, r"\b(?:PIVOT|UNPIVOT)\b", "write sum(CASE WHEN ... THEN 1 ELSE 0 END) for each column"),
+    (_MYSQL, r"\b(?:PIVOT|UNPIVOT)\b", "write SUM(CASE WHEN ... THEN 1 ELSE 0 END) for each column"),
+    (
+        _SQLITE,
+        r"\b(?:TRIM|SUBSTRING|POSITION)\s*\([^()]*\b(?:FROM|IN|FOR)\b",
+        "write trim(x, 'a'), substr(x, 1, 3), instr(x, 'a')",
+    ),
+    (_MYSQL, r"\bAS\s+(?:TEXT|VARCHAR|INT|INTEGER|REAL|FLOAT)\b", "write CAST(x AS CHAR), SIGNED or DECIMAL(10,2)"),
+    (_BOTH, r"\bLIMIT\s+\S+\s+BY\b|\bROWNUM\b", "write LIMIT 5 at the end"),
+    (
+        _MYSQL,
+        r"\bFROM\s*\(.*\)\s*(?:$|WHERE|GROUP|ORDER|LIMIT)",
+        "give the subquery in FROM a name: FROM (SELECT ...) AS t",
+    ),
+    (
+        _SQLITE,
+        _AGGREGATES + r"\s*\((?:[^()]|\([^()]*\))*\bORDER\s+BY\b",
+        "write SELECT group_concat(x, ', ') FROM (SELECT x FROM ... ORDER BY y)",
+    ),
+    (_BOTH, r"\bWHERE\b.*\bWHERE\b", "write AND in place of a second WHERE"),
+    (_BOTH, r"\bORDER\s+BY\b.*\b(?:WHERE|GROUP\s+BY)\b", "write WHERE, then GROUP BY, then ORDER BY, then LIMIT"),
+    (_BOTH, r"\bGROUP\s+BY\b.*\bWHERE\b", "write WHERE before GROUP BY, or HAVING after it"),
+    (_MYSQL, r'(?:\bFROM|\bJOIN|\bSELECT|,)\s*"', "write names without quotes or in backticks: `name`"),
+)
+_COMPILED = [(engines, re.compile(pattern, re.IGNORECASE), hint) for engines, pattern, hint in _SYNTAX_HINTS]
+
+
+class StrictParser:
+    """Goes before a parser of sqlglot to refuse what that parser would pass through unread, with a warning."""
+
+    def _warn_unsupported(self) -> Never:
+        raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
+
 
 class Dialect(ABC):
     """Describes an engine's SQL; each engine has one instance.
 
-    `name` is sqlglot's, `title` the one for people and models. `functions` are those that a statement may call, in
-    lower case, `aggregates` and `window_functions` the ones among them that read several rows.
+    A statement may call `functions`, written in lower case; `aggregates` and `window_functions` are those of them that
+    read several rows. `row_ids` are SQLite's aliases of a row's number.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    name: ClassVar[str]  # sqlglot's
+    title: ClassVar[str]  # for people and models
+    grammar: ClassVar[Grammar]
+    parser: ClassVar[type[Parser]]  # keeps functions as they are written
     aggregates: ClassVar[frozenset[str]]
     window_functions: ClassVar[frozenset[str]] = WINDOW_FUNCTIONS
     functions: ClassVar[frozenset[str]]
     function_hints: ClassVar[Mapping[str, str]]
-    usual_functions: ClassVar[str]  # the hint for a function that has none of its own
-    row_ids: ClassVar[frozenset[str]]  # names by which a row's number can be read where no column has the name
+    usual_functions: ClassVar[str]  # the hint for a function that is not in `function_hints`
+    row_ids: ClassVar[frozenset[str]] = frozenset()
     parts: ClassVar[re.Pattern[str]]  # groups `quoted`, `comment` and `open`, a quote or comment that never ends
 
     @abstractmethod
-    def parse(self, text: str) -> list[exp.Expr | None]:
-        """Return the trees of the statements in `text`, functions kept as written. Raises ParseError, TokenError."""
-
-    @abstractmethod
     def check_text(self, text: str, bare: str) -> None:
-        """Raise QueryError for what this engine would read in another way than sqlglot.
+        """Raise QueryError for what the engine reads in another way than sqlglot.
 
-        `text` has no comments, `bare` is the same with everything inside quotes masked.
+        `text` has no comments; `bare` is `text` with everything inside quotes masked.
         """
 
     @abstractmethod
-    def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
-        """Raise QueryError for a part of the parsed statement `text` that may not run; `nodes` are those of `tree`."""
+    def check_tokens(self, text: str, tokens: Sequence[Token]) -> None:
+        """Raise QueryError if the engine splits `text` in another way than sqlglot, which found `tokens`."""
 
     @abstractmethod
-    def syntax_hint(self, text: str) -> str:
-        """Return what to write in place of a statement that cannot be read."""
+    def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
+        """Raise QueryError for a part of the statement `text` that may not run; `nodes` are the nodes of `tree`."""
 
     @abstractmethod
     def table_key(self, name: str) -> str:
-        """Return the form of a table's or WITH query's name by which the engine tells it from others."""
+        """Return a table's or WITH query's name as the engine compares names."""
 
     @abstractmethod
     def text_literal(self, text: str) -> str:
-        """Return `text` as a literal of a statement."""
+        """Return `text` as a SQL literal."""
 
     @abstractmethod
     def joined(self, *parts: str) -> str:
-        """Return the expression that joins the texts of the expressions `parts`."""
+        """Return the expression that concatenates the expressions `parts`."""
+
+    def parse(self, text: str) -> list[exp.Expr | None]:
+        """Return the trees of the statements in `text`. Raises ParseError, TokenError and QueryError."""
+        tokens = self.grammar.tokenize(text)
+        self.check_tokens(text, tokens)
+        trees: list[exp.Expr | None] = self.parser(dialect=self.grammar).parse(tokens, text)
+        return trees
 
     def called(self, node: exp.Expr) -> str | None:
-        """Return the name of the function that `node` calls, in lower case; None for what is no call."""
+        """Return the name of the function that `node` calls, in lower case; None if `node` is not a call."""
         if isinstance(node, exp.Anonymous) and not isinstance(node.parent, exp.Table):
             return fold(node.name)
         return None
@@ -76,3 +156,9 @@ class Dialect(ABC):
     def function_hint(self, name: str) -> str:
         """Return what to write in place of the function `name`, in lower case."""
         return self.function_hints.get(name) or self.usual_functions
+
+    def syntax_hint(self, sql: str) -> str:
+        """Return what to write in place of a statement that the engine cannot read."""
+        flat = " ".join(sql.split())
+        found = (hint for engines, pattern, hint in _COMPILED if self.name in engines and pattern.search(flat))
+        return next(found, f"write one SELECT statement in {self.title}'s dialect")

@@ -15,10 +15,9 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect
+from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser
 from sql_agent.database.guard import Checked
 from sql_agent.database.mysql.server_cost import MAX_GROWTH, expansion, text_growth
-from sql_agent.database.other_dialects import syntax_hint
 from sql_agent.database.provenance import without_database
 from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
@@ -83,7 +82,6 @@ MAX_JOINED = 20  # tables of one FROM clause, because planning a join takes the 
 MAX_TABLES = 61  # in a statement, as many as a server joins, WITH queries counted wherever they are named
 MAX_COPIES = 20_000  # of a column in one expression once subqueries are put together
 MAX_PARSED = 20_000  # queries; MariaDB 10.11 reads a million of them in a quarter of a second
-_SQLGLOT = MySQL()
 _CONNECTORS = (exp.And, exp.Or, exp.Xor, exp.Not, exp.Paren, exp.Exists, exp.In, exp.Between, exp.Is)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Like, exp.Escape, exp.RegexpLike)
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.DPipe, exp.BitwiseAnd)
@@ -120,7 +118,7 @@ _PLAIN_PATTERN = re.compile(r"[^\\*+?{}()]*", re.DOTALL)
 _KEPT_PARSERS = ("CAST", "CONVERT", "GROUP_CONCAT", "TRIM", "SUBSTRING", "SUBSTR", "EXTRACT", "POSITION")
 
 
-class _Parser(MySQLParser):
+class _Parser(StrictParser, MySQLParser):
     """MySQL's parser with every function kept as it was written, and || joining texts as in our sessions."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -131,21 +129,18 @@ class _Parser(MySQLParser):
     FUNC_TOKENS: ClassVar[set[Any]] = MySQLParser.FUNC_TOKENS - {TokenType.VALUES}
     FACTOR: ClassVar[dict[Any, Any]] = {**MySQLParser.FACTOR, TokenType.DPIPE: exp.DPipe}
 
-    def _warn_unsupported(self) -> None:
-        """Called where sqlglot would log a warning and pass the text through unread."""
-        raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
-
 
 class MysqlDialect(Dialect):
     """Describes the SQL of MySQL and MariaDB under the sql_mode of our sessions."""
 
     name = "mysql"
     title = "MySQL"
+    grammar = MySQL()
+    parser = _Parser
     aggregates = AGGREGATES
     functions = FUNCTIONS
     function_hints = FUNCTION_HINTS
     usual_functions = "use LOWER(), CHAR_LENGTH(), SUBSTRING(), INSTR(), CONCAT(), COUNT(), GROUP_CONCAT(), or LIKE"
-    row_ids = frozenset()
     # The server's rules: quotes double, and except in backticks a backslash escapes; "--" needs a blank behind it.
     parts = re.compile(
         r"""(?P<quoted>'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`)"""
@@ -154,22 +149,20 @@ class MysqlDialect(Dialect):
         re.DOTALL,
     )
 
-    def parse(self, text: str) -> list[exp.Expr | None]:
-        """Return the trees of the statements in `text`."""
-        tokens = _SQLGLOT.tokenize(text)
-        self._check_quotes(text, tokens)
-        return _Parser(dialect=_SQLGLOT).parse(tokens, text)
-
     def check_text(self, text: str, bare: str) -> None:
-        """Raise QueryError for variables, executed comments and other marks with a meaning of their own."""
         if special := _SPECIAL.search(bare):
             found = special.group().upper()
-            other = ("syntax", f"{found} is not allowed outside quotes", syntax_hint(text, is_mysql=True))
+            other = ("syntax", f"{found} is not allowed outside quotes", MYSQL.syntax_hint(text))
             kind, message, hint = _SPECIAL_ERRORS.get(found, other)
             raise QueryError(kind, message, hint=hint)
 
+    def check_tokens(self, text: str, tokens: Sequence[Token]) -> None:
+        ours = {match.end() - 1 for match in self.parts.finditer(text) if match["quoted"]}
+        theirs = {token.end for token in tokens if text[token.end] in "'\"`"}
+        if ours != theirs:
+            raise QueryError("syntax", "the quotes cannot be told apart", hint="write '' for one quote in a text")
+
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
-        """Raise QueryError for parts that are not on the list, and for what would cost the server too much."""
         for node in nodes:
             if type(node) not in _PARTS:
                 raise _refused(node, text)
@@ -203,32 +196,17 @@ class MysqlDialect(Dialect):
                 )
         return without_database(checked.sql, columns)
 
-    def syntax_hint(self, text: str) -> str:
-        """Return what to write in place of another database's dialect."""
-        return syntax_hint(text, is_mysql=True)
-
     def table_key(self, name: str) -> str:
-        """Return `name` as it is, because many servers tell tables apart by case."""
-        return name
+        return name  # many servers tell tables apart by case
 
     def text_literal(self, text: str) -> str:
-        """Return `text` in single quotes, which double to escape, with doubled backslashes."""
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
     def joined(self, *parts: str) -> str:
-        """Return CONCAT(a, b)."""
         return f"CONCAT({', '.join(parts)})"
 
     def called(self, node: exp.Expr) -> str | None:
-        """Return the name of the function that `node` calls, in lower case; None for what is no call."""
         return "group_concat" if isinstance(node, exp.GroupConcat) else super().called(node)
-
-    def _check_quotes(self, text: str, tokens: Sequence[Token]) -> None:
-        """Raise QueryError when sqlglot finds quotes elsewhere than the server would."""
-        ours = {match.end() - 1 for match in self.parts.finditer(text) if match["quoted"]}
-        theirs = {token.end for token in tokens if text[token.end] in "'\"`"}
-        if ours != theirs:
-            raise QueryError("syntax", "the quotes cannot be told apart", hint="write '' for one quote in a text")
 
 
 def _refused(node: exp.Expr, text: str) -> QueryError:
@@ -238,7 +216,7 @@ def _refused(node: exp.Expr, text: str) -> QueryError:
     if isinstance(node, exp.Func):
         name = node.sql_name().lower()
         return QueryError("forbidden_function", f"{name}() is not allowed", hint=MYSQL.function_hint(name))
-    return QueryError("not_select", f"{what.upper()} is not allowed", hint=syntax_hint(text, is_mysql=True))
+    return QueryError("not_select", f"{what.upper()} is not allowed", hint=MYSQL.syntax_hint(text))
 
 
 def _check_pattern(node: exp.RegexpLike) -> None:

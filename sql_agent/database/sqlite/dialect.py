@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.dialects.sqlite import SQLite
 from sqlglot.parsers.sqlite import SQLiteParser
+from sqlglot.tokenizer_core import Token
 
-from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect
-from sql_agent.database.other_dialects import syntax_hint
+from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser
 from sql_agent.database.schema import Schema, fold
 from sql_agent.errors import QueryError
 
@@ -77,7 +77,6 @@ FUNCTION_HINTS = {
     "lcase": "use lower()",
 }
 
-_SQLGLOT = SQLite()
 _ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between)
 _NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -85,15 +84,11 @@ _NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-class _Parser(SQLiteParser):
+class _Parser(StrictParser, SQLiteParser):
     """SQLite's parser with every function kept as it was written, so that the list of functions sees its own names."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": SQLiteParser.FUNCTION_PARSERS["CAST"]}
-
-    def _warn_unsupported(self) -> None:
-        """Called where sqlglot would log a warning and pass the text through unread."""
-        raise QueryError("not_select", "a statement inside the statement is not allowed", hint="write one SELECT")
 
 
 class SqliteDialect(Dialect):
@@ -101,6 +96,8 @@ class SqliteDialect(Dialect):
 
     name = "sqlite"
     title = "SQLite"
+    grammar = SQLite()
+    parser = _Parser
     aggregates = AGGREGATES
     functions = FUNCTIONS
     function_hints = FUNCTION_HINTS
@@ -114,33 +111,24 @@ class SqliteDialect(Dialect):
         re.DOTALL,
     )
 
-    def parse(self, text: str) -> list[exp.Expr | None]:
-        """Return the trees of the statements in `text`."""
-        return _Parser(dialect=_SQLGLOT).parse(_SQLGLOT.tokenize(text), text)
-
     def check_text(self, text: str, bare: str) -> None:
-        """Accept every text: what is left to check is the parser's and SQLite's own."""
+        pass
+
+    def check_tokens(self, text: str, tokens: Sequence[Token]) -> None:
+        pass
 
     def check_nodes(self, text: str, tree: exp.Query, nodes: Sequence[exp.Expr]) -> None:
-        """Raise QueryError for IN without parentheses, which SQLite reads as a table."""
-        for node in nodes:
-            if isinstance(node, exp.In) and node.args.get("field") is not None:
-                raise QueryError("syntax", "IN needs parentheses", hint="write IN ('a', 'b') or IN (SELECT ...)")
-
-    def syntax_hint(self, text: str) -> str:
-        """Return what to write in place of another database's dialect."""
-        return syntax_hint(text, is_mysql=False)
+        # SQLite reads `IN x` as IN (SELECT ... FROM x).
+        if any(isinstance(node, exp.In) and node.args.get("field") is not None for node in nodes):
+            raise QueryError("syntax", "IN needs parentheses", hint="write IN ('a', 'b') or IN (SELECT ...)")
 
     def table_key(self, name: str) -> str:
-        """Return the name in lower case."""
         return fold(name)
 
     def text_literal(self, text: str) -> str:
-        """Return `text` in single quotes, which double to escape."""
         return "'" + text.replace("'", "''") + "'"
 
     def joined(self, *parts: str) -> str:
-        """Return `a || b`."""
         return " || ".join(parts)
 
 
