@@ -1,15 +1,15 @@
-"""Bound what a server makes of a statement before it runs it, because no limit of its own ends that.
+"""Bound the work of a MySQL or MariaDB server before it runs a statement, which no limit of the server ends.
 
-A server puts each WITH query and each subquery of a FROM clause in the place where it is named, and each of their
-expressions where its column is named. Thirty WITH queries, each with `x + x` of the one before, became 2**30 copies: a
-statement that MariaDB 10.11 could not end, neither at its limit nor by KILL.
+The server replaces each name of a WITH query by that query, and each name of a column of a subquery by the column's
+expression. Thirty WITH queries, each with `x + x` of the one before, became 2**30 copies: MariaDB 10.11 could not end
+the statement, neither at its time limit nor by KILL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -17,15 +17,14 @@ from sql_agent.database.schema import fold
 
 MAX_GROWTH = 1_000  # times the longest cell
 _JOINED = frozenset({"concat", "concat_ws", "insert", "json_array", "json_object", "quote", "hex", "elt", "field"})
-_OF_A_CELL = 1_000  # characters that one character of a text may be replaced by where they come from a cell
-_GROUP = 10  # a joined group; the session's group_concat_max_len bounds it
+_OF_A_CELL = 1_000  # characters of a cell that may replace one character of a text
+_GROUP = 10  # of group_concat(), which the session's group_concat_max_len bounds
 
 
 class Expansion(NamedTuple):
-    """Counts what a query is once the server has put it together.
+    """Counts the tables, the copies of a column in one expression, and the parsed queries of an expanded query.
 
-    `tables` are those that it reads, `copies` those of a column in one expression, `parsed` the queries that are read:
-    a WITH query where it stands and again wherever it is named, with the WITH queries inside it.
+    A WITH query is parsed where it is defined and again wherever it is named, with the WITH queries inside it.
     """
 
     tables: int
@@ -38,7 +37,7 @@ _CTES: Mapping[str, Expansion] = {}
 
 
 def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansion:
-    """Return a bound on the expansion of `query`, in which the names of `ctes` stand for WITH queries."""
+    """Return an upper bound on the expansion of `query`, which may name the WITH queries `ctes`."""
     visible, defined = dict(ctes), 0
     if (clause := query.args.get("with_")) is not None:
         for cte in clause.expressions:
@@ -67,7 +66,7 @@ def expansion(query: exp.Expr, ctes: Mapping[str, Expansion] = _CTES) -> Expansi
 
 
 def _sources(node: exp.Expr, ctes: Mapping[str, Expansion]) -> Iterator[Expansion]:
-    """Yield the items of a FROM clause that `node` stands for; in parentheses there may be several."""
+    """Yield the expansion of each table or subquery in an item of a FROM clause."""
     if isinstance(node, exp.Table):
         yield _TABLE if node.db else ctes.get(node.name, _TABLE)
     elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
@@ -79,37 +78,29 @@ def _sources(node: exp.Expr, ctes: Mapping[str, Expansion]) -> Iterator[Expansio
 
 
 def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
-    """Everything in a SELECT but the items of its FROM clause and its WITH queries."""
-    for key, value in select.args.items():
-        if key in {"with_", "from_"}:
-            continue
-        for node in value if isinstance(value, list) else (value,):
-            if isinstance(node, exp.Join):
-                if node.args.get("on") is not None:
-                    yield node.args["on"]
-            elif isinstance(node, exp.Expr):
-                yield node
+    """Yield everything in a SELECT except the items of its FROM clause and its WITH queries."""
+    for part in select.iter_expressions():
+        if isinstance(part, exp.Join):
+            if part.args.get("on") is not None:
+                yield part.args["on"]
+        elif not isinstance(part, exp.With | exp.From):
+            yield part
 
 
 def _copies(node: exp.Expr) -> int:
-    """Count the columns and subqueries of an expression once those left of IN (SELECT ...) or = ANY are copied into it.
+    """Count the columns and subqueries of an expression after the server has copied the left side of IN and = ANY.
 
-    A subquery counts because what it names is put together once for it and once for what is around it.
+    A subquery counts because its columns are expanded once for itself and once for the expression around it.
     """
     copied = node.args.get("query") is not None or isinstance(node.args.get("expression"), exp.Any | exp.All)
-    count = int(isinstance(node, exp.Column | exp.Select))
-    for key, value in node.args.items():
-        inside = sum(_copies(part) for part in (value if isinstance(value, list) else (value,)) if _is_part(part))
-        count += 2 * inside if copied and key == "this" else inside
-    return count
-
-
-def _is_part(value: object) -> TypeGuard[exp.Expr]:
-    return isinstance(value, exp.Expr)
+    own = int(isinstance(node, exp.Column | exp.Select))
+    return own + sum(
+        _copies(part) * (2 if copied and part.arg_key == "this" else 1) for part in node.iter_expressions()
+    )
 
 
 def _outermost(root: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the queries in an expression that are in no other query of it."""
+    """Yield the outermost queries in an expression."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -119,55 +110,30 @@ def _outermost(root: exp.Expr) -> Iterator[exp.Expr]:
             stack.extend(node.iter_expressions())
 
 
-def text_growth(query: exp.Expr) -> int:
-    """Return a bound on how many times longer than the longest cell a text of `query` can be; it is no exact one."""
-    if isinstance(query, exp.SetOperation):
-        return _growth_of_with(query) * max(text_growth(query.this), text_growth(query.expression))
-    if isinstance(query, exp.Subquery):
-        return text_growth(query.this) if isinstance(query.this, exp.Expr) else 1
-    clauses = [query.args.get("from_"), *(query.args.get("joins") or ())]
-    sources = (node for clause in clauses if clause is not None for node in _queries_of(clause))
-    parts = (value for key, value in query.args.items() if key not in {"with_", "from_", "joins"})
-    own = [_of_expression(node) for part in parts for node in (part if isinstance(part, list) else [part]) if node]
-    return _growth_of_with(query) * prod(text_growth(source) for source in sources) * max(own, default=1)
-
-
-def _growth_of_with(query: exp.Expr) -> int:
-    clause = query.args.get("with_")
-    return prod(text_growth(cte.this) for cte in clause.expressions) if clause is not None else 1
-
-
-def _queries_of(clause: exp.Expr) -> Iterable[exp.Expr]:
-    """Return the outermost queries inside an item of a FROM clause."""
-    return (
-        node
-        for node in clause.find_all(exp.Query)
-        if isinstance(node, exp.Select | exp.SetOperation) and _is_outermost(node, clause)
-    )
-
-
-def _is_outermost(node: exp.Expr, clause: exp.Expr) -> bool:
-    parent = node.parent
-    while parent is not None and parent is not clause:
-        if isinstance(parent, exp.Select | exp.SetOperation):
-            return False
-        parent = parent.parent
-    return True
-
-
-def _of_expression(node: object) -> int:
-    if not isinstance(node, exp.Expr):
-        return 1
-    if isinstance(node, exp.Select | exp.SetOperation | exp.Subquery):
-        return text_growth(node)
-    if isinstance(node, exp.GroupConcat):
-        return _GROUP * max((_of_expression(child) for child in node.iter_expressions()), default=1)
-    inside = [_of_expression(child) for child in node.iter_expressions()]
+def text_growth(node: exp.Expr) -> int:
+    """Return an upper bound on how many times longer than the longest cell a text of a query or expression can be."""
+    if isinstance(node, exp.Subquery):
+        return text_growth(node.this)
+    if isinstance(node, exp.SetOperation):
+        growth = max(text_growth(node.this), text_growth(node.expression))
+        return growth * _of_sources(node.args["with_"]) if node.args.get("with_") else growth
+    if isinstance(node, exp.Select):
+        sources = {"with_", "from_", "joins"}
+        own = [text_growth(part) for part in node.iter_expressions() if part.arg_key not in sources]
+        return max(own, default=1) * prod(_of_sources(p) for p in node.iter_expressions() if p.arg_key in sources)
+    inside = [text_growth(part) for part in node.iter_expressions()]
     name = fold(node.name) if isinstance(node, exp.Anonymous) else ""
     if name in _JOINED or isinstance(node, exp.DPipe | exp.Concat):
         return sum(inside) + (name in {"quote", "hex"})
     if name == "replace" and len(node.expressions) == 3:
-        text, _, by = node.expressions
-        times = len(by.name) if isinstance(by, exp.Literal) else _OF_A_CELL * _of_expression(by)
-        return _of_expression(text) * max(1, times)
-    return max(inside, default=1)
+        by = node.expressions[2]
+        times = len(by.name) if isinstance(by, exp.Literal) else _OF_A_CELL * inside[2]
+        return inside[0] * max(1, times)
+    return max(inside, default=1) * (_GROUP if isinstance(node, exp.GroupConcat) else 1)
+
+
+def _of_sources(node: exp.Expr) -> int:
+    """Return the product of the growth of the outermost queries in a FROM, JOIN or WITH clause."""
+    if isinstance(node, exp.Select | exp.SetOperation):
+        return text_growth(node)
+    return prod(map(_of_sources, node.iter_expressions()))
