@@ -1,9 +1,9 @@
-"""Split a statement into the conditions of its WHERE clauses and the texts that the conditions search for."""
+"""Find the conditions of a statement's WHERE clauses, the texts that they search for, and parts of a text in cells."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -13,6 +13,14 @@ from sql_agent.database.schema import Schema, fold
 
 _LOOKS_FOR = (exp.EQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp.In)
 _WILDCARDS = re.compile(r"[%_*?]+")
+_MAX_CHARS = 30  # a longer text is a sentence
+_MOST_COUNTED = 4  # parts
+_BETWEEN = "\0"  # joins cells, which rarely contain it
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+_WORD = re.compile(r"\w+")
+# A part of a text must match one of these.
+_TWO_CHINESE = re.compile(r"[\u3400-\u9fff].*[\u3400-\u9fff]")
+_LONG_WORD = re.compile(r"[^\W\d_]{4}")
 
 
 @dataclass(frozen=True)
@@ -28,8 +36,8 @@ class SearchedText:
 class Condition:
     """One of the conditions that a WHERE clause joins with AND.
 
-    `table` is the one table of the schema that the condition reads; None for several tables or none. With a table,
-    `sql` is the condition on that table alone, without the aliases of the statement.
+    `table` is the only table of the schema that the condition reads; None if it reads several tables or none. `sql` is
+    the condition without the statement's table aliases.
     """
 
     table: str | None
@@ -38,7 +46,7 @@ class Condition:
 
 
 def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condition, ...]:
-    """Return the conditions of all WHERE clauses of `tree`, those of subqueries included."""
+    """Return the conditions of all WHERE clauses of `tree`, including subqueries."""
     return tuple(
         _condition(part, where, schema, dialect)
         for where in tree.find_all(exp.Where)
@@ -47,7 +55,7 @@ def conditions(tree: exp.Expr, schema: Schema, dialect: Dialect) -> tuple[Condit
 
 
 def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
-    """Return the texts of all lists such as `name IN ('a', 'b')`; lists after NOT are left out."""
+    """Return the texts of all lists such as `name IN ('a', 'b')`, without lists after NOT."""
     found = []
     for listing in tree.find_all(exp.In):
         where, column = listing.find_ancestor(exp.Where), listing.this
@@ -60,7 +68,7 @@ def listed_texts(tree: exp.Expr, schema: Schema) -> tuple[SearchedText, ...]:
 
 
 def only_table(tree: exp.Expr, schema: Schema) -> str | None:
-    """Return the table of a statement that is one SELECT over one table; None for any other statement."""
+    """Return the table if a statement is one SELECT over one table, else None."""
     tables = list(tree.find_all(exp.Table))
     return schema.spelled(tables[0].name) if isinstance(tree, exp.Select) and len(tables) == 1 else None
 
@@ -105,7 +113,7 @@ def _plain(node: exp.Expr, dialect: Dialect) -> str:
 
 
 def _sources(where: exp.Expr, schema: Schema) -> dict[str, str]:
-    """Return the tables of the SELECT with this WHERE clause, by alias."""
+    """Return the tables of the SELECT that has this WHERE clause, by alias."""
     select = where.parent
     clauses = [select.args.get("from_"), *(select.args.get("joins") or ())] if select is not None else []
     tables = (clause.this for clause in clauses if clause is not None)
@@ -121,7 +129,7 @@ def _owner(column: exp.Column, sources: dict[str, str], schema: Schema) -> str |
 
 
 def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> SearchedText | None:
-    """Return a literal as searched text; None if no comparison searches for the literal, or a negated one does."""
+    """Return the text that a comparison searches for; None if the literal is elsewhere or the comparison is negated."""
     if isinstance(literal.parent, exp.Escape) and literal.arg_key == "expression":
         return None
     comparison = literal.find_ancestor(*_LOOKS_FOR, exp.Not, exp.NEQ, exp.Where)
@@ -140,3 +148,34 @@ def _searched(literal: exp.Literal, sources: dict[str, str], schema: Schema) -> 
 
 def _is_negated(comparison: exp.Expr) -> bool:
     return isinstance(comparison.parent, exp.Not) or bool(comparison.args.get("negate"))
+
+
+def longest_part(text: str, cells: Sequence[str]) -> str | None:
+    """Return the longest part of `text` that cells contain, such as "tablets" for "tablets form", or None.
+
+    A part of a Chinese text has at least two characters, such as 糖浆 for 糖浆剂型. A part of another text is whole
+    words, one of them with at least four letters. A part in more than half of `cells` says nothing and is left out.
+    Of equally long parts the one in most cells is returned, because a part in few cells, such as 不要, may be chance.
+    """
+    key = text.lower() if len(text.lower()) == len(text) else text
+    joined = _BETWEEN.join(cells).lower()
+    standing = sorted(_standing(key, joined), key=lambda part: part[0] - part[1])
+    lowered = joined.split(_BETWEEN)
+    held = {part: sum(key[slice(*part)] in cell for cell in lowered) for part in standing[:_MOST_COUNTED]}
+    telling = [part for part, count in held.items() if 2 * count <= len(cells)]
+    best = min(telling, key=lambda part: (part[0] - part[1], -held[part]), default=None)
+    return text[slice(*best)] if best is not None else None
+
+
+def _standing(key: str, cells: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end in `key` of the longest parts that `cells` contain."""
+    is_chinese = _CHINESE.search(key) is not None
+    needed = _TWO_CHINESE if is_chinese else _LONG_WORD
+    units = [match.span() for match in (re.compile(r"\S") if is_chinese else _WORD).finditer(key[:_MAX_CHARS])]
+    end = 0
+    for first, (start, _) in enumerate(units):
+        before, end = end, max(end, first)
+        while end < len(units) and key[start : units[end][1]] in cells:
+            end += 1
+        if end > max(before, first) and needed.search(key[start : units[end - 1][1]]):
+            yield start, units[end - 1][1]

@@ -1,6 +1,6 @@
-"""Write the hint of a result that lacks something: the failed condition, near names, other columns with the text.
+"""Write a hint for a query result with missing data: failed conditions, similar names, other columns with the text.
 
-A hint shows names of rows, tables and columns and parts of the statement, never the content of another cell.
+A hint shows row names, table and column names, and parts of the statement, never the content of another cell.
 """
 
 from __future__ import annotations
@@ -10,38 +10,48 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from sql_agent.database.conditions import Condition, SearchedText, conditions, listed_texts, only_table, where_of
+from sql_agent.database.conditions import (
+    Condition,
+    SearchedText,
+    conditions,
+    listed_texts,
+    longest_part,
+    only_table,
+    where_of,
+)
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.hint_parts import about_names, longest_part, place
-from sql_agent.database.name_index import NameIndex
+from sql_agent.database.name_index import Found, Name, NameIndex, comparable
 from sql_agent.database.schema import MAX_HINT_CHARS, Naming, Schema, fold, quoted, shortened
 from sql_agent.errors import QueryError
 from sql_agent.schemas import Cell, QueryAnswer
 
-# These bound the work, by counts and not by time, so that a statement gets the same hint on a busy machine.
+# The work is bounded by counts and not by time, so that a statement gets the same hint on a busy machine.
 MAX_CONDITIONS = 4
 MAX_TEXTS = 2
-MAX_COUNT = 100  # rows that a condition is counted to
-MAX_ROWS_SEARCHED = 3_000  # of each table, for the columns in which a text stands
-MAX_CELL_CHARS = 300  # of a cell, for the parts of a text in it
-MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which stands in no cell
+MAX_COUNT = 100  # rows counted for a condition
+MAX_ROWS_SEARCHED = 3_000  # of each table
+MAX_CELL_CHARS = 300  # searched in each cell
+MAX_CHARS_SEARCHED = 40  # a longer text is a whole question, which no cell contains
+FEW_ROWS = 3
 _COLUMNS_SHOWN = 3
 _FILLED_SHOWN = 10
+_NAMES_SHOWN = 3
 _CONDITION_CHARS = 50
-_NAME_CHARS = 60  # of a hint that says of which table a name is
+_NAME_CHARS = 60  # of the part of a hint that tells which table has a name
 
-FEW_ROWS = 3
 _LIST_OF_TEXTS = re.compile(r"\bIN\s*\(\s*['\"]", re.IGNORECASE)
+
+_Place = tuple[str | None, str | None]  # a table and a folded column
 
 
 def is_wanted(sql: str, answer: QueryAnswer) -> bool:
-    """Decide whether an answer needs a hint: no rows, few of them with nothing in a column, or a list of names."""
-    lacks = not answer.records or _may_count_nothing(answer) or _has_empty_places(answer)
+    """Decide whether a query result needs a hint: no rows, a few rows with an empty column, or a list of names."""
+    lacks = not answer.records or _may_count_nothing(answer) or _has_empty_columns(answer)
     return lacks or _LIST_OF_TEXTS.search(sql) is not None
 
 
 class Hints:
-    """Writes hints for one database; `read` runs a SELECT that must be quick, and raises QueryError."""
+    """Writes hints for one database; `read` runs a SELECT within a short time limit, and raises QueryError."""
 
     def __init__(
         self,
@@ -58,15 +68,15 @@ class Hints:
         self._read = read
 
     def hint(self, tree: exp.Query, answer: QueryAnswer) -> str | None:
-        """Return the hint of `answer` to the statement `tree`, at most `MAX_HINT_CHARS` long; None if there is none."""
-        if not answer.records or (_may_count_nothing(answer) and not _shows_a_column(tree)):
+        """Return a hint of at most `MAX_HINT_CHARS` characters for the result of `tree`; None if there is none."""
+        if not answer.records or (_may_count_nothing(answer) and not _selects_a_column(tree)):
             return _fitted(self._after_nothing(tree))
         if missing := _fitted(self._about_missing_names(tree)):
             return missing
-        return _fitted(self._after_empty_cells(tree, answer)) if _has_empty_places(answer) else None
+        return _fitted(self._after_empty_columns(tree, answer)) if _has_empty_columns(answer) else None
 
     def _after_nothing(self, tree: exp.Query) -> Iterable[str]:
-        """Yield parts of a hint, the most helpful first."""
+        """Yield the parts of a hint for a result without rows, the most helpful first."""
         parts = conditions(tree, self._schema, self._dialect)[:MAX_CONDITIONS]
         alone = len(parts) == 1 and only_table(tree, self._schema) is not None
         counts = {part: 0 if alone else self._count(part) for part in parts}
@@ -75,7 +85,7 @@ class Hints:
         texts = dict.fromkeys(text for part, count in counts.items() if not count for text in part.texts)
         for text in list(texts)[:MAX_TEXTS]:
             yield from self._about(text)
-            yield from self._about_asked(tree, text)
+            yield from self._about_selected(tree, text)
         yield from (_count_shown(part, count) for part, count in counts.items() if count)
 
     def _count(self, part: Condition) -> int | None:
@@ -83,22 +93,26 @@ class Hints:
         if part.table is None:
             return None
         rows = f"SELECT 1 FROM {quoted(part.table)} WHERE {part.sql} LIMIT {MAX_COUNT}"
+        found = self._try(f"SELECT count(*) FROM ({rows}) AS found")
+        return int(str(found[0][0])) if found is not None else None
+
+    def _try(self, sql: str) -> Sequence[tuple[object, ...]] | None:
+        """Return the rows of a statement; None if the statement is too slow or the engine refuses it."""
         try:
-            ((count,),) = self._read(f"SELECT count(*) FROM ({rows}) AS found")
-        except QueryError:  # too slow, or an expression that means something only where it stands
+            return self._read(sql)
+        except QueryError:
             return None
-        return int(str(count))
 
     def _about(self, searched: SearchedText) -> Iterable[str]:
-        """Yield the parts of a hint about a text that the searched column does not have."""
-        if (written := self._written(searched)) is not None:
-            yield written
+        """Yield the parts of a hint about a text that the searched column does not contain."""
+        if (spelling := self._other_case(searched)) is not None:
+            yield spelling
             return
         found = self._names.find(searched.text)
         named = about_names(searched, found)
-        # A text that has a near name was meant as a name; one that is only a part of names may be anything.
+        # A text with a similar name was meant as a name; a text that is only a part of names may be anything.
         columns = [] if found.exact or found.aliases or found.near else self._columns_with(searched)
-        # A name says more than a part that is less than half of the text; two characters of a sentence say nothing.
+        # A name says more than a part shorter than half of the text; two characters of a sentence say nothing.
         least = len(searched.text) / (2 if named else 4)
         part = None if columns or found.exact or found.aliases else self._part_in_column(searched, least)
         if part is not None:
@@ -109,31 +123,24 @@ class Hints:
         elif not named and part is None and len(searched.text) <= _CONDITION_CHARS:
             yield f"nothing is like '{searched.text}'; LIKE '%part%' finds parts"
 
-    def _written(self, searched: SearchedText) -> str | None:
-        """Return how the searched column spells the text if only capital letters differ."""
+    def _other_case(self, searched: SearchedText) -> str | None:
+        """Return how the searched column spells the text if only the case of letters differs."""
         if searched.table is None or searched.column is None or self._is_name_column(searched):
             return None
         column, text = quoted(searched.column), self._dialect.text_literal(searched.text)
-        try:
-            rows = self._read(
-                f"SELECT {column} FROM {quoted(searched.table)} WHERE lower({column}) = lower({text}) LIMIT 1"
-            )
-        except QueryError:  # too slow
-            return None
+        table = quoted(searched.table)
+        rows = self._try(f"SELECT {column} FROM {table} WHERE lower({column}) = lower({text}) LIMIT 1")
         cell = rows[0][0] if rows else None
-        is_other = isinstance(cell, str) and cell != searched.text and fold(cell) == fold(searched.text)
-        return f"it is written {searched.column} = {self._dialect.text_literal(str(cell))}" if is_other else None
+        differs = isinstance(cell, str) and cell != searched.text and fold(cell) == fold(searched.text)
+        return f"it is written {searched.column} = {self._dialect.text_literal(str(cell))}" if differs else None
 
     def _part_in_column(self, searched: SearchedText, least: float) -> str | None:
-        """Return a part of the text, at least `least` characters, that its column contains; None for names of rows."""
+        """Return a part of the text, at least `least` characters, that its column contains; None for row names."""
         if searched.table is None or searched.column is None or self._is_name_column(searched):
             return None
         column = quoted(searched.column)
         cells = f"SELECT substr({column}, 1, {MAX_CELL_CHARS}) FROM {quoted(searched.table)} WHERE {column} <> ''"
-        try:
-            rows = self._read(f"{cells} LIMIT {MAX_ROWS_SEARCHED}")
-        except QueryError:  # too slow
-            return None
+        rows = self._try(f"{cells} LIMIT {MAX_ROWS_SEARCHED}") or ()
         part = longest_part(searched.text, [cell for (cell,) in rows if isinstance(cell, str)])
         if part is None or len(part) < least:
             return None
@@ -145,22 +152,22 @@ class Hints:
         naming = self._namings.get(searched.table or "")
         return naming is not None and fold(naming.column) == searched.column
 
-    def _about_asked(self, tree: exp.Query, searched: SearchedText) -> Iterable[str]:
-        """Yield the filled columns of a row of another table, if that table lacks the columns that are asked for."""
+    def _about_selected(self, tree: exp.Query, searched: SearchedText) -> Iterable[str]:
+        """Yield the filled columns of a row that another table has, if that table lacks the selected columns."""
         name = next(iter(self._names.exact(searched.text)), None)
         if name is None or not self._is_name_column(searched) or only_table(tree, self._schema) in {None, name.table}:
             return
-        asked = [output.unalias().name for output in tree.selects if isinstance(output.unalias(), exp.Column)]
+        selected = [output.unalias().name for output in tree.selects if isinstance(output.unalias(), exp.Column)]
         known = {fold(column) for column in self._schema.columns[name.table]} | {searched.column}
-        lacking = [column for column in asked if fold(column) not in known]
-        is_it = f"WHERE {quoted(name.column)} = {self._dialect.text_literal(name.text)}"
-        filled = self._filled_columns(name.table, is_it, {"id", fold(name.column)}) if lacking else None
+        lacking = [column for column in selected if fold(column) not in known]
+        is_row = f"WHERE {quoted(name.column)} = {self._dialect.text_literal(name.text)}"
+        filled = self._filled_columns(name.table, is_row, {"id", fold(name.column)}) if lacking else None
         if filled:
             others = f"{name.table} has no {', '.join(lacking)}, but {', '.join(filled[:_FILLED_SHOWN])}"
             yield shortened(others, MAX_HINT_CHARS - _NAME_CHARS)
 
     def _about_missing_names(self, tree: exp.Query) -> Iterable[str]:
-        """Yield parts of a hint about names of a list such as `name IN ('a', 'b')` that no row has."""
+        """Yield the parts of a hint about names in a list such as `name IN ('a', 'b')` that no row has."""
         texts = [text for text in listed_texts(tree, self._schema) if self._may_be_missing(text)]
         missing = [text for text in texts[:MAX_CONDITIONS] if self._count(_equals(text, self._dialect)) == 0]
         for text in missing[:MAX_TEXTS]:
@@ -169,17 +176,17 @@ class Hints:
                 yield part if is_named else f"'{text.text}' finds nothing: {part}"
 
     def _may_be_missing(self, searched: SearchedText) -> bool:
-        """Return whether a text is searched in a column of names and the index has no name spelled so.
+        """Return whether a text is searched in a column of names and the index has no name with this spelling.
 
-        The engine may still find it: the index is limited in size, and MySQL ignores the case of letters.
+        The engine may still find the name: the index is limited in size, and MySQL ignores the case of letters.
         """
         if not self._is_name_column(searched) or not searched.text.strip():
             return False
         here = (searched.table, searched.column)
-        return all(place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
+        return all(_place(name) != here or name.text != searched.text for name in self._names.exact(searched.text))
 
     def _columns_with(self, searched: SearchedText) -> list[str]:
-        """Return the columns with the text by table, the searched table first; columns of names are left out."""
+        """Return the columns that contain the text by table, the searched table first, without columns of names."""
         if not 1 < len(searched.text) <= MAX_CHARS_SEARCHED:
             return []
         like = self._dialect.text_literal(f"%{searched.text}%")
@@ -189,47 +196,88 @@ class Hints:
             others = [column for column in columns if naming is None or fold(column) != fold(naming.column)]
             tests = ", ".join(f"max({quoted(column)} LIKE {like})" for column in others)
             rows = f"SELECT * FROM {quoted(table)} LIMIT {MAX_ROWS_SEARCHED}"
-            try:
-                (holds,) = self._read(f"SELECT {tests} FROM ({rows}) AS searched")
-            except QueryError:
-                continue  # too slow: the other table may still help
-            shown = [column for column, held in zip(others, holds, strict=True) if held][:_COLUMNS_SHOWN]
-            if shown:
+            found_rows = self._try(f"SELECT {tests} FROM ({rows}) AS searched")
+            flags = found_rows[0] if found_rows else [None] * len(others)
+            if shown := [column for column, flag in zip(others, flags, strict=True) if flag][:_COLUMNS_SHOWN]:
                 found.append(f"{table}: {', '.join(shown)}")
         return sorted(found, key=lambda columns: not columns.startswith(f"{searched.table}:"))
 
-    def _after_empty_cells(self, tree: exp.Query, answer: QueryAnswer) -> Iterable[str]:
+    def _after_empty_columns(self, tree: exp.Query, answer: QueryAnswer) -> Iterable[str]:
         """Yield the selected columns that are empty in the found rows, and the columns that are filled."""
         table = only_table(tree, self._schema)
-        selected = tree.selects
-        if table is None or any(output.is_star for output in selected):
+        if table is None or any(output.is_star for output in tree.selects):
             return
-        columns = [output.unalias() for output in selected]
-        empty = [columns[place].name for place in _empty_places(answer) if isinstance(columns[place], exp.Column)]
+        columns = [output.unalias() for output in tree.selects]
+        empty = [columns[place].name for place in _empty_columns(answer) if isinstance(columns[place], exp.Column)]
         if not empty:
             return
         naming = self._namings.get(table)
         known = {fold(column.name) for column in columns} | ({fold(naming.column)} if naming else set()) | {"id"}
-        full = self._filled_columns(table, where_of(tree, self._dialect), known)
-        if full is None:
-            return
-        yield f"empty here: {', '.join(empty)}"
-        yield f"filled: {', '.join(full[:_FILLED_SHOWN])}" if full else "so are the other columns"
+        filled = self._filled_columns(table, where_of(tree, self._dialect), known)
+        if filled is not None:
+            yield f"empty here: {', '.join(empty)}"
+            yield f"filled: {', '.join(filled[:_FILLED_SHOWN])}" if filled else "so are the other columns"
 
     def _filled_columns(self, table: str, where: str, known: Collection[str]) -> list[str] | None:
-        """Return the columns, without those `known`, that are filled in the first rows; None if this is unknown."""
+        """Return the columns, except `known`, that are filled in one of the first rows; None if this is unknown."""
         others = [column for column in self._schema.columns[table] if fold(column) not in known]
         filled = ", ".join(f"max(length(trim({quoted(column)}))) > 0" for column in others)
         rows = f"SELECT * FROM {quoted(table)} {where} LIMIT {FEW_ROWS}"
-        try:
-            flags = self._read(f"SELECT {filled} FROM ({rows}) AS found")[0] if others else ()
-        except QueryError:  # too slow, or a condition that this engine's form of it does not have
-            return None
-        return [column for column, is_full in zip(others, flags, strict=True) if is_full]
+        flags = self._try(f"SELECT {filled} FROM ({rows}) AS found") if others else [()]
+        return None if flags is None else [column for column, flag in zip(others, flags[0], strict=True) if flag]
 
 
-def _shows_a_column(tree: exp.Query) -> bool:
-    """Return whether a SELECT returns columns as they are, so that its one record is a row."""
+def about_names(searched: SearchedText, found: Found) -> list[str]:
+    """Return the parts of a hint about the names that the index found for a text."""
+    here = (searched.table, searched.column)
+    parts = []
+    for name in found.exact:
+        if _place(name) != here:
+            parts.append(f"'{searched.text}' is a {name.table}.{name.column}")
+        elif name.text != searched.text:
+            parts.append(f"it is written {name.column} = '{name.text}'")
+    if found.aliases:
+        parts.append(f"'{searched.text}' is another name of {_listed(found.aliases, here)}")
+    if found.longer and not found.exact:
+        longer = _searched_first(found.longer, here)
+        part = comparable(searched.text)
+        with_part = [name for name in longer if _place(name) == _place(longer[0]) and part in comparable(name.text)]
+        if with_part:
+            like = f"{_column(longer[0], here)} LIKE '%{searched.text}%' finds"
+            parts.append(f"{like} {len(with_part)}: {_texts(with_part)}")
+        else:
+            parts.append(f"nearest {_listed(longer, here)}")
+    if found.near and not found.exact:
+        parts.append(f"nearest {_listed(found.near, here)}")
+    if found.abbreviated:
+        parts.append(f"perhaps short for {_listed(found.abbreviated, here)}")
+    return parts
+
+
+def _place(name: Name) -> _Place:
+    return name.table, fold(name.column)
+
+
+def _column(name: Name, here: _Place) -> str:
+    return name.column if _place(name) == here else f"{name.table}.{name.column}"
+
+
+def _searched_first(names: Sequence[Name], here: _Place) -> list[Name]:
+    return sorted(names, key=lambda name: _place(name) != here)
+
+
+def _listed(names: Sequence[Name], here: _Place) -> str:
+    """Return the first names of one column, preferably of the searched column: `med_name 'A', 'B'`."""
+    first, *_ = ordered = _searched_first(names, here)
+    return f"{_column(first, here)} {_texts([name for name in ordered if _place(name) == _place(first)])}"
+
+
+def _texts(names: Sequence[Name]) -> str:
+    return ", ".join(f"'{name.text}'" for name in names[:_NAMES_SHOWN])
+
+
+def _selects_a_column(tree: exp.Query) -> bool:
+    """Return whether a SELECT returns columns unchanged, so that its one record is a row."""
     return any(output.is_star or isinstance(output.unalias(), exp.Column) for output in tree.selects)
 
 
@@ -243,13 +291,12 @@ def _rows_shown(count: int) -> str:
 
 
 def _equals(searched: SearchedText, dialect: Dialect) -> Condition:
-    """Return the condition that the searched column is the text."""
     sql = f"{quoted(searched.column or '')} = {dialect.text_literal(searched.text)}"
     return Condition(searched.table, sql, (searched,))
 
 
 def _fitted(parts: Iterable[str]) -> str | None:
-    """Return the leading parts that fit into a hint together."""
+    """Join the parts that fit into a hint, in their order."""
     hint = ""
     for part in parts:
         longer = f"{hint}; {part}" if hint else part
@@ -263,12 +310,11 @@ def _may_count_nothing(answer: QueryAnswer) -> bool:
     return len(answer.records) == 1 and all(cell in {None, 0} for cell in answer.records[0])
 
 
-def _has_empty_places(answer: QueryAnswer) -> bool:
-    """Return whether an answer has few rows and a column that is empty in all of them."""
-    return 0 < len(answer.records) <= FEW_ROWS and bool(_empty_places(answer))
+def _has_empty_columns(answer: QueryAnswer) -> bool:
+    return 0 < len(answer.records) <= FEW_ROWS and bool(_empty_columns(answer))
 
 
-def _empty_places(answer: QueryAnswer) -> list[int]:
+def _empty_columns(answer: QueryAnswer) -> list[int]:
     """Return the positions of the output columns that are empty in every row."""
     return [place for place, cells in enumerate(zip(*answer.records, strict=True)) if all(map(_is_empty, cells))]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from sql_agent.database.hint_parts import longest_part
+from sql_agent.database.conditions import longest_part
 from sql_agent.database.hints import MAX_CELL_CHARS, MAX_ROWS_SEARCHED
 from sql_agent.tasks.medical.banks import spoken
 from sql_agent.tasks.medical.questions.catalog import Entity
