@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     inputs = _inputs(plan)
     if arguments.resume:
         check_inputs(plan.settings.runs_dir / plan.settings.run_name, inputs)
-    log = _open_log(plan, ui, resume=arguments.resume)
+    log = RunLog.resume(plan.settings) if arguments.resume else RunLog.create(plan.settings)
+    if log.notice:
+        ui.say(log.notice)
     try:
         _run(plan, log, role, ui, arguments, inputs=inputs)
         interrupted = False
@@ -127,16 +129,6 @@ def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) 
 
     run.set_log_level(debug=arguments.debug)
     return INTERRUPTED if run.run_runners(own, store, ui, quiet=arguments.quiet) else 0
-
-
-def _open_log(plan: Plan, ui: Ui, *, resume: bool) -> RunLog:
-    """Open the folder of the run; say where a resumed run goes on, and when an unsaved run of that name was moved."""
-    log = RunLog.resume(plan.settings) if resume else RunLog.create(plan.settings)
-    if log.moved_aside:
-        ui.say(f"A run of this name ended before its first save; its files are now in {log.moved_aside}")
-    if log.resumed:
-        ui.say(log.resumed)
-    return log
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

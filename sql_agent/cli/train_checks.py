@@ -85,7 +85,7 @@ def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, li
                 raise problem
             everything += checked
         if judge is not None:
-            with ui.clock("Looking for evidence"):
+            with ui.status("Looking for evidence"):
                 train = with_derived_evidence(train, databases)
                 sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
     ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))

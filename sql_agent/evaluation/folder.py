@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,7 +65,7 @@ class EvaluationFolder:
         with atomic_write(path / _CONFIG) as unfinished:
             unfinished.write_text(about.model_dump_json(indent=2) + "\n", encoding="utf-8")
         lines = (
-            json.dumps({"set": name, "question": question.model_dump(mode="json")}, ensure_ascii=False) + "\n"
+            _AskedLine(set=name, question=question).model_dump_json() + "\n"
             for name, questions in sets.items()
             for question in questions
         )
@@ -116,10 +115,9 @@ class EvaluationFolder:
 
     def append(self, name: str, record: RolloutRecord) -> None:
         """Append the record of a question of the set `name`; requires the lock."""
-        line = {"set": name, "record": record.model_dump(mode="json")}
         path = self.path / _RECORDS
         with naming(path), path.open("a", encoding="utf-8", newline="\n") as sink:
-            sink.write(json.dumps(line, ensure_ascii=False) + "\n")
+            sink.write(_RecordLine(set=name, record=record).model_dump_json() + "\n")
 
 
 def _lines(kind: type[_Read], path: Path) -> list[_Read]:

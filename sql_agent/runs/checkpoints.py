@@ -1,4 +1,4 @@
-"""The checkpoints of a run, of either backend: where they are, and whether their files are as they were saved."""
+"""Find the checkpoints of a run, of both backends, and verify their files by SHA-256."""
 
 from __future__ import annotations
 
@@ -9,42 +9,41 @@ from pathlib import Path
 
 from sql_agent.errors import DataError
 
-# As a whole, because beside them may lie an unfinished step-000005.partial or somebody's step-000005-backup.
+# Names of folders, matched as a whole: step-000005.partial is unfinished.
 _LOCAL = re.compile(r"step-(\d{6,})")
 _VERL = re.compile(r"global_step_(\d+)")
 
 
 def local_checkpoint(run: Path, step: int) -> Path:
-    """Return where the backend local writes the checkpoint of `step`."""
+    """Return the folder of the checkpoint of `step` of the backend local."""
     return run / "checkpoints" / f"step-{step:06d}"
 
 
 def local_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the folders of the complete checkpoints that the backend local wrote, by their step, ascending."""
+    """Return the complete checkpoints of the backend local by step, in ascending order."""
     found = _by_step(run, _LOCAL)
     return {step: folder for step, folder in found.items() if (folder / "state.json").exists()}
 
 
 def verl_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the folders of the checkpoints that the backend verl wrote, by their step, ascending."""
+    """Return the checkpoints of the backend verl by step, in ascending order."""
     return _by_step(run, _VERL)
 
 
 def checkpoints_by_step(run: Path) -> dict[int, Path]:
-    """Return the folders of the checkpoints of `run`, of either backend, by their step."""
+    """Return the checkpoints of both backends by step."""
     return verl_checkpoints(run) | local_checkpoints(run)
 
 
 def step_of_verl(folder: Path) -> int | None:
-    """Return the step of a checkpoint of the backend verl by its name; None for another folder."""
+    """Return the step of a checkpoint of the backend verl; None for another folder."""
     named = _VERL.fullmatch(folder.name)
     return int(named[1]) if named and (folder / "actor").is_dir() else None
 
 
 def last_saved_step(folder: Path) -> int | None:
-    """Return the step of the last complete checkpoint of a run of either backend; None when there is none."""
+    """Return the step that a resumed run continues after; None without a checkpoint."""
     steps = list(local_checkpoints(folder))
-    # In this file verl keeps the step that it continues after.
     latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
     if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
         steps.append(int(text))
@@ -52,39 +51,38 @@ def last_saved_step(folder: Path) -> int | None:
 
 
 def how_to_go_on(folder: Path) -> str:
-    """Return the command that continues the run in `folder`, or that starts it again if nothing was saved."""
+    """Return how to continue the run in `folder`, or how to start it again if nothing was saved."""
     resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
     return f"the same command{resumed}"
 
 
 def last_checkpoint(run: Path) -> Path:
-    """Return the model of the newest checkpoint in the folder `run`, a Hugging Face folder.
+    """Return the model of the last local checkpoint of `run`, a Hugging Face folder.
 
-    Raises DataError when it is damaged, or when there is none, as in a run of the verl backend, whose checkpoints have
-    another form.
+    Raises DataError when the checkpoint is damaged, or when there is none, as in a run of the backend verl.
     """
-    found = local_checkpoints(run)
-    if found:
-        verify_checkpoint(found[max(found)], model_only=True)
-        return found[max(found)] / "model"
+    if found := local_checkpoints(run):
+        last = found[max(found)]
+        verify_checkpoint(last, model_only=True)
+        return last / "model"
     if verl_checkpoints(run):
         raise DataError(
-            f"the checkpoints of {run} are those of the verl backend, not Hugging Face folders",
+            f"the checkpoints of {run} are from the backend verl and not Hugging Face folders",
             hint=f"sql-agent export {run} OUT, then sql-agent ask --run {run} --model OUT",
         )
     raise DataError(f"{run} has no checkpoint", hint="the run ended before its first save; resume it or start it again")
 
 
 def digests(checkpoint: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in the folder `checkpoint`, by its path there, such as model/config.json."""
+    """Return the SHA-256 of each file in the folder `checkpoint` by relative path, such as model/config.json."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     return {path.relative_to(checkpoint).as_posix(): _sha256(path) for path in files}
 
 
 def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
-    """Raise DataError that names the first file of a local `checkpoint` that is not as it was saved.
+    """Raise DataError for the first file of a local `checkpoint` that differs from the SHA-256 in state.json.
 
-    The SHA-256 of each file is in state.json. With `model_only` only the files of the model are read.
+    With `model_only` only the files of the model are read.
     """
     state = checkpoint / "state.json"
     try:
@@ -98,7 +96,7 @@ def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
         if not path.exists():
             raise _damaged(checkpoint, f"{path} is missing")
         if _sha256(path) != digest:
-            raise _damaged(checkpoint, f"{path} has another SHA-256 than when it was saved")
+            raise _damaged(checkpoint, f"{path} has another SHA-256 than when the checkpoint was saved")
 
 
 def _damaged(checkpoint: Path, problem: str) -> DataError:

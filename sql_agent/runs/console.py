@@ -7,22 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from rich import box
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -59,35 +50,23 @@ class Ui:
         """Print `text`; a word that is wider than the terminal, such as a path, stays whole."""
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        # As Text, because rich would read square brackets in a path as markup.
+        # As Text, because square brackets would be markup.
         self.console.print(Text(printable(text)), soft_wrap=True)
 
-    def status(self, text: str) -> AbstractContextManager[Any]:
-        return self.console.status(Text(text))
+    def status(self, text: str) -> AbstractContextManager[object]:
+        """Show `text` and the seconds elapsed, on a terminal only."""
+        return self.progress(text, None)
 
     @contextmanager
-    def clock(self, text: str) -> Iterator[None]:
-        """Show a spinner and the seconds elapsed, on a terminal only."""
-        with self._bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
-            bar.add_task(text, total=None)
-            yield
-
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """Show a bar over `total` items, on a terminal only; yield a function that sets how many are done."""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with self._bar(*columns) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda done: bar.update(task, completed=done)
-
-    @contextmanager
-    def _bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
+        shape = (SpinnerColumn(),) if total is None else (BarColumn(), MofNCompleteColumn())
+        # Without markup, because a path may contain square brackets.
+        columns = (TextColumn("{task.description}", markup=False), *shape, TimeElapsedColumn())
         bar = Progress(*columns, console=self.console, transient=True)
-        if not self.console.is_interactive:  # a started bar would leave an empty line
-            yield bar
-            return
-        with bar:
-            yield bar
+        task = bar.add_task(title, total=total)
+        with bar if self.console.is_interactive else nullcontext():  # elsewhere a bar leaves an empty line
+            yield lambda done: bar.update(task, completed=done)
 
     def sft(self, step: int, steps: int, loss: float) -> None:
         if step in (1, steps) or step % 5 == 0 or time.monotonic() - self._shown_at > _QUIET_S:
@@ -105,7 +84,6 @@ class Ui:
         )
 
     def validation(self, step: int, measured: Mapping[str, Mapping[str, float]]) -> None:
-        """Print a line for each set of questions."""
         for name, values in measured.items():
             refused = values.get("refused_answerable")
             self.say(

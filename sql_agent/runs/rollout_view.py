@@ -15,7 +15,7 @@ from sql_agent.runs.console import wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.system.messages import printable
 
-_LABEL = 11  # columns of the label at the left
+_LABEL = 11  # columns of the label
 _LEAST = 8  # columns of text, even on a narrower terminal
 _MEASURED = 10_000  # columns that a table may have when its width is measured
 _ROWS_SHOWN = 5
@@ -23,7 +23,7 @@ _CELL_CHARS = 300
 
 
 def show_rollout(record: RolloutRecord, console: Console) -> None:
-    """Print `record` in lines of at most the console's width, broken between words."""
+    """Print `record`, with lines wrapped between words."""
     show_field(console, "Question", record.question.question)
     for number, call in enumerate(record.calls, 1):
         show_query(number, call.sql, console)
@@ -42,7 +42,6 @@ def show_rollout(record: RolloutRecord, console: Console) -> None:
 
 
 def show_query(number: int, sql: str, console: Console) -> None:
-    """Print query `number`, which counts from 1."""
     show_field(console, f"Query {number}", sql)
 
 
@@ -72,17 +71,15 @@ def _show_rows(answer: QueryAnswer, console: Console) -> None:
     table = Table(*(Column(Text(name), no_wrap=True) for name in columns), box=box.SQUARE)
     for row in rows:
         table.add_row(*map(Text, row))
-    is_narrow = (
-        console.measure(table, options=console.options.update(width=_MEASURED)).maximum <= console.width - _LABEL
-    )
-    if is_narrow and not any("\n" in cell for row in (columns, *rows) for cell in row):
+    width = console.measure(table, options=console.options.update(width=_MEASURED)).maximum
+    if width <= console.width - _LABEL and not any("\n" in cell for row in (columns, *rows) for cell in row):
         console.print(Padding(table, (0, 0, 0, _LABEL), expand=False))
         return
     for number, row in enumerate(rows, 1):
         if len(rows) > 1:
-            _line(console, f"row {number}")
+            show_field(console, "", f"row {number}")
         for column, cell in zip(columns, row, strict=True):
-            _line(console, f"{column}: {cell}", hanging=2)
+            show_field(console, "", f"{column}: {cell}", hanging=2)
 
 
 def _cell(cell: Cell) -> str:
@@ -113,7 +110,6 @@ def _no_rule_reward(calls: Sequence[QueryCall]) -> str:
 
 
 def _why_not_full(reward: RewardParts) -> str:
-    """Return the judge's reason, and its mark for each criterion."""
     criteria = {name: value for name, value in reward.criteria.items() if name != "prefiltered"}
     if reward.judge_name == "facts":  # the reason of this judge names each criterion
         return reward.reason
@@ -121,17 +117,15 @@ def _why_not_full(reward: RewardParts) -> str:
     return "; ".join([reward.reason.removeprefix("prefilter: ") or "no reason given", *named])
 
 
-def show_field(console: Console, label: str, text: str, marked: Sequence[str] = ()) -> None:
-    """Print `text` to the right of `label`, with the texts `marked` in colour."""
-    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL))):
+def show_field(console: Console, label: str, text: str, marked: Sequence[str] = (), *, hanging: int = 0) -> None:
+    """Print `text` to the right of `label`, with the texts `marked` in colour.
+
+    The lines after the first are indented by `hanging` more columns.
+    """
+    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
         body = Text(line)
         body.highlight_words(marked, "bold green", case_sensitive=False)
-        shown = Text(("" if number else label).ljust(_LABEL), style="bold") + body
+        head = " " * (_LABEL + hanging) if number else label.ljust(_LABEL)
+        shown = Text(head, style="bold") + body
         shown.rstrip()
         console.print(shown, soft_wrap=True)
-
-
-def _line(console: Console, text: str, *, hanging: int = 0) -> None:
-    """Print `text` without a label; lines after the first are indented by `hanging` more columns."""
-    for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
-        console.print(Text(" " * (_LABEL + (hanging if number else 0)) + line), soft_wrap=True)

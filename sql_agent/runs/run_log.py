@@ -26,15 +26,13 @@ if TYPE_CHECKING:
 class RunLog:
     """Appends lines to the files in `folder` and sends them to `trackers`.
 
-    Every line is flushed to disk, so that a killed run loses no line. `moved_aside` is the new folder of an earlier run
-    of that name without a checkpoint, None without such a run. `resumed` tells where a resumed run continues and what
-    was lost; it is empty for a new run.
+    Every line is flushed to disk, so that a killed run loses no line. `notice` tells the user which earlier folder was
+    renamed, or where a resumed run continues and what was lost; it may be empty.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.moved_aside: Path | None = None
-        self.resumed = ""
+        self.notice = ""
         self.trackers: Trackers | None = None
 
     @classmethod
@@ -51,7 +49,7 @@ class RunLog:
             log = cls(named if settings.run_name else timestamped_folder(settings.runs_dir))
             log._lock()
             if (log.folder / CONFIG).exists():
-                log.moved_aside = _move_aside(log.folder)
+                log.notice = _rename_unsaved(log.folder)
             log.folder.mkdir(parents=True, exist_ok=True)
             _write_config(log.folder, settings)
         except OSError as error:
@@ -70,7 +68,7 @@ class RunLog:
         """
         log = cls(settings.runs_dir / settings.run_name)
         log._lock()
-        log.resumed = cut_to_checkpoint(log.folder, settings.train.steps)
+        log.notice = cut_to_checkpoint(log.folder, settings.train.steps)
         _write_config(log.folder, settings)
         return log
 
@@ -150,11 +148,11 @@ def _write_config(folder: Path, settings: Settings) -> None:
         unfinished.write_text(text, encoding="utf-8")
 
 
-def _move_aside(folder: Path) -> Path:
-    """Rename the folder of a run and return its new path. Raises ConfigError when the run has a checkpoint."""
+def _rename_unsaved(folder: Path) -> str:
+    """Rename the folder of a run without a checkpoint and return the notice. Raises ConfigError for a saved run."""
     if last_saved_step(folder) is not None:
         raise ConfigError(
             f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"
         )
-    aside = timestamped_folder(folder.parent, f"{folder.name}-unsaved-")
-    return folder.replace(aside)
+    renamed = folder.replace(timestamped_folder(folder.parent, f"{folder.name}-unsaved-"))
+    return f"A run of this name ended before its first save; its files are now in {renamed}"

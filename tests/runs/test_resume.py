@@ -116,7 +116,7 @@ def test_a_resumed_run_says_after_which_step_it_goes_on_and_what_was_lost(
     folder = log.folder
     del log  # its process has ended
     resumed = RunLog.resume(load_settings([f"runs_dir={tmp_path}", "run_name=night", "train.steps=9"]))
-    assert resumed.resumed == said
+    assert resumed.notice == said
     resumed.metrics(4, {"reward/mean": 0.5})
     for name, steps in (("metrics.jsonl", metrics), ("rollouts.jsonl", rollouts)):
         left = [json.loads(line)["step"] for line in (folder / name).read_text().splitlines()]
@@ -139,7 +139,7 @@ def test_a_run_that_saved_nothing_gives_its_name_away_and_keeps_its_files(tmp_pa
     del log
     again = run_with(tmp_path, saved=1)
     assert not (again.folder / "metrics.jsonl").exists()
-    assert again.moved_aside is not None and (again.moved_aside / "metrics.jsonl").exists()
+    assert (Path(again.notice.partition(" are now in ")[2]) / "metrics.jsonl").exists()
     del again
     with pytest.raises(ConfigError, match="already holds a run"):
         run_with(tmp_path)

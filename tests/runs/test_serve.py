@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sql_agent.runs import pages
 from sql_agent.runs.report import LiveReport
 from sql_agent.runs.run_reader import RunReader
 from sql_agent.system.tokens import bearer
@@ -112,7 +113,11 @@ def test_a_page_runs_its_own_scripts_only_and_is_shown_in_no_frame(url: str, cli
 
 @needs_chromium
 @pytest.mark.slow
-def test_in_a_browser_the_page_follows_the_run_and_keeps_what_is_open(run: Path, url: str, tmp_path: Path) -> None:
+def test_in_a_browser_the_page_follows_the_run_and_keeps_what_is_open(
+    run: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = pages.asset
+    monkeypatch.setattr(pages, "asset", lambda name: read(name).replace("POLL_MS = 2000", "POLL_MS = 50"))
     with open_browser(tmp_path / "chromium") as tab:
         tab.open(url)
         tab.write(TOKEN)

@@ -141,7 +141,7 @@ class VerlGrpo(TrainingAlgorithm):
             if self._stop.is_set():
                 return
             with self._starting:
-                self._starting.enter_context(self._ui.clock("Starting verl: Ray, the trainer, vLLM, the proxies"))
+                self._starting.enter_context(self._ui.status("Starting verl: Ray, the trainer, vLLM, the proxies"))
                 await self._follow(process, metrics, engine)
         finally:
             await _end(process)
