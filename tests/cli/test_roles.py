@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 
 import agentlightning as agl
 import pytest
@@ -25,29 +26,46 @@ from sql_agent.rollouts.lease import LeaseHolder
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.system.sockets import free_port
-from tests.support.processes import ROOT, assert_nothing_left, family_and_ports, lines, served_store, wait_for
+from tests.support.prepared_python import PreparedProcess
+from tests.support.processes import (
+    ROOT,
+    assert_nothing_left,
+    family_and_ports,
+    lines,
+    served_store,
+    start,
+    wait_for,
+)
 from tests.support.small_database import make_database
 from tests.support.tiny_training import tiny_training
 
 RUNNER = {"AGL_CURRENT_ROLE": "runner", "AGL_MANAGED_STORE": "0"}
 SHOWN = re.compile(r"(train|val  ) \d+ queries, reward \d\.\d{3}, .* s: ")
-SCRIPT = [sys.executable, str(ROOT / "sql_agent" / "train_sql_agent.py")]
+T = TypeVar("T", subprocess.Popen[str], PreparedProcess)
 
 
 @contextmanager
-def terminal(command: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `command` in a session of its own, with its output in the file `log`, until the context ends."""
+def terminal(process: T) -> Iterator[T]:
+    """End `process`, which has a session of its own, with the context."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def shell(command: str, log: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `command` as a user types it, with its output in the file `log`, until the context ends."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with log.open("w") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True,
-            env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | environment,
+            ["bash", "-c", command], stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+            start_new_session=True, env=os.environ | {"PATH": path} | environment,
         )  # fmt: skip
-        try:
+        with terminal(process):
             yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def answers(port: int) -> bool:
@@ -55,7 +73,7 @@ def answers(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def kill_with_rollouts_in_hand(runner: subprocess.Popen[str], store: str) -> None:
+def kill_with_rollouts_in_hand(runner: PreparedProcess, store: str) -> None:
     """Kill the only runner of the run at `store` at a moment when it has taken rollouts and not given them back."""
 
     async def taken() -> bool:
@@ -122,12 +140,12 @@ def test_the_commands_of_the_page_for_several_terminals_train_as_they_stand(
     store, *others = (command.replace("4747", str(port)) for command in commands)
     few = {"SQL_AGENT_RUNNER__N_RUNNERS": "2"}
     store_log, run_log, runner_log = (tmp_path / f"{name}.log" for name in ("store", "run", "runner"))
-    with terminal(["bash", "-c", f"exec {store}"], store_log) as server:
+    with shell(f"exec {store}", store_log) as server:
         wait_for(lambda: answers(port), server)
-        with terminal(["bash", "-c", others[-1]], run_log, **few, **settings) as run:
+        with shell(others[-1], run_log, **few, **settings) as run:
             if len(others) > 1:
                 # It is told nothing of the run: settings and database come from the algorithm.
-                with terminal(["bash", "-c", others[0]], runner_log, **few) as runner:
+                with shell(others[0], runner_log, **few) as runner:
                     wait_for(says(runner_log, "this runner leaves"), runner, timeout=150)
                     assert runner.wait(30) == 0
                 said = runner_log.read_text().splitlines()
@@ -148,17 +166,17 @@ def test_rollouts_of_a_runner_that_dies_are_given_to_another(tmp_path: Path, tin
     metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
     logs = [tmp_path / f"{name}.log" for name in ("run", "doomed", "other")]
     with served_store() as (_, address):
-        shared = [*SCRIPT, "--external-store-address", address]
+        shared = ["--external-store-address", address]
         one = [*shared, "--n-runners=1"]
         algorithm = {"AGL_CURRENT_ROLE": "algorithm", "AGL_MANAGED_STORE": "0"}
         with (
-            terminal([*shared, *arguments], logs[0], **algorithm) as run,
-            terminal(one, logs[1], **RUNNER) as doomed,
+            terminal(start([*shared, *arguments], output=logs[0], **algorithm)) as run,
+            terminal(start(one, output=logs[1], **RUNNER)) as doomed,
         ):
             wait_for(lambda: len(lines(metrics)) >= 2, run, timeout=150)
             wait_for(says(logs[1], "train "), doomed)
             kill_with_rollouts_in_hand(doomed, address)
-            with terminal([*one, "-q"], logs[2], **RUNNER) as other:
+            with terminal(start([*one, "-q"], output=logs[2], **RUNNER)) as other:
                 wait_for(says(logs[0], "gave no sign of life; "), run, timeout=30)
                 assert run.wait(150) == 0, logs[0].read_text()
                 assert other.wait(30) == 0
@@ -183,8 +201,8 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
                 await asyncio.sleep(0.1)
 
     with web_page() as proxy, served_store(port) as (store, address):
-        command = [*SCRIPT, "--n-runners=1", "--external-store-address", address]
-        with terminal(command, log, **RUNNER) as runner:
+        command = ["--n-runners=1", "--external-store-address", address]
+        with terminal(start(command, output=log, **RUNNER)) as runner:
             await until("Waiting for an algorithm")
             store.kill()
             await until("does not answer")
@@ -198,7 +216,7 @@ async def test_a_runner_waits_for_a_store_that_is_gone_and_leaves_when_its_run_h
                 await until("The run night starts; this runner waits")
                 await holder.publish(resources.resources_id)
                 await until("Settings taken from the run night")
-                with terminal([*command, "agent.max_turns=7"], refusing_log, **RUNNER) as refusing:
+                with terminal(start([*command, "agent.max_turns=7"], output=refusing_log, **RUNNER)) as refusing:
                     assert await asyncio.to_thread(refusing.wait, 60) == 2
                 await holder.release("was interrupted")
                 await client.close()
@@ -217,8 +235,8 @@ def test_what_is_no_store_is_said_in_one_line() -> None:
 def test_a_runner_that_is_interrupted_says_that_it_leaves_and_ends_with_130(tmp_path: Path) -> None:
     log = tmp_path / "runner.log"
     with served_store(program="sql-agent") as (_, address):
-        command = [*SCRIPT, "--n-runners=1", "--external-store-address", address]
-        with terminal(command, log, **RUNNER) as runner:
+        command = ["--n-runners=1", "--external-store-address", address]
+        with terminal(start(command, output=log, **RUNNER)) as runner:
             wait_for(says(log, "Waiting for an algorithm"), runner)
             runner.send_signal(signal.SIGINT)
             assert runner.wait(30) == 130

@@ -22,7 +22,7 @@ from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.system.sockets import free_port
 from sql_agent.tasks.task import given_source
-from tests.support.processes import ROOT, run_command
+from tests.support.processes import MAIN, ROOT, finish, run_command, start, wait_for
 
 DOCKER = ROOT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
@@ -135,15 +135,14 @@ def test_the_store_is_healthy_once_its_command_serves_and_takes_spans(services: 
     port = str(free_port())
     command = [word.replace("4747", port).replace("0.0.0.0", "127.0.0.1") for word in services["store"]["command"]]
     probe = [word.replace("4747", port) for word in services["store"]["healthcheck"]["test"]]
-    served = [sys.executable, "-m", "sql_agent", *command[1:]]
-    with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            assert f"http://127.0.0.1:{port}" in process.stdout.readline()
-            assert run_command(sys.executable, *probe[2:]).returncode == 0
-            check_store(StoreAddress(f"http://127.0.0.1:{port}"))
-        finally:
-            process.terminate()
+    process = start(command[1:], script=MAIN)
+    try:
+        wait_for(lambda: f"http://127.0.0.1:{port}" in process.printed(), process)
+        assert run_command(sys.executable, *probe[2:]).returncode == 0
+        check_store(StoreAddress(f"http://127.0.0.1:{port}"))
+    finally:
+        process.terminate()
+        finish(process)
     assert run_command(sys.executable, *probe[2:]).returncode != 0
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,16 +37,21 @@ _IMPORTED = (
 
 
 class PreparedProcess:
-    """Stands for a running script, with what the tests use of `subprocess.Popen`; its output goes into a file."""
+    """A running script, with what the tests use of `subprocess.Popen`; stdout and stderr go into the file `output`."""
 
-    def __init__(self, script: Path, arguments: list[str], environment: dict[str, str]) -> None:
-        descriptor, self._output = tempfile.mkstemp(prefix="output-of-a-script-")
-        os.close(descriptor)
+    def __init__(
+        self, script: str | Path, arguments: Sequence[str], environment: dict[str, str], output: str | Path = ""
+    ) -> None:
+        if not output:
+            descriptor, output = tempfile.mkstemp(prefix="output-of-a-script-")
+            os.close(descriptor)
+        self._output = Path(output).absolute()
+        self._output.touch()
         order = {
             "command": [str(script), *arguments],
             "environment": environment,
             "folder": str(Path.cwd()),
-            "output": self._output,
+            "output": str(self._output),
         }
         self.pid: int = _answered(order)
         self.returncode: int | None = None
@@ -72,12 +78,20 @@ class PreparedProcess:
 
     def printed(self) -> str:
         """Return what was printed so far, errors included."""
-        return Path(self._output).read_text(encoding="utf-8")
+        return self._output.read_text(encoding="utf-8")
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the script unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the script unless it has ended."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the script unless it has ended."""
+        self.send_signal(signal.SIGKILL)
 
 
 @functools.cache

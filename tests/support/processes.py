@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 from tests.support.prepared_python import PreparedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
+MAIN = ROOT / "sql_agent" / "__main__.py"
 SCRIPT = ROOT / "sql_agent" / "train_sql_agent.py"
 Process = subprocess.Popen[str] | PreparedProcess
 
@@ -33,9 +34,11 @@ def run_command(*command: object, **environment: str) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def start(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> PreparedProcess:
+def start(
+    arguments: Sequence[str], *, script: str | Path = SCRIPT, output: str | Path = "", **environment: str
+) -> PreparedProcess:
     """Start a script in a process that has imported what a training needs; what it prints goes into a file."""
-    return PreparedProcess(script, arguments, os.environ | environment)
+    return PreparedProcess(script, arguments, os.environ | environment, output)
 
 
 def start_new(arguments: list[str], *, script: Path = SCRIPT, **environment: str) -> subprocess.Popen[str]:
@@ -48,6 +51,14 @@ def start_new(arguments: list[str], *, script: Path = SCRIPT, **environment: str
         env=os.environ | environment,
         start_new_session=True,
     )
+
+
+def run_script(script: str | Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Run a script as `start` does, to its end; returns its exit code and what it printed."""
+    process = start(arguments, script=script, **environment)
+    output = finish(process)
+    assert process.returncode is not None
+    return process.returncode, output
 
 
 def finish(process: Process, *, timeout: float = 300) -> str:
@@ -108,7 +119,7 @@ def runners_and_proxies(process: Process) -> tuple[list[psutil.Process], list[ps
 
 
 @contextmanager
-def served_store(port: int = 0, *, program: str = "agl") -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def served_store(port: int = 0, *, program: str = "agl") -> Iterator[tuple[PreparedProcess, str]]:
     """Serve a store as users do, with `agl store` or `sql-agent store`, inside the context.
 
     Yields its process and its address; port 0 is any free one.
@@ -117,15 +128,14 @@ def served_store(port: int = 0, *, program: str = "agl") -> Iterator[tuple[subpr
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
         port = probe.getsockname()[1]
-    start = [str(Path(sys.executable).with_name("agl"))] if program == "agl" else [sys.executable, "-m", "sql_agent"]
-    command = [*start, "store", "--host", "127.0.0.1", "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    script = Path(sys.executable).with_name("agl") if program == "agl" else MAIN
+    server = start(["store", "--host", "127.0.0.1", "--port", str(port)], script=script)
     try:
         deadline = time.monotonic() + 120
         with socket.socket() as client:
             while client.connect_ex(("127.0.0.1", port)) != 0:
                 assert time.monotonic() < deadline, f"{program} store did not start"
-                time.sleep(0.2)
+                time.sleep(0.05)
         yield server, f"http://127.0.0.1:{port}"
     finally:
         server.terminate()

