@@ -28,7 +28,7 @@ def test_the_same_database_gives_the_same_files(tmp_path: Path, sample_of: Calla
     assert names == ["qa_dataset.jsonl", "test.parquet", "train.parquet", "val.parquet"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
     catalog = read_catalog(database)
-    assert make_questions(catalog, seed=0, per_type=20) != make_questions(catalog, seed=1, per_type=20)
+    assert make_questions(catalog, seed=0, per_type=5) != make_questions(catalog, seed=1, per_type=5)
 
 
 @pytest.mark.slow

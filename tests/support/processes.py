@@ -56,7 +56,7 @@ def start_new(arguments: list[str], *, script: Path = SCRIPT, **environment: str
 def run_script(script: str | Path, *arguments: str, **environment: str) -> tuple[int, str]:
     """Run a script as `start` does, to its end; returns its exit code and what it printed."""
     process = start(arguments, script=script, **environment)
-    output = finish(process)
+    output = finish(process, timeout=600)
     assert process.returncode is not None
     return process.returncode, output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,16 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_files import load_questions
 from sql_agent.tasks.medical import medical_task
-from sql_agent.tasks.medical.medical_task import TASK
+from sql_agent.tasks.medical.medical_task import TASK, make_question_files
 
-pytestmark = pytest.mark.slow  # makes all questions of a sample, which takes seconds
+pytestmark = pytest.mark.slow  # makes questions about a sample, which takes seconds
 
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Has a run with these settings make what it lacks, in an empty project; returns what the user hears."""
+    """Let a run with these settings make what it lacks, with few questions, in an empty project; return its messages."""
     monkeypatch.setattr(medical_task, "VAR", tmp_path)
+    monkeypatch.setattr(medical_task, "make_question_files", partial(make_question_files, per_type=3))
 
     def ensure(*overrides: str) -> list[str]:
         said: list[str] = []

@@ -114,11 +114,7 @@ def test_what_is_said_beside_the_question_names_no_drug_or_disease_of_the_databa
         assert not [row.name for table in catalog.rows for row, _ in catalog.names_in(table, text)], text
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_questions_and_no_text_twice(catalog: Catalog, natural: Made) -> None:
-    few = make_questions(catalog, per_type=5, style="natural")
-    assert make_questions(catalog, per_type=5, style="natural") == few
-    assert make_questions(catalog, per_type=5, style="natural", seed=1) != few
+def test_no_text_comes_twice_or_with_an_open_slot(natural: Made) -> None:
     texts = [question.question for question in everything(natural)]
     assert len(set(texts)) == len(texts)
     assert not any("{" in text or "}" in text for text in texts)
