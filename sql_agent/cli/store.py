@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sql_agent.cli.parser import help_text
 from sql_agent.errors import ConfigError
-from sql_agent.rollouts.store_address import store_token
+from sql_agent.rollouts.run_role import store_token
 from sql_agent.runs.console import Ui
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import handled_signals

@@ -12,8 +12,7 @@ from sql_agent.cli.train_output import say_finished, say_unfinished, show_trace,
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import SqlAgentError
-from sql_agent.rollouts.run_role import RunRole
-from sql_agent.rollouts.store_address import StoreAddress, check_store
+from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import check_inputs, question_digest
 from sql_agent.runs.run_info import recorded_session

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import agentlightning as agl
+import orjson
+from agentlightning.semconv import AGL_OBJECT
 
-from sql_agent.rollouts.spans import read_record, read_turns
+from sql_agent.rollouts.call_recorder import CALL_SPAN, LOGPROBS, PROMPT_IDS, RECORD, RESPONSE_IDS, ROLE, VERSIONS
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
@@ -68,3 +71,32 @@ def _reason_to_drop(status: str, record: RolloutRecord | None, triplets: int) ->
     if not triplets or triplets != record.turns:
         return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
     return None
+
+
+def read_record(spans: Sequence[agl.Span]) -> RolloutRecord | None:
+    """Return the record among the spans of one rollout; None without one."""
+    found = next((span for span in spans if span.name == AGL_OBJECT), None)
+    return None if found is None else RolloutRecord.model_validate_json(found.attributes[RECORD])
+
+
+def read_turns(spans: Sequence[agl.Span], train_roles: str) -> list[Turn]:
+    """Return the turns among the spans of one rollout, in their order: one for each call with token ids.
+
+    A turn is trained when it has no role, or when the regular expression `train_roles` matches the whole role.
+    """
+    turns = []
+    for attributes in (span.attributes for span in spans if span.name == CALL_SPAN):
+        if PROMPT_IDS not in attributes or RESPONSE_IDS not in attributes:
+            continue  # a server that returns no token ids
+        numbers = {name: orjson.loads(attributes[name]) for name in (LOGPROBS, VERSIONS) if name in attributes}
+        role = attributes.get(ROLE)
+        turns.append(
+            Turn(
+                tuple(orjson.loads(attributes[PROMPT_IDS])),
+                tuple(orjson.loads(attributes[RESPONSE_IDS])[0]),
+                tuple(numbers[LOGPROBS]) if LOGPROBS in numbers else None,
+                (numbers[VERSIONS][0], numbers[VERSIONS][1]) if VERSIONS in numbers else None,
+                is_trained=role is None or re.fullmatch(train_roles, role) is not None,
+            )
+        )
+    return turns

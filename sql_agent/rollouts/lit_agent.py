@@ -20,9 +20,8 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError
 from sql_agent.reward import Judge
-from sql_agent.rollouts.call_recorder import CallRecorder
+from sql_agent.rollouts.call_recorder import CallRecorder, rollout_spans
 from sql_agent.rollouts.run_settings import RESOURCE, settings_here, text_of
-from sql_agent.rollouts.spans import rollout_spans
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.memory import ends_without_memory
 from sql_agent.tasks.task import Task, load_task

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import uvicorn
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,33 +18,33 @@ from starlette.types import Receive, Scope, Send
 
 from sql_agent.config.endpoints import NO_API_KEY
 from sql_agent.system.memory import ends_without_memory
-from sql_agent.system.tokens import AccessCheck, bearer
+from sql_agent.system.tokens import bearer
+from sql_agent.system.web_server import uvicorn_server
 
 HEALTH = "/health"
 _CALLS = "/chat/completions"  # the end of a call's path; agent-lightning puts the rollout's ids before it
-_KEEP_ALIVE_S = 30  # longer than the runners keep an idle connection
 _CONNECT_S = 10.0
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that callers of the proxy name `name`, and its server at `base_url` (ending in /v1) names `model`."""
+    """A model that callers of the proxy name `name`, and its server at `base_url` (ending in /v1) names `model`.
+
+    `has_token_ids` is false for a server that refuses a request for token ids.
+    """
 
     name: str
     base_url: str
     model: str = "policy"
     api_key: str = field(default=NO_API_KEY, repr=False)
+    has_token_ids: bool = True
 
 
 class LlmProxy:
-    """ASGI app that forwards chat completions to the servers of `models`.
+    """ASGI app that forwards chat completions to the servers of `models`."""
 
-    With `with_token_ids` it requests the prompt's and the response's token ids, which not every server can return.
-    """
-
-    def __init__(self, models: Sequence[ServedModel], *, with_token_ids: bool) -> None:
+    def __init__(self, models: Sequence[ServedModel]) -> None:
         self._models = {model.name: model for model in models}
-        self._added = {"return_token_ids": True} if with_token_ids else {}
         self._session: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +66,9 @@ class LlmProxy:
             model = self._models[call["model"]]
         except (ValueError, KeyError, TypeError) as error:
             return _error(400, f"not a call of a known model ({', '.join(self._models)}): {error!r}")
-        call |= {"model": model.model} | self._added
+        call["model"] = model.model
+        if model.has_token_ids:
+            call["return_token_ids"] = True
         if "tools" in call:
             call["tools"] = _plain(call["tools"])
         if self._session is None:
@@ -88,26 +89,17 @@ class LlmProxy:
             await self._session.close()
 
 
-def serve_proxy(
-    sock: socket.socket, models: Sequence[ServedModel], log_file: Path, *, with_token_ids: bool, token: str
-) -> None:
-    """Serve `models` on the listening `sock` until a signal ends this process; its output goes to `log_file`.
+def serve_proxy(sock: socket.socket, models: Sequence[ServedModel], log_file: Path, token: str) -> None:
+    """Serve `models` on the listening `sock` until a signal ends this process; append its output to `log_file`.
 
     Requests need the bearer `token`.
     """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
-    config = uvicorn.Config(
-        AccessCheck(LlmProxy(models, with_token_ids=with_token_ids), token, open_paths={HEALTH}),
-        interface="asgi3",
-        log_level="info",
-        access_log=False,
-        lifespan="off",
-        timeout_keep_alive=_KEEP_ALIVE_S,
-    )
+    server = uvicorn_server(LlmProxy(models), token, open_paths={HEALTH})
     # Not run(), because that handles SIGINT, which is for the process that started this one.
-    asyncio.run(uvicorn.Server(config)._serve(sockets=[sock]))
+    asyncio.run(server._serve(sockets=[sock]))
 
 
 def _plain(schema: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lit_agent import SqlLitAgent
 from sql_agent.rollouts.llm_proxy import HEALTH, ServedModel, serve_proxy
+from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner
-from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.rollouts.store_client import open_store
 from sql_agent.rollouts.supervisor import Ended, Supervisor
 from sql_agent.schemas import RolloutRecord
@@ -26,15 +25,6 @@ from sql_agent.system.tokens import new_token
 _PROXY_START_S = 120.0
 _SHOWN_CHARS = 100  # of a question
 _BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
-
-
-@dataclass(frozen=True)
-class _ProxyJob:
-    index: int
-    models: tuple[ServedModel, ...]
-    log_file: Path
-    with_token_ids: bool
-    token: str
 
 
 class RunProcesses:
@@ -63,7 +53,7 @@ class RunProcesses:
             sock.listen(_BACKLOG)
         self._addresses = [f"http://{host}:{sock.getsockname()[1]}" for sock in sockets]
         run_runner = partial(_run_runner, settings, show_rollouts=show_rollouts)
-        jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets)}
+        jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets, self.proxy_token)}
         self._supervisor = Supervisor(jobs, if_killed=if_killed)
         for sock in sockets:
             sock.close()  # the supervisor has its own
@@ -81,16 +71,13 @@ class RunProcesses:
         for index in range(self._n_runners):
             self._supervisor.start(f"Runner {index}", "runner", store)
 
-    async def start_proxies(
-        self, models: Sequence[ServedModel], log_files: Sequence[Path], *, with_token_ids: bool = True
-    ) -> list[str]:
+    async def start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
         """Start a proxy of all `models` for each of `log_files`, and return the proxies' addresses once they answer.
 
         Raises TrainingError when a proxy does not answer within two minutes.
         """
         for index, log_file in enumerate(log_files):
-            job = _ProxyJob(index, tuple(models), log_file, with_token_ids, self.proxy_token)
-            self._supervisor.start(proxy_name(index), "proxy", job)
+            self._supervisor.start(proxy_name(index), "proxy", (index, models, log_file))
         addresses = self._addresses[: len(log_files)]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
         return addresses
@@ -132,8 +119,9 @@ def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool)
     asyncio.run(run())
 
 
-def _run_proxy(sockets: Sequence[socket.socket], job: _ProxyJob) -> None:
-    serve_proxy(sockets[job.index], job.models, job.log_file, with_token_ids=job.with_token_ids, token=job.token)
+def _run_proxy(sockets: Sequence[socket.socket], token: str, job: tuple[int, Sequence[ServedModel], Path]) -> None:
+    index, models, log_file = job
+    serve_proxy(sockets[index], models, log_file, token)
 
 
 def _show_rollout(mode: str, record: RolloutRecord) -> None:

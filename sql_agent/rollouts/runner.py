@@ -22,7 +22,7 @@ import aiohttp
 
 from sql_agent.errors import SqlAgentError
 from sql_agent.rollouts.lease import BEAT_S
-from sql_agent.rollouts.store_address import DIRECTLY, StoreAddress
+from sql_agent.rollouts.run_role import DIRECTLY, StoreAddress
 from sql_agent.rollouts.store_client import AglStoreClient, is_refusal
 from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_delay_s, fail_rollouts
 from sql_agent.system.messages import Outage

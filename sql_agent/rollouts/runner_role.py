@@ -17,9 +17,9 @@ from sql_agent.rollouts.lease import BEAT_S, Lease, read_lease
 from sql_agent.rollouts.llm_proxy import HEALTH
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.recovery import Recovery
+from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import RESOURCE, check_same, settings_here, text_of
-from sql_agent.rollouts.store_address import StoreAddress, watched_store
-from sql_agent.rollouts.store_client import open_store
+from sql_agent.rollouts.store_client import open_store, watched_store
 from sql_agent.rollouts.store_protocol import STORE_ERRORS
 from sql_agent.system.signals import handled_signals
 from sql_agent.tasks.task import load_task

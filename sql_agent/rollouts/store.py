@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # of a span without attributes
+_MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the memory
 _KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
 
 _NOTHING = nullcontext()
@@ -33,9 +34,9 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
     calls must come from one event loop.
     """
 
-    def __init__(self, **options: Any) -> None:
-        # Named thread-safe, because its server would otherwise lock threads out while a call waits.
-        super().__init__(thread_safe=True, span_size_estimator=_size_of, **options)
+    def __init__(self) -> None:
+        # `thread_safe`, because the server of agent-lightning's other stores locks threads out while a call waits.
+        super().__init__(thread_safe=True, eviction_memory_threshold=_MOST_SPAN_BYTES, span_size_estimator=_size_of)
         self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None
         self._consumed: deque[str] = deque()

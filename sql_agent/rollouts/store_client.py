@@ -1,17 +1,21 @@
-"""Ask a store that another process serves: `agl store` by agent-lightning's requests, ours by fewer requests."""
+"""Clients of a store that another process serves (`agl store`, or a RunStore), and a watch over its health."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import logging
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import agentlightning as agl
 import aiohttp
 from pydantic import TypeAdapter
 
-from sql_agent.rollouts.store_address import StoreAddress
+from sql_agent.rollouts.run_role import DIRECTLY, HEALTH_PATH, StoreAddress
 from sql_agent.rollouts.store_protocol import (
     CONSUMED,
     ENDED,
@@ -24,11 +28,15 @@ from sql_agent.rollouts.store_protocol import (
     EndedRollout,
     RunnerReport,
 )
+from sql_agent.system.messages import Outage
 from sql_agent.system.tokens import bearer
 
 logger = logging.getLogger(__name__)
 
 _CONSUMED_AT_ONCE = 32
+_PAUSE_S = 0.5  # between two requests of the watch
+_WATCH_TIMEOUT_S = 1.5
+_SILENT_S = 3.5  # two requests that time out, or refused ones for as long: a store may be busy, or restart
 _AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # what a gateway says while the store behind it does not answer
 _ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
 _ENDED = TypeAdapter(list[EndedRollout])
@@ -158,3 +166,44 @@ class StoreClient(AglStoreClient):
 def is_refusal(status: int) -> bool:
     """Return whether `status` is a store's answer to the content of a request, which will be the same the next time."""
     return status >= 400 and status not in _AWAY
+
+
+@contextmanager
+def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Print with `say` when the store at `address`, for which `who` waits, goes down, and when it comes back.
+
+    Must be entered in a running event loop, on which `say` is called. A thread asks the store, because to an event loop
+    that is busy for seconds every store would seem silent.
+    """
+    loop, closed = asyncio.get_running_loop(), threading.Event()
+
+    def say_inside(text: str) -> None:
+        if not closed.is_set():
+            say(text)
+
+    def say_on_loop(text: str) -> None:
+        with suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(say_inside, text)
+
+    outage = Outage(f"The store at {address}", say_on_loop)
+    threading.Thread(target=_ask, args=(address, who, outage, closed), name="store watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        closed.set()
+
+
+def _ask(address: str, who: str, outage: Outage, closed: threading.Event) -> None:
+    answered, failed = time.monotonic(), 0
+    while not closed.wait(_PAUSE_S):
+        try:
+            DIRECTLY.open(address + HEALTH_PATH, timeout=_WATCH_TIMEOUT_S).close()
+        except (OSError, http.client.HTTPException) as error:
+            failed += 1
+            silent_s = time.monotonic() - answered
+            if failed > 1 and silent_s >= _SILENT_S:  # one request fails too when this process itself was stopped
+                why = getattr(error, "reason", error)
+                outage.begin(f"does not answer, for {silent_s:.0f} s now ({why}); {who} waits for it")
+        else:
+            answered, failed = time.monotonic(), 0
+            outage.end()

@@ -10,15 +10,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import agentlightning as agl
-import uvicorn
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sql_agent.errors import TrainingError
+from sql_agent.rollouts.run_role import HEALTH_PATH
 from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_address import HEALTH_PATH
 from sql_agent.rollouts.store_protocol import (
     CONSUMED,
     ENDED,
@@ -29,15 +28,12 @@ from sql_agent.rollouts.store_protocol import (
     RunnerReport,
 )
 from sql_agent.system.sockets import bind
-from sql_agent.system.tokens import AccessCheck
+from sql_agent.system.web_server import served, uvicorn_server
 
 logger = logging.getLogger(__name__)
 
-SPAN_BYTES = 256 << 20  # the default store keeps spans until they fill 70 % of the memory
 _WAIT_S = 1.0
-_KEEP_ALIVE_S = 30  # longer than clients keep an idle connection
 _GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
-_STOP_S = 5.0
 _MOST_ENDED = 4096  # until they are asked for; the scheduler's polls find a rollout that fell out
 
 
@@ -125,47 +121,28 @@ class FrequentRequests:
 async def serve_store(
     host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
 ) -> None:
-    """Serve a RunStore at `host` and `port` until `until` ends; `started` gets its address once it answers.
+    """Serve a RunStore at `host` and `port` until `until` ends; call `started` with its URL once it answers.
 
-    It requires the bearer `token`, if any. Raises TrainingError when the address cannot be used.
+    Requests need the bearer `token`, if any. Raises TrainingError when the address cannot be used.
     """
-    store = RunStore(eviction_memory_threshold=SPAN_BYTES)
-    server = agl.LightningStoreServer(store, host, port)
-    async with served(server, token=token):
-        started(server.endpoint)
+    async with served_store(RunStore(), host, port, token) as url:
+        started(url)
         await until
 
 
 @asynccontextmanager
-async def served(server: agl.LightningStoreServer, *, token: str | None = None) -> AsyncIterator[None]:
-    """Serve the RunStore of `server` on this event loop for the context; requests need the bearer `token`, if any.
+async def served_store(
+    store: RunStore, host: str = "127.0.0.1", port: int | None = None, token: str | None = None
+) -> AsyncIterator[str]:
+    """Serve `store` on this event loop inside the context, by default at a free port, and yield its URL.
 
-    Raises TrainingError when it cannot be served. The server's own `start` would serve in a thread: two threads of one
-    process wait for each other at each request.
+    Requests need the bearer `token`, if any. Raises TrainingError when the address cannot be used. The `start` of
+    agent-lightning's server would serve in a thread: two threads of one process wait for each other at each request.
     """
+    sock = bind(host, port or 0)
+    server = agl.LightningStoreServer(store, host, sock.getsockname()[1])
     app: Any = server.app
-    app.user_middleware.clear()  # they time and log each request, which took half of the time
-    http = uvicorn.Server(
-        uvicorn.Config(
-            AccessCheck(FrequentRequests(app, server.store), token, open_paths={HEALTH_PATH}),
-            interface="asgi3",
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            lifespan="off",
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_GRACE_S,
-        )
-    )
-    sock = bind(server.launcher_args.host, server.launcher_args.port)
-    # Not serve(), because that installs signal handlers.
-    serving = asyncio.create_task(http._serve(sockets=[sock]))
-    while not http.started:
-        if serving.done():
-            raise TrainingError(f"the store cannot be served at {server.endpoint}: {serving.exception()!r}")
-        await asyncio.sleep(0.01)
-    try:
-        yield
-    finally:
-        http.should_exit = True
-        await asyncio.wait([serving], timeout=_STOP_S)
+    app.user_middleware.clear()  # these time and log each request, which took half of the time
+    http = uvicorn_server(FrequentRequests(app, store), token, open_paths={HEALTH_PATH}, grace_s=_GRACE_S)
+    async with served(http, sock):
+        yield server.endpoint

@@ -20,10 +20,10 @@ from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses, proxy_name
 from sql_agent.rollouts.recovery import Recovery, cancel_stale_rollouts
 from sql_agent.rollouts.retrying_scheduler import GroupBarrier, RetryingScheduler
+from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RolloutScheduler, describe_stall, named_store_errors
 from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.runs.checkpoints import how_to_go_on
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog

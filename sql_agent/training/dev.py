@@ -76,8 +76,7 @@ async def _trace(  # noqa: PLR0917  as `trace_rollouts`, with the processes
         opened_store(settings, RunRole("both", None), processes, ui.say) as (store, address),
     ):
         processes.start_runners(address)
-        # Only our policy server accepts a request for token ids, which only training needs.
-        (proxy,) = await processes.start_proxies([model], [folder / "proxy.log"], with_token_ids=endpoint is None)
+        (proxy,) = await processes.start_proxies([model], [folder / "proxy.log"])
         route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
         resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
         scheduler = RolloutScheduler(
@@ -104,7 +103,8 @@ async def _spans(store: AlgorithmStore, rollout: FinishedRollout) -> tuple[agl.S
 async def _served(settings: Settings, endpoint: ModelEndpoint | None, ui: Ui) -> AsyncIterator[ServedModel]:
     """Yield the model for the proxy; a local model is served inside the context."""
     if endpoint is not None:
-        yield ServedModel(_SERVED_AS, endpoint.base_url, model=endpoint.model, api_key=endpoint.api_key)
+        # Servers of others may refuse a request for token ids, which only training needs.
+        yield ServedModel(_SERVED_AS, endpoint.base_url, endpoint.model, endpoint.api_key, has_token_ids=False)
         return
     service = await asyncio.to_thread(_serve, settings, ui)
     try:

@@ -14,18 +14,17 @@ import agentlightning as agl
 
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.processes import RunProcesses
-from sql_agent.rollouts.run_role import RunRole
+from sql_agent.rollouts.run_role import RunRole, StoreAddress
 from sql_agent.rollouts.runner_role import RunnerRole
 from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_address import StoreAddress, watched_store
-from sql_agent.rollouts.store_client import open_store
+from sql_agent.rollouts.store_client import open_store, watched_store
 from sql_agent.rollouts.store_protocol import AlgorithmStore
-from sql_agent.rollouts.store_server import SPAN_BYTES, served
+from sql_agent.rollouts.store_server import served_store
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.runtime import install_event_loop
-from sql_agent.system.sockets import address_towards, free_port
+from sql_agent.system.sockets import address_towards
 from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.local.grpo import LocalGrpo
@@ -125,8 +124,6 @@ async def opened_store(
                 await asyncio.wait(others, timeout=_CANCEL_S)
             await client.close()
         return
-    own = RunStore(eviction_memory_threshold=SPAN_BYTES)
-    server = agl.LightningStoreServer(own, "127.0.0.1", free_port())
-    token = new_token()
-    async with served(server, token=token):
-        yield own, StoreAddress(server.endpoint, token)
+    own, token = RunStore(), new_token()
+    async with served_store(own, token=token) as url:
+        yield own, StoreAddress(url, token)

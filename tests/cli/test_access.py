@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from sql_agent.errors import ConfigError
-from sql_agent.rollouts.store_address import HEALTH_PATH, StoreAddress, check_store
+from sql_agent.rollouts.run_role import HEALTH_PATH, StoreAddress, check_store
 from tests.support.processes import ROOT, SCRIPT, family_and_ports, finish, lines, served_store, start, wait_for
 from tests.support.tiny_training import tiny_training
 

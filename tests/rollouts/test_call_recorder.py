@@ -9,8 +9,8 @@ import pytest
 
 from sql_agent.agent.agent import shared_client
 from sql_agent.errors import PreflightError
-from sql_agent.rollouts.call_recorder import CallRecorder, check_call
-from sql_agent.rollouts.spans import read_record, read_turns, rollout_spans
+from sql_agent.rollouts.call_recorder import CallRecorder, check_call, rollout_spans
+from sql_agent.rollouts.finished_rollout import read_record, read_turns
 from sql_agent.system.sockets import free_port
 from tests.support.judge_server import completion, serving
 from tests.support.records import record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from sql_agent.rollouts.call_recorder import rollout_spans
 from sql_agent.rollouts.finished_rollout import read_rollout
-from sql_agent.rollouts.spans import rollout_spans
 from sql_agent.schemas import Outcome
 from tests.support.records import record
 

@@ -53,16 +53,16 @@ def call(**changes: object) -> bytes:
     return json.dumps({"model": "policy-0", "messages": MESSAGES, "tools": TOOLS, "max_tokens": 7} | changes).encode()
 
 
-@pytest.mark.parametrize("with_token_ids", [True, False])
-async def test_a_call_reaches_the_policy_as_litellm_sends_it_and_its_answer_comes_back(with_token_ids: bool) -> None:
+@pytest.mark.parametrize("has_token_ids", [True, False])
+async def test_a_call_reaches_the_policy_as_litellm_sends_it_and_its_answer_comes_back(has_token_ids: bool) -> None:
     with serving() as policy:
         policy.default = completion("hello") | IDS
-        proxy = LlmProxy([ServedModel("policy-0", f"{policy.url}/v1")], with_token_ids=with_token_ids)
+        proxy = LlmProxy([ServedModel("policy-0", f"{policy.url}/v1", has_token_ids=has_token_ids)])
         answer = await proxy.forward(call())
         await proxy.close()
     (sent,) = policy.requests
     tools = HostedVLLMChatConfig().map_openai_params({"tools": copy.deepcopy(TOOLS)}, {}, "policy", drop_params=False)
-    asked_for = {"return_token_ids": True} if with_token_ids else {}
+    asked_for = {"return_token_ids": True} if has_token_ids else {}
     assert sent == {"model": "policy", "messages": MESSAGES, "max_tokens": 7} | asked_for | tools
     assert (answer.status_code, json.loads(bytes(answer.body))) == (200, completion("hello") | IDS)
 
@@ -72,12 +72,12 @@ async def test_a_call_that_the_policy_refuses_or_that_cannot_be_sent_gets_a_stat
 ) -> None:
     with serving() as policy:
         policy.default = {"error": {"message": "too long"}}
-        proxy = LlmProxy([ServedModel("policy-0", f"{policy.url}/v1")], with_token_ids=True)
+        proxy = LlmProxy([ServedModel("policy-0", f"{policy.url}/v1")])
         refused = await proxy.forward(call())
         unknown = await proxy.forward(call(model="other"))
         broken = await proxy.forward(b"no json")
         await proxy.close()
-    nowhere = LlmProxy([ServedModel("policy-0", f"http://127.0.0.1:{free_port()}/v1")], with_token_ids=True)
+    nowhere = LlmProxy([ServedModel("policy-0", f"http://127.0.0.1:{free_port()}/v1")])
     down = await nowhere.forward(call())
     monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
     lost = await nowhere.forward(call())

@@ -16,8 +16,7 @@ from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import StoreClient
 from sql_agent.rollouts.store_protocol import LOST, REFUSED, EndedAttempt
-from sql_agent.rollouts.store_server import served
-from sql_agent.system.sockets import free_port
+from sql_agent.rollouts.store_server import served_store
 
 
 class Echo(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
@@ -73,9 +72,8 @@ class Unsteady(StoreClient):
 @asynccontextmanager
 async def running(store: RunStore) -> AsyncIterator[Unsteady]:
     """Run rollouts of `store` in a runner of this process; yields the runner's client."""
-    server = agl.LightningStoreServer(store, "127.0.0.1", free_port())
-    async with served(server):
-        client = Unsteady(server.endpoint, retry_delays=())
+    async with served_store(store) as url:
+        client = Unsteady(url, retry_delays=())
         runner = ConcurrentRunner(Echo(), client, concurrency=8)
         task = asyncio.create_task(runner.run())
         try:

@@ -15,9 +15,9 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts import recovery, runner_role
 from sql_agent.rollouts.lease import LEASE_ROW, Lease, LeaseHolder
+from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.runner_role import RunnerRole
-from sql_agent.rollouts.store_address import StoreAddress
 from sql_agent.tasks.task import load_task
 from tests.support.small_database import make_database
 

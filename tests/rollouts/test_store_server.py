@@ -14,26 +14,28 @@ import pytest
 
 from sql_agent.rollouts import runner, store_client
 from sql_agent.rollouts import store as run_store
+from sql_agent.rollouts.run_role import StoreAddress, check_store
 from sql_agent.rollouts.store import RunStore
-from sql_agent.rollouts.store_address import StoreAddress, check_store
 from sql_agent.rollouts.store_client import AglStoreClient, StoreClient, open_store
 from sql_agent.rollouts.store_protocol import EndedAttempt
-from sql_agent.rollouts.store_server import served
+from sql_agent.rollouts.store_server import served_store
 from sql_agent.system.sockets import free_port
+
+RETRY_DELAYS = (0.1, 0.2)  # agent-lightning's own make eight seconds
 
 
 @pytest.fixture(params=["short", "agent-lightning's"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[AglStoreClient]:
     """A client of a RunStore that is served by one of the two ways."""
-    server = agl.LightningStoreServer(RunStore(), "127.0.0.1", free_port())
-    kind = StoreClient if request.param == "short" else AglStoreClient
-    client = kind(server.endpoint, retry_delays=(0.1, 0.2))  # agentlightning's own make eight seconds
     if request.param == "short":
-        async with served(server):
+        async with served_store(RunStore()) as url:
+            client: AglStoreClient = StoreClient(url, retry_delays=RETRY_DELAYS)
             yield client
             await client.close()
         return
+    server = agl.LightningStoreServer(RunStore(), "127.0.0.1", free_port())
     await server.start()
+    client = AglStoreClient(server.endpoint, retry_delays=RETRY_DELAYS)
     yield client
     await client.close()
     await server.stop()

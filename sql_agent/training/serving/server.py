@@ -22,15 +22,14 @@ from starlette.types import ASGIApp
 from sql_agent.errors import TrainingError
 from sql_agent.system.memory import is_memory_error
 from sql_agent.system.sockets import bind_local
-from sql_agent.system.tokens import AccessCheck, new_token
+from sql_agent.system.tokens import new_token
+from sql_agent.system.web_server import uvicorn_server
 from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn, JsonObject, opening
 
 MODEL_NAME = "policy"
 _MAX_TOKENS = 256  # of a turn, where the request sets no limit
 _CLIENT_CHECK_S = 0.25
 _START_DEADLINE_S = 30.0
-# uvicorn's default of 5 s is about as long as a training step, so connections would be closed between two steps.
-_KEEP_ALIVE_S = 3600
 
 
 @dataclass(frozen=True)
@@ -194,21 +193,6 @@ def http_url(sock: socket.socket) -> str:
     """Return the URL of a server that listens on `sock`, without a path."""
     host, port = sock.getsockname()[:2]
     return f"http://{host}:{port}"
-
-
-def uvicorn_server(app: ASGIApp, token: str | None) -> uvicorn.Server:
-    """Return a server of `app` whose requests need the bearer `token`, if there is one."""
-    config = uvicorn.Config(
-        AccessCheck(app, token),
-        interface="asgi3",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-    )
-    return uvicorn.Server(config)
 
 
 class ServerThread:

@@ -18,7 +18,8 @@ from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
 from sql_agent.rollouts.trajectory import one_turn, untrained
 from sql_agent.schemas import Question
-from sql_agent.training.serving.server import http_url, uvicorn_server
+from sql_agent.system.web_server import uvicorn_server
+from sql_agent.training.serving.server import http_url
 
 _JSON = "application/json"
 OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]

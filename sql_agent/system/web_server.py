@@ -1,0 +1,58 @@
+"""Serve an ASGI app on a bound socket with uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from sql_agent.errors import TrainingError
+from sql_agent.system.tokens import AccessCheck
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+# uvicorn's default of 5 s is about as long as a training step, so connections would be closed between two steps.
+_KEEP_ALIVE_S = 3600
+_STOP_S = 5.0
+
+
+def uvicorn_server(
+    app: ASGIApp, token: str | None, *, open_paths: Collection[str] = (), grace_s: int = 1
+) -> uvicorn.Server:
+    """Return a server of `app` whose requests need the bearer `token`, if there is one, except for `open_paths`.
+
+    At its end the server waits `grace_s` seconds for open requests.
+    """
+    config = uvicorn.Config(
+        AccessCheck(app, token, open_paths=open_paths),
+        interface="asgi3",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        lifespan="off",
+        timeout_graceful_shutdown=grace_s,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+    )
+    return uvicorn.Server(config)
+
+
+@asynccontextmanager
+async def served(server: uvicorn.Server, sock: socket.socket) -> AsyncIterator[None]:
+    """Serve on this event loop inside the context. Raises TrainingError when `sock` cannot be served."""
+    # Not serve(), because that installs signal handlers.
+    serving = asyncio.create_task(server._serve(sockets=[sock]))
+    while not server.started:
+        if serving.done():
+            address = ":".join(map(str, sock.getsockname()[:2]))
+            raise TrainingError(f"cannot serve at {address}: {serving.exception()!r}", hint="choose another port")
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=_STOP_S)
