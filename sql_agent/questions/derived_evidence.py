@@ -1,4 +1,4 @@
-"""Derive evidence for prose references without any: cells in the gold SQL's rows that the reference quotes verbatim."""
+"""Derive missing evidence of prose references: cells of the gold SQL's result that the reference quotes verbatim."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SHORTEST = 2  # characters; nearly every text contains a single character
 
 
 def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions`; those with a prose reference and no evidence get the evidence of `derive_evidence`."""
+    """Return `questions`, with derived evidence where a prose reference has none."""
     return [_with_evidence(question, databases) if lacks_evidence(question) else question for question in questions]
 
 
 def with_extractive_answers(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions`; each prose reference becomes the quotes of its given or derived evidence, one a line.
+    """Return `questions` with each prose reference replaced by the quotes of its evidence, one a line.
 
-    The judge "facts" rewards such answers. A prose reference without evidence stays.
+    The judge "facts" rewards such answers. Missing evidence is derived; a reference stays as it is if that fails.
     """
     return [
         q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
@@ -33,15 +33,15 @@ def with_extractive_answers(questions: Sequence[Question], databases: DatabasePo
 
 
 def lacks_evidence(question: Question) -> bool:
-    """Return whether the reference is prose without evidence, so that the judge cannot know which facts count."""
+    """Return whether the reference is prose without evidence: the judge cannot tell which of its facts count."""
     return not question.evidence and is_prose(question.answer, question.lang)
 
 
 def derive_evidence(question: Question, database: Database) -> tuple[Evidence, ...]:
     """Return each distinct cell of the gold SQL's result that the reference quotes as a whole.
 
-    A cell that the question quotes too, such as the name in the question, is not part of the answer. The row of a cell
-    comes from the column `id` of the result; without one, it is the only row of the table with that text.
+    A cell that the question quotes too, such as a name, is not part of the answer. The id of a cell's row is in the
+    column `id` of the result; in a result without ids, only a cell whose text is unique in its column is used.
     """
     found = [
         evidence for sql in question.statements for evidence in _cells(sql, database.query(sql), question, database)
@@ -72,7 +72,7 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:
-    """Return the id of the row with `cell` in `column`: `row_id` if it is one of several, or the only one."""
+    """Return `row_id` if that row has `cell` in `column`, else the id of the only row with `cell`, else None."""
     text = database.dialect.text_literal(cell)
     answer = database.query(f"SELECT id FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 20")
     ids = [record[0] for record in answer.records if isinstance(record[0], int)]

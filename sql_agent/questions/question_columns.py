@@ -26,7 +26,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Lang, Question
 from sql_agent.system.messages import first_problem
 
-# The columns that are read for each of our fields; the first one that a row has is taken.
+# The columns in which each field of `Question` is searched, in this order.
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "qid"),
     "question": ("question",),
@@ -51,7 +51,7 @@ _CHINESE = re.compile("[㐀-鿿]")
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """Maps some of our fields to columns, or dotted paths, of a user's file."""
+    """Maps fields of `Question` to columns, or dotted paths, of a user's file."""
 
     path: Path
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -59,13 +59,13 @@ class ColumnMapping:
 
     @classmethod
     def load(cls, path: Path) -> ColumnMapping:
-        """Read a mapping file. Raises ConfigError when it is not TOML or has an unknown field."""
+        """Read a mapping file. Raises ConfigError for invalid TOML or an unknown field."""
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check data.mapping or --mapping") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+            raise ConfigError(f"{path} is not valid TOML: {error}", hint="docs/questions.md has an example") from None
         item = values.pop(_EVIDENCE_ITEM, {})
         if not isinstance(item, dict):
             raise ConfigError(
@@ -76,24 +76,22 @@ class ColumnMapping:
         return cls(path, values, item)
 
     def check(self, file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raise ConfigError when no row of `file` has a column of the mapping."""
+        """Raise ConfigError when a column of the mapping is empty in all `rows` of `file`."""
         for name, column in self.columns.items():
             if rows and all(_at(row, column) is None for row in rows):
                 raise ConfigError(
-                    f"{self.path} takes {name} from the column {column}, which no row of {file} has",
-                    hint=f"its columns are {', '.join(rows[0])}",
+                    f"{self.path} maps {name} to the column {column}, which no row of {file} has",
+                    hint=f"choose one of the columns {', '.join(rows[0])}",
                 )
 
 
 def _text_of(number: float) -> str:
-    """Return a number as text: "27" also for 27.0."""
+    """Return a number as text; 27.0 becomes "27"."""
     return str(number) if isinstance(number, int) else f"{number:.15g}"
 
 
-def question_of_row(
-    row: Mapping[str, Any], where: str, mapping: ColumnMapping | None = None, *, default_id: str | None = None
-) -> Question:
-    """Return the question in `row`. A row without an id gets `default_id`, one without a language that of its text.
+def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping | None, default_id: str) -> Question:
+    """Return the question in `row`; a missing id becomes `default_id`, and a missing language that of the text.
 
     Raises DataError that begins with `where` and names the user's column.
     """
@@ -102,18 +100,16 @@ def question_of_row(
     values = {name: value for name, column in columns.items() if (value := _at(row, column)) is not None}
     for name, kinds in (("id", int), ("answer", int | float)):
         value = values.get(name)
-        if (
-            isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-        ):  # pandas writes NaN for a missing value
+        # pandas writes NaN for a missing value
+        if isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value):
             values[name] = _text_of(value)
-    if default_id is not None:
-        values.setdefault("id", default_id)
+    values.setdefault("id", default_id)
     for name in _REQUIRED:
         if not isinstance(values.get(name), str) or not values[name].strip():
             read = ", ".join(" or ".join(SPELLINGS[needed]) for needed in _REQUIRED[1:])
             raise DataError(
                 f"{where}, column {columns[name]}: missing, empty or not a text",
-                hint=f"each row needs {read}; name other columns in a mapping file (data.mapping, --mapping)",
+                hint=f"each row needs {read}; a mapping file (data.mapping, --mapping) can name other columns",
             )
     if "sql" in values:
         values["sql"] = _joined_statements(values["sql"], f"{where}, column {columns['sql']}")
@@ -132,7 +128,7 @@ def question_of_row(
 def check_text(value: Any, where: str) -> None:
     """Raise DataError that begins with `where` when a text in `value` cannot be encoded as UTF-8.
 
-    JSON can escape half of a surrogate pair. Python reads it, but it cannot be sent to a store or a model's server.
+    JSON can escape half of a surrogate pair: Python reads such text, but cannot send it to a server.
     """
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -140,25 +136,25 @@ def check_text(value: Any, where: str) -> None:
         half = ascii(error.object[error.start]).strip("'")
         raise DataError(
             f"{where}: {half} is half of a surrogate pair, which cannot be written as UTF-8",
-            hint="write the character whole, or leave it out",
+            hint="write the whole character, or delete it",
         ) from None
 
 
 def language(text: str) -> Lang:
-    """Return "zh" for a text with a Chinese character, else "en"."""
+    """Return "zh" if `text` contains a Chinese character, else "en"."""
     return "zh" if _CHINESE.search(text) else "en"
 
 
 def _column(
     row: Mapping[str, Any], name: str, spellings: Mapping[str, tuple[str, ...]], mapped: Mapping[str, str]
 ) -> str:
-    """Return the column of `row` with our field `name`, or the field's main spelling if there is none."""
+    """Return the column of `row` that contains the field `name`; without one, the field's first spelling."""
     known = (mapped[name],) if name in mapped else spellings[name]
     return next((column for column in known if _at(row, column) is not None), known[0])
 
 
 def _at(row: Any, column: str) -> Any:
-    """Return the value of a column, else the value at this dotted path, else None."""
+    """Return the value of the column `column`, else the value at this dotted path, else None."""
     if isinstance(row, Mapping) and column in row:
         return row[column]
     for part in column.split("."):
@@ -167,7 +163,7 @@ def _at(row: Any, column: str) -> Any:
 
 
 def _joined_statements(value: Any, where: str) -> str | None:
-    """Join one or several statements into a text, with ";" between them."""
+    """Return one statement, or several joined with ";"."""
     statements = [value] if isinstance(value, str) else value
     if not isinstance(statements, Sequence) or not all(isinstance(sql, str) for sql in statements):
         raise DataError(
@@ -175,7 +171,7 @@ def _joined_statements(value: Any, where: str) -> str | None:
         )
     if len(statements) == 1:
         return str(statements[0])
-    # On a separate line, so that a comment at the end of a statement does not swallow the semicolon.
+    # The semicolon is on a separate line, because a statement may end with a comment.
     return "\n;\n".join(sql.strip().rstrip(";") for sql in statements if sql.strip()) or None
 
 

@@ -29,27 +29,26 @@ _SCHEMA = pa.schema(
 
 
 def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
-    """Read the questions of a .parquet or .jsonl file, by the columns of `mapping` or else the known ones.
+    """Read the questions of a .parquet or .jsonl file.
 
-    A question and a reference answer are required (`question_columns.SPELLINGS` has the names that are read); a row
-    without an id gets one from its number, as in "mine-3". The other fields of `Question` may be missing, and other
-    columns are ignored. Raises DataError that names file, row (from 1) and column when something is wrong, or when
-    there is no question.
+    `mapping` names columns of the user; the other fields are read from the columns in `question_columns.SPELLINGS`. A
+    question and a reference answer are required; a row without an id gets its number as id, as in "mine-3". Raises
+    DataError with file, row (from 1) and column for a missing or wrong value, or when there is no question.
     """
     path = Path(path)
     questions: list[Question] = []
-    lines: dict[str, int] = {}
-    rows = list(_rows(path))
+    row_of_id: dict[str, int] = {}
+    rows = _rows(path)
     if mapping is not None:
         mapping.check(path, [row for _, row in rows])
     for number, row in rows:
-        question = question_of_row(row, f"{path}, row {number}", mapping, default_id=f"{path.stem}-{number}")
-        if question.id in lines:
+        question = question_of_row(row, f"{path}, row {number}", mapping, f"{path.stem}-{number}")
+        if question.id in row_of_id:
             raise DataError(
-                f"{path}, row {number}, column id: {question.id!r} is also in row {lines[question.id]}",
-                hint="give each question an id of its own",
+                f"{path}, row {number}, column id: {question.id!r} is also in row {row_of_id[question.id]}",
+                hint="give each question a different id",
             )
-        lines[question.id] = number
+        row_of_id[question.id] = number
         questions.append(question)
     if not questions:
         raise DataError(f"{path} contains no question", hint="each row needs question and answer")
@@ -57,25 +56,22 @@ def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> li
 
 
 def write_parquet(path: Path, questions: Sequence[Question]) -> None:
-    """Write `questions` with one column for each field of `Question`; `evidence` is a list of structs.
-
-    The file is replaced only when it is complete.
-    """
+    """Write one column for each field of `Question`; `evidence` is a list of structs. Replaces the file atomically."""
     rows = [question.model_dump(mode="json") for question in questions]
     with atomic_write(path) as unfinished:
         pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), unfinished)
 
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
-    """Write one JSON object a line: the fields of the question and the extra ones beside it."""
+    """Write one JSON object a line: the fields of the question and the extra fields. Replaces the file atomically."""
     with atomic_write(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for question, extra in rows:
             file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")
 
 
-def _rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+def _rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     if path.suffix not in {".parquet", ".jsonl"}:
-        raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert it to one of them")
+        raise DataError(f"{path} is neither .parquet nor .jsonl", hint="convert the file to one of these formats")
     try:
         return parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
     except OSError as error:
@@ -83,12 +79,12 @@ def _rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
 
 
 def parquet_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the rows of a parquet file with their numbers from 1. Raises DataError for other files."""
+    """Return the rows of a parquet file, numbered from 1. Raises DataError for a file of another format."""
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not a parquet file: {error}", hint="write it again") from None
+        raise DataError(f"{path} is not a parquet file: {error}", hint="write the file again") from None
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except UnicodeDecodeError:
@@ -104,27 +100,27 @@ def _not_utf8(path: Path, table: pa.Table) -> DataError:
                 value.as_py()
             except UnicodeDecodeError as error:
                 return DataError(f"{path}, row {number}, column {column}: not UTF-8: {error}", hint="write it as UTF-8")
-    return DataError(f"{path} contains a text that is not UTF-8", hint="write its texts as UTF-8")
+    return DataError(f"{path} contains text that is not UTF-8", hint="write its texts as UTF-8")
 
 
 def _jsonl_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     rows: list[tuple[int, Mapping[str, Any]]] = []
     try:
-        # Split at "\n" only, because texts may hold the other characters that splitlines() splits at.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # some programs begin a file with a byte order mark
+        # Not splitlines(), which also splits at characters such as U+2028 inside texts. -sig drops a byte order mark.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from None
+        raise DataError(f"{path} is not UTF-8: {error}", hint="save the file as UTF-8") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # also for numbers with too many digits and for deep nesting
+        except (ValueError, RecursionError) as error:  # RecursionError for deep nesting
             raise DataError(
-                f"{path}, row {number} is not JSON that can be read: {error}", hint="each line is one JSON object"
+                f"{path}, row {number} is not JSON that can be read: {error}", hint="write one JSON object a line"
             ) from None
         if not isinstance(row, dict):
-            more = "; of an array: jq -c '.[]' FILE > LINES.jsonl" if isinstance(row, list) else ""
-            raise DataError(f"{path}, row {number} is not a JSON object", hint=f"each line is one JSON object{more}")
+            more = "; to convert an array: jq -c '.[]' FILE > LINES.jsonl" if isinstance(row, list) else ""
+            raise DataError(f"{path}, row {number} is not a JSON object", hint=f"write one JSON object a line{more}")
         rows.append((number, row))
     return rows

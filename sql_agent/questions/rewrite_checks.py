@@ -1,4 +1,4 @@
-"""Check without a model that a rewritten question still asks the same and does not reveal the answer."""
+"""Check without a model that a reworded question still asks the same and does not reveal the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sql_agent.reward.judges.facts import reference_facts
 from sql_agent.reward.judges.items import Reader, normalise
 from sql_agent.schemas import Lang, Question
 
-Half = Literal["train", "test"]  # of the wordings: train and val share theirs, test has its own
+Half = Literal["train", "test"]  # of the wordings: "train" is for train and val, "test" for the test split only
 Reason = Literal[
     "unchanged",
     "language",
@@ -30,23 +30,23 @@ Reason = Literal[
     "answered otherwise",
 ]
 
-# Characters that a rewriting may add to a question for the person and the situation.
-_ADDED: dict[Lang, int] = {"en": 240, "zh": 100}
+# Characters that may be added to a question, for a person and a situation.
+_MAX_ADDED_CHARS: dict[Lang, int] = {"en": 240, "zh": 100}
 _WILDCARDS = re.compile(r"[%\n]+")
 
 
 class Problem(NamedTuple):
-    """Why a rewritten question cannot be used: a stable reason to count by, and the details."""
+    """Why a reworded question cannot be used: a reason to group by, and the details."""
 
     reason: Reason
     detail: str
 
 
 class TaskChecks(NamedTuple):
-    """Checks that only the task can make.
+    """The task's own checks.
 
-    `names_in` returns the names of database rows that occur in a text; `problem` returns why the text of a question
-    does not fit its answer, or None.
+    `names_in` returns the names of database rows in a text; `problem` returns why a question's text does not fit the
+    answer, or None.
     """
 
     names_in: Callable[[str], Iterable[str]]
@@ -54,19 +54,19 @@ class TaskChecks(NamedTuple):
 
 
 class UsedTexts:
-    """The texts in use, and the wordings of each half: texts without what they ask about."""
+    """The texts of all questions, and the wordings of each half: texts without their `kept_texts`."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = set(map(normalise, texts))
         self._wordings: dict[Half, set[str]] = {"train": set(), "test": set()}
 
     def problem(self, text: str, kept: Sequence[str], half: Half) -> Problem | None:
-        """Return a problem if another question has this text, or one of the other half has this wording."""
+        """Return a problem if another question has this text, or a question of the other half has this wording."""
         if normalise(text) in self._texts:
             return Problem("twice", "another question has this text")
         other: Half = "test" if half == "train" else "train"
         if _wording(text, kept) in self._wordings[other]:
-            return Problem("shared wording", f"a question of the {other} wordings is worded like this")
+            return Problem("shared wording", f"a question of the half {other} has this wording")
         return None
 
     def add(self, text: str, kept: Sequence[str], half: Half) -> None:
@@ -76,10 +76,10 @@ class UsedTexts:
 
 
 def kept_texts(question: Question) -> tuple[str, ...]:
-    """Return the texts that a rewriting must contain verbatim: what the gold SQL looks for and the question names.
+    """Return the texts that a new wording must contain verbatim.
 
-    These are the texts in the gold SQL and the quotes of the evidence that occur in the question. They include the name
-    as the question spells it, even misspelt, because the first statement of the gold SQL looks for it.
+    These are the string literals of the gold SQL and the quotes of the evidence, where they occur in the question. A
+    misspelt name is one of these texts, because the first statement of the gold SQL searches for it.
     """
     asked = normalise(question.question)
     texts = [*_sql_texts(question), *(item.quote for item in question.evidence)]
@@ -88,7 +88,7 @@ def kept_texts(question: Question) -> tuple[str, ...]:
 
 
 def cheap_problem(original: Question, text: str, reader: Reader, task: TaskChecks) -> Problem | None:
-    """Return why `text` cannot replace the text of `original`, by checks that need no model; None if it can."""
+    """Return why `text` cannot replace the text of `original`, or None, by checks that need no model."""
     return (
         _form_problem(original, text)
         or _name_problem(original, text, task)
@@ -101,7 +101,7 @@ def _form_problem(original: Question, text: str) -> Problem | None:
         return Problem("unchanged", "the text is the same")
     if language(text) != original.lang:
         return Problem("language", f"the text is not in the question's language, {original.lang}")
-    if len(text) > len(original.question) + _ADDED[original.lang] or "\n" in text:
+    if len(text) > len(original.question) + _MAX_ADDED_CHARS[original.lang] or "\n" in text:
         return Problem("length", f"{len(text)} characters, or more than one line")
     return None
 
@@ -110,7 +110,7 @@ def _name_problem(original: Question, text: str, task: TaskChecks) -> Problem | 
     if lost := [kept for kept in kept_texts(original) if normalise(kept) not in normalise(text)]:
         return Problem("name", f"{lost[0]!r} is missing")
     before = {normalise(name) for name in task.names_in(original.question)}
-    added = sorted(n for n in task.names_in(text) if normalise(n) not in before and _stands_in(n, text))
+    added = sorted(n for n in task.names_in(text) if normalise(n) not in before and _occurs_in(n, text))
     return Problem("other name", f"{added[0]!r} was not asked about") if added else None
 
 
@@ -122,7 +122,7 @@ def _answer_problem(original: Question, text: str, reader: Reader, task: TaskChe
 
 
 def _sql_texts(question: Question) -> Iterator[str]:
-    """Yield the text literals of the gold SQL without wildcards; literals look the same in every dialect."""
+    """Yield the string literals of the gold SQL without wildcards; all dialects write them alike."""
     for statement in question.statements:
         for literal in parse(statement, SQLITE).find_all(exp.Literal):
             if literal.is_string:
@@ -130,7 +130,7 @@ def _sql_texts(question: Question) -> Iterator[str]:
 
 
 def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
-    """Yield the normalised answer items that a text must not reveal; yes, no and refusals reveal nothing."""
+    """Yield the normalised answer items that a text must not reveal: none for yes, no and a refusal."""
     if reader.is_refusal(question.answer):
         return
     number = reader.number_or_yes_no(question.answer, question.question)
@@ -141,16 +141,16 @@ def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
 
 
 def _is_new(item: str, original: str, text: str) -> bool:
-    return _stands_in(item, text) and not _stands_in(item, original)
+    return _occurs_in(item, text) and not _occurs_in(item, original)
 
 
-def _stands_in(part: str, text: str) -> bool:
+def _occurs_in(part: str, text: str) -> bool:
     """Return whether `part` occurs in `text` at the start of a word: "iron" not in "environment", "1" not in "10"."""
     return re.search(rf"(?<![a-z0-9]){re.escape(normalise(part))}(?!\d)", normalise(text)) is not None
 
 
 def _wording(text: str, kept: Sequence[str]) -> str:
-    """Return the text without what it asks about."""
+    """Return `text`, normalised, with "…" in place of each kept text."""
     plain = normalise(text)
     for part in sorted(map(normalise, kept), key=len, reverse=True):
         plain = plain.replace(part, "…")
