@@ -1,4 +1,4 @@
-"""Demonstrations of a workflow made from a question's gold SQL, for supervised fine-tuning."""
+"""Demonstrations of a workflow, made from a question's gold SQL, for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
-_REWRITE_EVERY = 4  # demonstrations of check-rewrite
-_MISTAKE_EVERY = 6  # demonstrations of react
+_REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
+_MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 
 
 @dataclass(frozen=True)
 class DemonstratedTurn:
-    """One turn: the text that the model writes, its next input, and whether the model is trained on this turn.
+    """One turn: the model's text, the next input, and whether the model is trained on the text.
 
-    `reaction` is the tool's result after a call of the tool, else the next user message; "" at the end.
+    `reaction` is the tool's result after a tool call, else the next user message; "" at the end.
     """
 
     text: str
@@ -33,7 +33,7 @@ class DemonstratedTurn:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One conversation: the system prompt, the first user message, whether the model has the tool, and the turns."""
+    """A conversation: system prompt, first user message, whether the model has the tool, and turns."""
 
     system: str
     opening: str
@@ -47,17 +47,16 @@ Demonstrate = Callable[[int, Question, Task, Database, Settings], Demonstration]
 def demonstrate(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
     """Return a demonstration of the workflow of `settings` for a question with gold SQL.
 
-    `number` counts the demonstrations; a workflow with several roles demonstrates them in turn.
+    `number` is the index of the demonstration; it selects the demonstrated role and mistake.
     """
     return _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a call of the tool for each statement, sometimes after a mistake, and then the answer.
+    """Return a tool call for each statement, sometimes with a mistake, and then the answer.
 
-    A statement is not trained when it fails, is repeated, or found nothing while a later one found something: the model
-    learns how to go on after it, and not to search in the wrong place. Where no statement finds anything, searching
-    twice is right.
+    The model is not trained on a statement that fails, is a repetition, or finds nothing while a later one finds
+    something: it learns to recover, not to search in the wrong place. If no statement finds anything, all are trained.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
@@ -86,7 +85,7 @@ class _Query:
 
 
 def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTurn]:
-    """Yield a call of the tool for each of `queries`, with the results of a rollout that may make `max_calls`."""
+    """Yield a tool call for each of `queries`, with the results and hints of a rollout with `max_calls`."""
     for place, query in enumerate(queries):
         before = [earlier.sql for earlier in queries[:place]]
         shown = answer_json(in_rollout(query.answer, query.sql, before, max_calls))
@@ -94,7 +93,7 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` after a statement that fails, if a mistake makes one fail."""
+    """Return `queries` with a failing statement before them, if a mistake makes one fail."""
     failing = _failing(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 
@@ -110,16 +109,16 @@ def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_cal
     return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
 
 
-# Typical of models: a statement that fails, and one statement again and again until no turn is left.
+# Typical mistakes of models: a failing statement, and a statement repeated once or until no turn is left.
 _DETOURS = (_after_error, _repeated, _repeated_to_the_end)
 
 
 def _check_rewrite(
     number: int, question: Question, task: Task, database: Database, settings: Settings
 ) -> Demonstration:
-    """Return the writing of the statement, sometimes as a rewrite of one that failed, or the answer from its result.
+    """Return a conversation of the role `write`, sometimes with a rewrite, or of the role `answer`.
 
-    The other statements of a question are rewritten only where they find nothing: a right result is not rewritten.
+    A rewrite corrects a failing statement, or the question's earlier statements if none of them finds anything.
     """
     lang, gold = question.lang, question.statements[-1]
     system = task.describe(lang, database, settings)
@@ -143,7 +142,7 @@ _DEMONSTRATE: Mapping[str, Demonstrate] = {"react": _react, "check-rewrite": _ch
 
 
 def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, QueryAnswer]]:
-    """Return `sql` with a mistake that makes it fail, and the database's error; () when no mistake does."""
+    """Return `sql` with a mistake, and the resulting error; () if no mistake makes `sql` fail."""
     for broken in mistakes(sql, database.schema, number):
         answer = database.query(broken)
         if answer.error is not None:
@@ -152,7 +151,7 @@ def _failing(sql: str, database: Database, number: int) -> Sequence[tuple[str, Q
 
 
 def _finds_something(answer: QueryAnswer) -> bool:
-    """Return whether a cell of the answer is true; NULL, an empty text and a count of 0 are not."""
+    """Return whether a cell of `answer` is neither NULL nor empty nor 0."""
     return any(cell for row in answer.records for cell in row)
 
 

@@ -1,4 +1,4 @@
-"""Serve the agent's tool to any MCP client, with the same guard, limits and hints; a resource lists all columns."""
+"""An MCP server with the agent's tool (same guard, limits and hints) and a resource that lists all columns."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sql_agent.schemas import QueryAnswer
 from sql_agent.tasks.task import Task
 
 SCHEMA_URI = "schema://tables"
-_MAX_LISTING_CHARS = 4_000  # of all tables and columns in the tool's description; a longer list is shortened there
+_MAX_LISTING_CHARS = 4_000  # of the tool's description for the list of tables and columns
 _READ_ONLY = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 
 
 def make_server(task: Task, database: Database) -> FastMCP:
-    """Return the server of the tool that queries `database`. Over HTTP it needs an `AccessCheck` before it."""
+    """Return an MCP server with the tool for `database`. Over HTTP the server needs an `AccessCheck`."""
     tool = _query_tool(task, database)
     server = FastMCP("sql-agent", instructions=task.disclaimer, version=_version(), tools=[tool])
     columns = json.dumps(dict(database.schema.tables), ensure_ascii=False)
@@ -41,7 +41,7 @@ def make_server(task: Task, database: Database) -> FastMCP:
 
 
 def _version() -> str | None:
-    """Return the version of the installed package; None in a checkout that is not installed."""
+    """Return the version of the installed package, or None in a checkout without installation."""
     try:
         return version("sql-agent-trainer")
     except PackageNotFoundError:
@@ -70,16 +70,16 @@ def _query_tool(task: Task, database: Database) -> Tool:
 
 
 class _QueryTool(Tool):
-    """Answers a call with the JSON that a model reads; `_meta` carries the whole answer for programs."""
+    """The tool: its result is JSON for the model; `_meta` of the result is the whole answer for programs."""
 
     _database: Database = PrivateAttr()
 
     def serve(self, database: Database) -> None:
-        """Take the database to query."""
+        """Set the database to query."""
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """Run the statement in `arguments`; the cells that the request's `_meta` names read as NULL."""
+        """Run the statement in `arguments`; cells listed in the request's `_meta` are read as NULL."""
         try:
             sql = sql_of(arguments)
             emptied = _emptied()
@@ -97,7 +97,7 @@ def _result(answer: QueryAnswer) -> ToolResult:
 
 
 def _emptied() -> list[CellRef]:
-    """Return the cells that the request names in `_meta`. Raises ValueError for an item that is not a cell."""
+    """Return the cells listed in the request's `_meta`. Raises ValueError for an item that is not a cell."""
     request = get_context().request_context
     given = getattr(request.meta, META, None) if request is not None and request.meta is not None else None
     cells = given.get("emptied", []) if isinstance(given, dict) else []

@@ -1,4 +1,4 @@
-"""Typical mistakes of models in SQL, for demonstrations of how to repair an error."""
+"""Insert typical SQL mistakes of models into a statement, for demonstrations of a repair."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _OF_TABLE = re.compile(rf"{_QUOTED}|\b(?P<table>[A-Za-z_]\w*)\.(?P<column>[A-Za-
 
 
 def mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
-    """Yield copies of `sql` with one mistake each; most of them fail in a database of `schema`.
+    """Yield copies of `sql` with one mistake each; most copies fail in a database of `schema`.
 
-    `number` selects which kind of mistake comes first, and its place in the statement.
+    `number` selects the first kind of mistake, and its position in the statement.
     """
     first = number % len(_KINDS)
     for make in (*_KINDS[first:], *_KINDS[:first]):
@@ -34,7 +34,7 @@ def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with another table, which in most cases lacks the columns."""
+    """Return `sql` with a different table, which usually lacks the columns."""
     chosen = _one_of(_with_table(_FROM, sql), number)
     others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
     if chosen is None or not others:
@@ -43,7 +43,7 @@ def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column qualified by another of its tables."""
+    """Return `sql` with a column qualified by a wrong table of the statement."""
     found = _with_table(_OF_TABLE, sql)
     chosen = _one_of(found, number)
     others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
@@ -53,13 +53,13 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 
 def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column that is no longer qualified, and may be ambiguous."""
+    """Return `sql` with an unqualified column, which may be ambiguous."""
     chosen = _one_of(_with_table(_OF_TABLE, sql), number)
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
 def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
-    """Return `sql` with a closing brace, which models that learned to call tools append."""
+    """Return `sql` with a closing brace, as models trained on tool calls append."""
     return f"{sql}}}"
 
 
@@ -73,7 +73,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
 
 
 def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
-    """Return the matches of `pattern` that are a table and not a quoted string."""
+    """Return the matches of `pattern` with a table; the other matches are quoted strings."""
     return [match for match in pattern.finditer(sql) if match["table"]]
 
 

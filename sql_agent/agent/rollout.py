@@ -1,14 +1,19 @@
-"""Run the agent on one question and grade its answer."""
+"""Run one rollout: the agent's workflow on one question, then the judge on its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 
-from agents.exceptions import AgentsException
-from openai import DefaultAsyncHttpxClient, OpenAIError
+import httpx2
+from agents.exceptions import AgentsException, MaxTurnsExceeded, ModelBehaviorError
+from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError
 
-from sql_agent.agent.agent import run_agent
+from sql_agent.agent.session import AgentSession
 from sql_agent.agent.tools import QueryObserver
+from sql_agent.agent.workflows import WORKFLOWS
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
@@ -17,10 +22,16 @@ from sql_agent.database.provenance import evidence_read
 from sql_agent.errors import DatabaseFileError, JudgeError
 from sql_agent.reward import Judge, JudgeCase, score
 from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, RolloutRecord, Usage
+from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
+_OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # differs by server
+# Seconds that an idle connection is kept: shorter than a server's own limit (LLM proxy 30 s, others often 5 s).
+_KEEPALIVE_S = 3.0
+_DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # requests to this machine bypass http_proxy
 
-async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in which they act
+
+async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order of their use
     question: Question,
     task: Task,
     endpoint: ModelEndpoint,
@@ -31,23 +42,26 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order in
     http_client: DefaultAsyncHttpxClient | None = None,
     observer: QueryObserver | None = None,
 ) -> RolloutRecord:
-    """Run the agent on `question` of `task` and grade its answer.
+    """Run the agent on `question` and grade its answer; without a `judge` the record's `reward` is None.
 
-    When the judge, the endpoint or the database fails, the record has `dropped` set. Without a `judge`, as for a
-    question without a reference answer, nothing is graded and `reward` is None. `http_client` lets many rollouts share
-    their connections; `observer` gets each query while the agent runs.
+    A failure of the model (unknown tool, malformed call, too many turns, context overflow) is an outcome. A failure of
+    the judge, the endpoint or the database sets `dropped`. Rollouts can share the connections of one `http_client`;
+    `observer` receives each query during the run.
     """
     record, read = _empty(question), None
     try:
-        record = await run_agent(
-            question,
-            task=task,
-            database=database,
-            endpoint=endpoint,
-            settings=settings,
-            http_client=http_client,
-            observer=observer,
-        )
+        async with AsyncExitStack() as stack:
+            client = http_client or await stack.enter_async_context(DefaultAsyncHttpxClient(mounts=_DIRECT))
+            openai = AsyncOpenAI(
+                base_url=endpoint.base_url,
+                api_key=endpoint.api_key,
+                timeout=settings.agent.request_timeout_s,
+                max_retries=0,  # a second request would be recorded as another turn
+                http_client=client,
+            )
+            record = await _run_agent(
+                AgentSession(question, task, database, endpoint, openai, settings, observer=observer)
+            )
         if trouble := _database_trouble(record.calls):
             return _dropped(record, DropCause.DATABASE, trouble)
         if judge is None:
@@ -74,8 +88,66 @@ def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
     return _dropped(_empty(question), DropCause.DATABASE, str(error))
 
 
+def shared_client(
+    *, direct: bool = False, on_response: Callable[[httpx2.Response], Awaitable[None]] | None = None
+) -> DefaultAsyncHttpxClient:
+    """Open an HTTP client for many concurrent rollouts; `on_response` receives each response before it is read.
+
+    With `direct`, no request uses http_proxy and similar variables; otherwise only those to this machine do not.
+    """
+    hooks = {"response": [on_response]} if on_response else {}
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S)
+    return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct, event_hooks=hooks)
+
+
+async def _run_agent(session: AgentSession) -> RolloutRecord:
+    """Run the workflow of the settings, and return the ungraded record."""
+    started = time.monotonic()
+    answer, outcome = await _run_workflow(session)
+    replies = tuple(session.replies)
+    return RolloutRecord(
+        question=session.question,
+        answer=answer,
+        outcome=outcome,
+        calls=tuple(session.tool.calls),
+        replies=replies,
+        turns=len(replies),
+        seconds=time.monotonic() - started,
+        usage=Usage(
+            requests=len(replies),
+            prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+            completion_tokens=sum(reply.completion_tokens for reply in replies),
+        ),
+    )
+
+
+async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
+    """Return the answer, or "" if there is none, and the outcome."""
+    try:
+        answer = (await WORKFLOWS[session.settings.agent.workflow](session)).strip()
+    except MaxTurnsExceeded:
+        return "", Outcome.TOO_MANY_TURNS
+    except ModelBehaviorError as error:
+        return "", _model_failure(str(error))
+    except BadRequestError as error:
+        if error.code != "context_length_exceeded" and not _OVERFLOW.search(str(error)):
+            raise
+        return "", Outcome.CONTEXT_OVERFLOW
+    # A server returns a call that it cannot parse as text.
+    return answer, Outcome.MALFORMED_CALL if "<tool_call>" in answer else Outcome.ANSWERED
+
+
+def _model_failure(message: str) -> Outcome:
+    """Return the outcome of a ModelBehaviorError; openai-agents distinguishes its kinds only by the message."""
+    if "not found in agent" in message:
+        return Outcome.UNKNOWN_TOOL
+    if "no assistant text" in message:
+        return Outcome.NO_OUTPUT
+    return Outcome.MALFORMED_CALL
+
+
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
-    """Return the error of a statement that ran after the database file had changed; it is not the model's failure."""
+    """Return the error of a statement that ran after the database file was changed, or None."""
     errors = (call.answer.error for call in calls)
     return next((f"{e.message}; {e.hint}" for e in errors if e is not None and e.kind == DATABASE_CHANGED), None)
 

@@ -1,4 +1,4 @@
-"""Call the model and query the database for one rollout, and record both."""
+"""The state of one rollout: model calls and database queries, both recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ InputMessage = dict[str, Any]  # with "role" and "content", as openai-agents tak
 class AgentSession:
     """One rollout: its question, the model's `replies` so far, and the queries so far in `tool.calls`."""
 
-    def __init__(  # noqa: PLR0917  the parts of a rollout, in the order of `run_agent`
+    def __init__(  # noqa: PLR0917  the parts of a rollout, in the order of their use
         self,
         question: Question,
         task: Task,
@@ -62,9 +62,9 @@ class AgentSession:
         tools: Sequence[Tool] = (),
         max_turns: int = 1,
     ) -> str:
-        """Run the model on `messages`, execute its calls of `tools`, and return its final text.
+        """Send `messages` to the model, execute its calls of `tools`, and return its final text.
 
-        `role` is recorded with each call; it is empty in a workflow with a single role. Raises the exceptions of
+        `role` is recorded with each call; it is empty in a workflow with one role. Raises the exceptions of
         openai-agents' Runner, and OpenAIError for a failure of the endpoint.
         """
         endpoint = self._endpoint
@@ -75,7 +75,7 @@ class AgentSession:
             model=_RecordingModel(endpoint.model, self._client, self.replies, role),
             model_settings=ModelSettings(
                 temperature=endpoint.temperature,
-                top_p=1.0,  # because a server may have another default, as vLLM takes from generation_config.json
+                top_p=1.0,  # not a server's default, which vLLM reads from generation_config.json
                 max_tokens=self.settings.agent.max_tokens,
                 extra_headers={ROLE_HEADER: role} if role else None,
             ),
@@ -86,9 +86,9 @@ class AgentSession:
 
 
 class _RecordingModel(OpenAIChatCompletionsModel):
-    """Appends each reply to `replies`, including a reply for which openai-agents raises an exception.
+    """Records each reply in `replies`, also a reply that openai-agents rejects.
 
-    Overrides a private method, because the public method raises before it returns such a reply.
+    Overrides a private method, because the public method does not return a rejected reply.
     """
 
     def __init__(self, model: str, client: AsyncOpenAI, replies: list[Reply], role: str) -> None:
@@ -104,8 +104,8 @@ class _RecordingModel(OpenAIChatCompletionsModel):
             raise OpenAIError(f"the model endpoint returned damaged JSON: {error}") from error
         if not isinstance(completion, ChatCompletion):  # the client returns an HTML page, such as a login, as a string
             raise OpenAIError("the model endpoint URL did not return JSON; is it an OpenAI-compatible server?")
-        if not completion.choices:  # some providers report a failure like this, with status 200
-            why = getattr(completion, "error", None) or "it gave no reason"
+        if not completion.choices:  # some providers report a failure this way, with status 200
+            why = getattr(completion, "error", None) or "the endpoint gave no reason"
             raise OpenAIError(f"the model endpoint returned no choices: {why}")
         try:
             self._replies.append(_reply(completion, time.monotonic() - started, self._role))
@@ -115,7 +115,7 @@ class _RecordingModel(OpenAIChatCompletionsModel):
 
 
 def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
-    """Return the part of `completion` that a rollout record keeps."""
+    """Convert `completion` to a Reply."""
     tokens = completion.usage
     counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
     choice = completion.choices[0]

@@ -1,4 +1,4 @@
-"""The agent's one tool, `query_database_by_sql`: it takes a statement and returns JSON."""
+"""The agent's tool `query_database_by_sql`: runs a SQL statement and returns JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_KEPT_CHARS = 10_000  # of a statement in the record; statements that run ha
 
 
 class QueryObserver(Protocol):
-    """Receives the queries of one rollout while it runs; `number` counts them from 1 in the order they are sent."""
+    """Receives the queries of a running rollout, numbered from 1 in the order of sending."""
 
     def sent(self, number: int, sql: str) -> None:
         """Receive a statement before it runs."""
@@ -31,10 +31,10 @@ class QueryObserver(Protocol):
 
 
 class QueryTool:
-    """Runs statements on a database for one rollout; `calls` has every call in the order in which they ended.
+    """Runs statements on a database for one rollout; `calls` lists the calls in the order in which they ended.
 
-    Small models repeat a statement that found nothing until their turns are over, and then have no answer. So a hint
-    tells the model when it ran a statement before, and after `max_calls` statements that no query is left.
+    Small models repeat a statement without rows until no turn is left for the answer. Hints therefore mark a repeated
+    statement, and the last of `max_calls` statements.
     """
 
     def __init__(
@@ -48,23 +48,23 @@ class QueryTool:
 
     @property
     def dialect(self) -> str:
-        """The name of the SQL dialect that the model is told."""
+        """The name of the SQL dialect, for the model."""
         return self._database.dialect.title
 
     async def __call__(self, sql: str) -> str:
-        """Run one statement and return the JSON for the model; a statement that fails returns its error as JSON."""
+        """Run one statement and return its rows or error as JSON for the model."""
         number = self._announce(sql)
         start = time.perf_counter()
         answer = await self._database.in_thread(self._database.query, sql)
         return self._record(number, sql, answer, time.perf_counter() - start)
 
     def refuse(self, arguments: str, message: str) -> str:
-        """Record a call whose arguments cannot be parsed, and return the JSON that tells the model why."""
+        """Record a call whose arguments cannot be parsed, and return the reason as JSON for the model."""
         hint = 'call it with {"sql": "SELECT ..."}: one text, nothing else'
         return self._record(self._announce(arguments), arguments, refusal("malformed_call", message, hint), 0.0)
 
     def _announce(self, sql: str) -> int:
-        """Return the number of a statement that is about to run."""
+        """Number a statement that is about to run, and notify the observer."""
         self._sent += 1
         if self._observer is not None:
             self._observer.sent(self._sent, _kept(sql))
@@ -80,26 +80,26 @@ class QueryTool:
 
 
 def most_calls(settings: Settings) -> int:
-    """Return how many statements the agent of the workflow "react" may run: its last turn is for the answer."""
+    """Return the maximum number of statements in the workflow "react": one per turn, except the last turn."""
     return settings.agent.max_turns - 1
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Add hints to `answer` where `sql` repeats one of the statements `before`, and where no query is left."""
+    """Add hints to `answer` if `sql` repeats one of the statements `before`, and if no query is left."""
     if sql in before:
-        answer = _with_hint(answer, behind=REPEATED)  # after the hint that helps
+        answer = _with_hint(answer, behind=REPEATED)
     if max_calls is not None and len(before) + 1 >= max_calls:
         answer = _with_hint(answer, before=LAST)
     return answer
 
 
 def _kept(sql: str) -> str:
-    """Return the statement for the record: without lone surrogates, which UTF-8 cannot encode, and not too long."""
+    """Return `sql`, shortened and without lone surrogates, which UTF-8 cannot encode."""
     return sql[:_MAX_KEPT_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
 def _with_hint(answer: QueryAnswer, *, before: str = "", behind: str = "") -> QueryAnswer:
-    """Return `answer` with `before` and `behind` around its own hint."""
+    """Return `answer` with the texts `before` and `behind` added to its hint."""
     own = answer.error.hint if answer.error is not None else answer.hint
     hint = "; ".join(part for part in (before, own, behind) if part)
     if answer.error is not None:
@@ -125,7 +125,7 @@ def answer_json(answer: QueryAnswer) -> str:
 
 
 def parameters(dialect: str) -> dict[str, Any]:
-    """Return the JSON schema of the tool's arguments for a database of `dialect`."""
+    """Return the JSON schema of the tool's arguments."""
     return {
         "type": "object",
         "properties": {"sql": {"type": "string", "description": f"One SELECT statement in {dialect}'s dialect."}},
@@ -135,10 +135,10 @@ def parameters(dialect: str) -> dict[str, Any]:
 
 
 def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
-    """Return `tool` as a tool of openai-agents; `description` is the task's.
+    """Return `tool` as a tool of openai-agents.
 
-    Built by hand, because the library's wrapper answers malformed arguments with a fixed "An error occurred" and does
-    not report them; here the model gets the reason and the call is recorded.
+    The library's own wrapper replies "An error occurred" to malformed arguments; this one tells the model the reason
+    and records the call.
     """
 
     async def invoke(_context: object, arguments: str) -> str:
@@ -163,7 +163,7 @@ def _parsed(arguments: str) -> object:
 
 
 def sql_of(parsed: object) -> str:
-    """Return the statement in the arguments of a call. Raises ValueError with a message for the model."""
+    """Return the statement in a call's arguments. Raises ValueError with a message for the model."""
     sql = parsed.get("sql") if isinstance(parsed, dict) else None
     if not isinstance(sql, str):
         raise ValueError('the arguments are not an object with a text under "sql"')  # noqa: TRY004

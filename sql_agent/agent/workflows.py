@@ -1,4 +1,4 @@
-"""The workflows: which roles the model has for one question, in which order, and with which prompts."""
+"""The workflows: the sequence of roles and prompts with which the model answers a question."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ async def react(session: AgentSession) -> str:
 async def check_rewrite(session: AgentSession) -> str:
     """Write a statement, run it, check it, rewrite it until the check approves it, and return the answer.
 
-    At most `agent.max_turns` statements are written. A statement that fails or gets a hint needs no check, because the
-    error or the hint says what to change; the last statement needs none, because it cannot be rewritten. The workflow
-    ends when a rewrite repeats the statement, because the model would only go round in a circle. A rewrite continues
-    the conversation in which the statement was written, so that both are one training sequence. The answer is the
-    statement, or, where the task does not want SQL, the text that a last role writes from the result.
+    At most `agent.max_turns` statements are written. A statement with an error or a hint is rewritten without a check,
+    because the error or hint says what to change; the last statement is not checked, because it cannot be rewritten.
+    The workflow ends when a rewrite repeats the statement. A rewrite continues the conversation of the role `write`, so
+    that both are one training sequence. The answer is the statement, or, if the task does not want SQL, the text that
+    the role `answer` writes from the result.
     """
     question, lang = session.question.question, session.question.lang
     system = session.task.describe(lang, session.database, session.settings)
@@ -69,7 +69,7 @@ async def check_rewrite(session: AgentSession) -> str:
 
 
 async def _check(session: AgentSession, message: str, system: str) -> str:
-    """Return the text of the check; "" for a reply that cannot be used, because the statement may still be right."""
+    """Return the text of the check, or "" for an unusable reply: the statement may still be right."""
     try:
         return await session.ask([user(message)], system=system, role=CHECK)
     except ModelBehaviorError:
@@ -80,13 +80,13 @@ WORKFLOWS: Mapping[str, Workflow] = {"react": react, "check-rewrite": check_rewr
 
 
 def approves(check: str) -> bool:
-    """Return whether the text of a check approves the statement: its last verdict is RIGHT, or it has no verdict."""
+    """Return whether a check approves the statement: its last verdict is RIGHT, or there is no verdict."""
     verdicts = _VERDICT.findall(check)
     return not verdicts or verdicts[-1].lower() == "right"
 
 
 def prompt(role: str, lang: Lang, **values: str) -> str:
-    """Return the prompt of a role, in which {name} is replaced by `values[name]`."""
+    """Return the prompt of a role, with each {name} replaced by `values[name]`."""
     places = re.compile(r"\{(" + "|".join(values) + r")\}")
     return places.sub(lambda place: values[place[1]], _prompt_file(f"{role}.{lang}.txt")).strip()
 

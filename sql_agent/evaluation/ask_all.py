@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sql_agent.agent.agent import shared_client
-from sql_agent.agent.rollout import run_rollout
+from sql_agent.agent.rollout import run_rollout, shared_client
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool

@@ -13,8 +13,7 @@ from typing import Any, TypeVar, cast
 import agentlightning as agl
 from openai import DefaultAsyncHttpxClient
 
-from sql_agent.agent.agent import shared_client
-from sql_agent.agent.rollout import run_rollout, unopened
+from sql_agent.agent.rollout import run_rollout, shared_client, unopened
 from sql_agent.config.endpoints import NO_API_KEY, ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
