@@ -16,7 +16,7 @@ from agentlightning.semconv import AGL_OBJECT, LightningSpanAttributes
 from openai import AsyncOpenAI, BadRequestError, OpenAIError
 from pydantic_core import from_json
 
-from sql_agent.agent.agent import shared_client
+from sql_agent.agent.rollout import shared_client
 from sql_agent.agent.session import ROLE_HEADER
 from sql_agent.config.endpoints import NO_API_KEY
 from sql_agent.errors import PreflightError

@@ -7,7 +7,7 @@ from typing import Any
 import agentlightning as agl
 import pytest
 
-from sql_agent.agent.agent import shared_client
+from sql_agent.agent.rollout import shared_client
 from sql_agent.errors import PreflightError
 from sql_agent.rollouts.call_recorder import CallRecorder, check_call, rollout_spans
 from sql_agent.rollouts.finished_rollout import read_record, read_turns
