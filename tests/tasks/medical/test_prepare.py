@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # makes questions about a sample, which takes sec
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Let a run with these settings make what it lacks, with few questions, in an empty project; return its messages."""
+    """Let a run in an empty project make its missing files, with few questions; return the printed messages."""
     monkeypatch.setattr(medical_task, "VAR", tmp_path)
     monkeypatch.setattr(medical_task, "make_question_files", partial(make_question_files, per_type=3))
 
