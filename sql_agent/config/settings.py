@@ -115,7 +115,8 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
 
 def variable(name: str) -> str:
     """Return the value of an environment variable, else that of `.env`. Raises ConfigError where neither sets it."""
-    for variables in (os.environ, *map(_read_dotenv, reversed(ENV_FILES))):
+    places: list[Mapping[str, str | None]] = [os.environ, *map(_read_dotenv, reversed(ENV_FILES))]
+    for variables in places:
         if value := variables.get(name):
             return value
     raise ConfigError(f"the variable {name} is not set", hint=f"export {name}=…, or put {name}=… into .env")
