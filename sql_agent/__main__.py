@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from sql_agent.cli.exit_codes import leave, run_command
-from sql_agent.cli.parser import NOT_ADVICE
+from sql_agent.cli.command import NOT_ADVICE, leave, run_command
 
 # Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
 COMMANDS = {

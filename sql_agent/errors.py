@@ -15,7 +15,7 @@
         └── ResumeError                        the run to resume has other settings, or no saved state
 
 Each carries a message (what was wrong, and where) and a hint (what to do next). Entry points turn them into
-two lines on stderr and exit code 2; see `cli/exit_codes.py`.
+two lines on stderr and exit code 2; see `cli/command.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 # Run as a script, this folder would come first on the path and its modules would pass for top-level ones.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from sql_agent.cli.exit_codes import leave, run_command  # noqa: E402
+from sql_agent.cli.command import leave, run_command  # noqa: E402
 
 if __name__ == "__main__":
     leave(run_command("train"))

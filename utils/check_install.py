@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sql_agent.cli.exit_codes import leave, run_command
+from sql_agent.cli.command import leave, run_command
 
 if __name__ == "__main__":
     leave(run_command("check"))

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sql_agent.cli.exit_codes import exits_cleanly, leave
+from sql_agent.cli.command import exits_cleanly, leave
 from sql_agent.errors import DataError
 
 BINS = 12  # one for each tenth from 0.0 to 1.1

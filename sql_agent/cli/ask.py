@@ -12,9 +12,8 @@ from typing import get_args
 
 from rich.text import Text
 
-from sql_agent.cli.model_choice import ChosenModel, describe_local, find_model, served
-from sql_agent.cli.model_folder import check_model
-from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
+from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, flag_settings, help_text, positive, split_words
+from sql_agent.cli.model_choice import ChosenModel, check_model, describe_local, find_model, served
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
@@ -60,8 +59,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "is a setting (`sql-agent settings` lists them)")  # fmt: skip
     parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id, or a name at "
                         "OPENAI_API_BASE (see above)")  # fmt: skip
-    parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
-                        "default: the question's own")  # fmt: skip
+    parser.add_argument("--lang", dest=f"{SETS}lang", choices=get_args(Lang),
+                        help="language of the prompts and the sample; default: the question's own")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, help="questions to ask, parquet or JSONL; default: the validation file")
     parser.add_argument(
@@ -72,7 +71,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "question the validation question that gained most")  # fmt: skip
     parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
                         help=f"how many of the file to ask, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
-    add_task_flags(parser)
+    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides, arguments.questions = split_words(arguments.words)
     arguments.flags = flag_settings(arguments)

@@ -16,8 +16,8 @@ from sql_agent.chat.conversation import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
+from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, address, flag_settings, help_text, split_words
 from sql_agent.cli.model_choice import find_model, known_models, served
-from sql_agent.cli.parser import add_task_flags, address, flag_settings, help_text, split_words
 from sql_agent.config.endpoints import ChatSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
@@ -53,8 +53,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sql-agent chat", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
                         help="one model to ask, or two; an argument with = is a setting")  # fmt: skip
-    parser.add_argument("--lang", choices=get_args(Lang), help="language of the prompts and the sample; "
-                        "default: each question's own")  # fmt: skip
+    parser.add_argument("--lang", dest=f"{SETS}lang", choices=get_args(Lang),
+                        help="language of the prompts and the sample; default: each question's own")  # fmt: skip
     parser.add_argument("--ratings", type=Path, metavar="FOLDER",
                         help="where rated answers are kept; default: runs/chat")  # fmt: skip
     parser.add_argument("--web", action="store_true", help="serve a page until Ctrl-C")
@@ -63,7 +63,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-token", action="store_true",
                         help="of --web on this machine: no token is needed; default: the page's "
                         "address contains CHAT_TOKEN or a new token")  # fmt: skip
-    add_task_flags(parser)
+    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides, arguments.models = split_words(arguments.words)
     arguments.flags = flag_settings(arguments)
@@ -124,7 +124,7 @@ def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterato
     with task.databases(settings) as databases:
         databases.check([None])
         with served(found, databases, ui) as endpoint:
-            yield ChatModel(named or found.name, task, settings, endpoint, databases, arguments.lang)
+            yield ChatModel(named or found.name, task, settings, endpoint, databases, arguments.flags.get("lang"))
 
 
 def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:

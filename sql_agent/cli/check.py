@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal
 
-from sql_agent.cli.parser import help_text
+from sql_agent.cli.command import help_text
 from sql_agent.errors import SqlAgentError
 
 BASE_INSTALL = "pip install -e ."

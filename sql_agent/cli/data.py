@@ -10,10 +10,10 @@ from typing import get_args
 from rich.console import Console
 from rich.table import Table
 
+from sql_agent.cli.command import DATABASE, NOT_ADVICE, SERVER, Commands, add_command, database, help_text
 from sql_agent.cli.data_check import CHECK_EXAMPLES, add_check
 from sql_agent.cli.data_questions import QUESTIONS_EXAMPLES, add_questions
 from sql_agent.cli.data_teacher import FACTS_EXAMPLES, FILTER_EXAMPLES, add_facts, add_filter
-from sql_agent.cli.parser import DATABASE, NOT_ADVICE, SERVER, Commands, add_command, database, help_text
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui, open_console

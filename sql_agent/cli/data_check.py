@@ -12,9 +12,8 @@ from typing import get_args
 from rich.table import Table
 from rich.text import Text
 
+from sql_agent.cli.command import DATABASE, Commands, add_command, database, flag_settings, help_text, print_error
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
-from sql_agent.cli.exit_codes import print_error
-from sql_agent.cli.parser import DATABASE, Commands, add_command, database, flag_settings, help_text
 from sql_agent.cli.question_sets import set_name
 from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool

@@ -13,8 +13,8 @@ from typing import get_args
 
 from rich.table import Table
 
+from sql_agent.cli.command import DATABASE, Commands, add_command, database, help_text, positive
 from sql_agent.cli.data_teacher import asking, say_done, say_some
-from sql_agent.cli.parser import DATABASE, Commands, add_command, database, help_text, positive
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import open_database

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from sql_agent.cli.parser import DATABASE, Commands, add_command, add_task_flag, database, flag_settings, help_text
+from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, flag_settings, help_text
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
@@ -89,7 +89,7 @@ def add_facts(commands: Commands) -> None:
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --mapping and --task, for every command that reads question files."""
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
-    add_task_flag(parser)
+    add_setting_flags(parser, {"--task": "task"})
 
 
 def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
+from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.model_choice import ChosenModel, find_model, served
-from sql_agent.cli.parser import add_task_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.question_sets import Sets, question_sets, with_evidence, without_overlap
 from sql_agent.config.endpoints import EndpointSettings
 from sql_agent.config.settings import load_settings, public_dump
@@ -75,10 +75,12 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "spaced over its types; default: all")  # fmt: skip
     parser.add_argument("--concurrency", type=positive, metavar="N",
                         help="questions at once; default: runner.concurrency")  # fmt: skip
-    parser.add_argument("--lang", choices=get_args(Lang), help="language of the sample and its questions")
+    parser.add_argument(
+        "--lang", dest=f"{SETS}lang", choices=get_args(Lang), help="language of the sample and its questions"
+    )
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="write the answers as the public evaluators "
                         "of text-to-SQL read them: a statement a line, a tab, its database")  # fmt: skip
-    add_task_flags(parser)
+    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     overlap = parser.add_mutually_exclusive_group()
     overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
                          help="leave out questions that the run's training saw, or whose rows it saw")  # fmt: skip

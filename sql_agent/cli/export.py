@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sql_agent.cli.parser import help_text
+from sql_agent.cli.command import help_text
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
 from sql_agent.system.files import atomic_folder, copy_folder

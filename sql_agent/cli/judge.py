@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sql_agent.cli.exit_codes import print_error
-from sql_agent.cli.parser import DATABASE, SettingsParser, database, help_text, positive
+from sql_agent.cli.command import DATABASE, SettingsParser, database, help_text, positive, print_error
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError

@@ -12,7 +12,7 @@ from pathlib import Path
 from starlette.middleware import Middleware
 
 from sql_agent.agent.mcp_server import make_server
-from sql_agent.cli.parser import address, help_text
+from sql_agent.cli.command import address, help_text
 from sql_agent.config.endpoints import McpSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.system.sockets import LOCAL_NAMES, bind

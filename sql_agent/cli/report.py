@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sql_agent.cli.parser import help_text
+from sql_agent.cli.command import help_text
 from sql_agent.runs.pages import page_url, serve
 from sql_agent.runs.report import LiveReport, write_report
 from sql_agent.runs.run_reader import RunReader

@@ -8,7 +8,6 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import AliasChoices
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from sql_agent.cli.parser import NOT_ADVICE, help_text
+from sql_agent.cli.command import NOT_ADVICE, help_text
 from sql_agent.config.endpoints import (
     AgentOpsSettings,
     AglSettings,
@@ -28,8 +27,7 @@ from sql_agent.config.endpoints import (
     StoreSettings,
     TeacherSettings,
 )
-from sql_agent.config.paths import PROJECT
-from sql_agent.config.settings import GENERAL, SECTIONS, Settings, flatten, section_fields
+from sql_agent.config.settings import GENERAL, SECTIONS, Settings, as_text, flatten, section_fields
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl.config import GRPO
 
@@ -115,21 +113,6 @@ def entries(section: str) -> Iterator[Entry]:
         if (other := verl.get(name)) is not None:
             default += f" (verl: {as_text(other)})"
         yield Entry(name, _type(schema[name.rpartition(".")[2]]), default, field.description or "")
-
-
-def as_text(value: Any) -> str:
-    """Format `value` as on the command line; a path inside the checkout relative to it."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return repr(value).removesuffix(".0").replace("e-0", "e-")
-    if isinstance(value, tuple):
-        return ",".join(map(as_text, value))
-    if isinstance(value, Path):
-        return (value.relative_to(PROJECT) if value.is_relative_to(PROJECT) else value).as_posix()
-    return "" if value == {} else str(value)
 
 
 def _print(sections: Sequence[str], console: Console) -> None:

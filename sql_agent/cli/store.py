@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from sql_agent.cli.parser import help_text
+from sql_agent.cli.command import help_text
 from sql_agent.errors import ConfigError
 from sql_agent.rollouts.run_role import store_token
 from sql_agent.runs.console import Ui

@@ -6,22 +6,35 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from sql_agent.cli.parser import add_task_flags, help_text
-from sql_agent.cli.train_output import say_finished, say_unfinished, show_trace, try_report
+from rich.text import Text
+
+from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, help_text
+from sql_agent.cli.model_choice import describe_local, remote_endpoint
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
-from sql_agent.config.settings import load_settings
-from sql_agent.errors import SqlAgentError
+from sql_agent.config.settings import Settings, load_settings
+from sql_agent.errors import DataError, SqlAgentError, TrainingError
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
-from sql_agent.runs.console import Ui
+from sql_agent.runs.charts import validation_table
+from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved_step
+from sql_agent.runs.console import Ui, print_table
+from sql_agent.runs.report import write_report
 from sql_agent.runs.resume import check_inputs, question_digest
+from sql_agent.runs.rollout_view import show_rollout
 from sql_agent.runs.run_info import recorded_session
+from sql_agent.runs.run_lines import run_lines
 from sql_agent.runs.run_log import RunLog
 from sql_agent.runs.trackers import Trackers
+from sql_agent.system.files import timestamped_folder
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import database_digest
+from sql_agent.training.batching import evenly_spaced
+
+_TRACED_QUESTIONS = 10
+_VALUE_CHARS = 200  # of an attribute of a span
 
 _DESCRIPTION = """\
 Train a small model to answer medical questions by querying a database with SQL.
@@ -138,59 +151,139 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         **help_text(_DESCRIPTION, _EXAMPLES),
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value",
-                        help="any setting, stronger than a flag; `sql-agent settings` lists them")  # fmt: skip
-    _add_run_flags(parser)
-    add_task_flags(parser)
-    data = parser.add_argument_group("data")
-    data.add_argument("--lang", choices=("en", "zh"), help="language of the sample and of the prompts (default: en)")
-    data.add_argument("--train-file", type=Path, metavar="FILE", help="questions to train on, parquet or JSONL")
-    data.add_argument("--val-file", type=Path, metavar="FILE", help="questions to validate on, parquet or JSONL")
-    data.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of these files")
-    _add_model_flags(parser)
+                        help="any setting; wins over a flag; `sql-agent settings` lists them")  # fmt: skip
+    run = parser.add_argument_group("run")
+    length = run.add_mutually_exclusive_group()
+    length.add_argument("--ci", action="store_true",
+                        help=f"train {CI_STEPS} steps; the embedded model on a CPU and the sample: the shorter recipe "
+                        "of docs/results.md")  # fmt: skip
+    length.add_argument("--ci-fast", action="store_true", help="train one step")
+    length.add_argument("--dev", action="store_true",
+                        help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions through runner, store "
+                        "and proxy, and print every span; the model is that of OPENAI_API_BASE if set")  # fmt: skip
+    add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
+    run.add_argument("--resume", action="store_true", help="continue the run whose name run_name gives")
+    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings, the weakest source")
+    run.add_argument("--external-store-address", metavar="URL", help="store of `sql-agent store` or `agl store`")
+    run.add_argument("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")
+    run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
+    run.add_argument("--debug", action="store_true", help="show the logs of all components")
+    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    files = {"--train-file": "data.train_file", "--val-file": "data.val_file", "--mapping": "data.mapping"}
+    add_setting_flags(parser.add_argument_group("data"), {"--lang": "lang", **files})
+    model = parser.add_argument_group("model")
+    add_setting_flags(model, {"--model": "model", "--lora-rank": "verl.lora_rank"})
+    level = model.add_mutually_exclusive_group()
+    for flag, const, meaning in (
+        (
+            "--trajectory-level",
+            "trajectory",
+            "one training sequence per chain of turns that continue each other (default)",
+        ),
+        ("--transition-level", "transition", "one training sequence per turn (backend verl)"),
+    ):
+        dest = f"{SETS}verl.config.sql_agent.level"
+        level.add_argument(flag, dest=dest, action="store_const", const=const, help=meaning)
     gpus = parser.add_argument_group("GPUs (backend verl)")
-    gpus.add_argument("--device", choices=("gpu", "npu"), help="npu trains on Ascend NPUs, which is untested")
-    gpus.add_argument("--n-gpus", type=int, metavar="N", help="GPUs of each host (default: 1)")
-    gpus.add_argument("--nnodes", type=int, metavar="N", help="hosts of the Ray cluster (default: 1)")
-    gpus.add_argument("--trainer-mode", choices=("sync", "colocate_async", "separate_async"),
-                      help="whether rollouts and updates take turns (sync, default) or overlap")  # fmt: skip
+    gpus.add_argument("--device", choices=("gpu", "npu"), help="npu: train on Ascend NPUs (untested); default: gpu")
+    counts = {"--n-gpus": "verl.n_gpus", "--nnodes": "verl.nnodes", "--trainer-mode": "verl.trainer_mode"}
+    add_setting_flags(gpus, counts)
     return parser.parse_intermixed_args(argv)
 
 
-def _add_run_flags(parser: argparse.ArgumentParser) -> None:
-    run = parser.add_argument_group("run")
-    length = run.add_mutually_exclusive_group()
-    length.add_argument(
-        "--ci",
-        action="store_true",
-        help=f"a run of {CI_STEPS} steps; the embedded model on a CPU and on the sample: the shorter recipe of "
-        "docs/results.md",
-    )
-    length.add_argument("--ci-fast", action="store_true", help="a run of one step")
-    length.add_argument("--dev", action="store_true", help="no training: run up to ten validation questions through "
-                        "runner, store and proxy and print every span; the model is that of OPENAI_API_BASE, if "
-                        "set")  # fmt: skip
-    run.add_argument("--backend", choices=("auto", "local", "verl"),
-                     help="local trains on a CPU, verl on GPUs; auto (default): verl if it is installed and there is a "
-                     "GPU")  # fmt: skip
-    run.add_argument("--resume", action="store_true", help="continue the run called run_name")
-    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings, the weakest source")
-    run.add_argument("--n-runners", type=int, metavar="N", help="processes that run the agent (default: 4)")
-    run.add_argument(
-        "--external-store-address", metavar="URL", help="a store started with `agl store --host 127.0.0.1 --port N`"
-    )
-    run.add_argument("--llm-proxy", action="store_true", help="accepted for old scripts; the proxy is always used")
-    run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
-    run.add_argument("--debug", action="store_true", help="show the logs of all components")
+def try_report(log: RunLog, ui: Ui) -> Path | None:
+    """Write the report, also of a run that failed; print why it cannot be written, and return None then.
+
+    The disk may be full or the folder removed. Nothing is raised, because the error that ended the run matters more.
+    """
+    try:
+        return write_report(log.folder)
+    except (OSError, DataError) as error:
+        reason = error.message if isinstance(error, DataError) else error.strerror
+        ui.say(f"Warning: the report could not be written: {reason}. Later: sql-agent report {log.folder}")
+        return None
 
 
-def _add_model_flags(parser: argparse.ArgumentParser) -> None:
-    model = parser.add_argument_group("model")
-    model.add_argument("--model", metavar="PATH_OR_ID",
-                       help="a Hugging Face folder or id (default: the embedded SmolLM2-135M-Instruct)")  # fmt: skip
-    model.add_argument("--lora-rank", type=int, metavar="N", help="rank of the trained LoRA adapters; 0 (default) "
-                       "trains all weights (backend verl)")  # fmt: skip
-    level = model.add_mutually_exclusive_group()
-    level.add_argument("--trajectory-level", dest="level", action="store_const", const="trajectory",
-                       help="turns that continue each other form one training sequence (default)")  # fmt: skip
-    level.add_argument("--transition-level", dest="level", action="store_const", const="transition",
-                       help="each turn is one training sequence (backend verl)")  # fmt: skip
+def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
+    """Print how far a run came that ended early (`how` is a participle), what is saved, and how to continue."""
+    if not (log.folder / "config.json").exists():
+        ui.say(
+            f"The run {how}, and its folder {log.folder} is gone: it was removed or moved during the run. If it "
+            "was moved, move it back; then the same command with --resume continues after the last save in it"
+        )
+        return
+    saved = last_saved_step(log.folder)
+    if saved is None:
+        ui.say(f"The run {how} before its first save. To start again: the same command; its name can be taken again")
+        return
+    done = f"{log.last_step()} of {settings.train.steps} steps"
+    ui.say(f"The run {how} after {done}; step {saved} is saved. To continue: {how_to_go_on(log.folder)}")
+
+
+def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
+    """Print the validations, where the model, the rollouts and the report are, and whether the run learned."""
+    print_table(validation_table(list(run_lines(log.folder / "validation.jsonl"))), ui.console)
+    if plan.settings.backend == "verl":
+        ui.say(f"Model:    sql-agent export {log.folder} OUT")
+        ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
+    else:
+        ui.say(f"Model:    {last_checkpoint(log.folder)}")
+        ui.say(f"See it:   sql-agent ask --run {log.folder}")
+    ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
+    if report:
+        ui.say(f"Report:   {report}")
+    ui.say(plan.task.disclaimer)
+    say_whether_learned(log, ui)
+
+
+def say_whether_learned(log: RunLog, ui: Ui) -> None:
+    """Print whether the run learned; GRPO has no gradient where all rewards of a group are equal."""
+    steps = list(run_lines(log.folder / "metrics.jsonl"))
+    if any(step.get("groups/informative") for step in steps):
+        ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
+    else:
+        of_steps = "in its only step" if len(steps) == 1 else f"in all of its {len(steps)} steps"
+        ui.say(
+            f"Warning: the run learned nothing: {of_steps} the rewards within each group were equal, so there was no "
+            "gradient. Try easier questions, more sft.steps, or a higher agent.temperature."
+        )
+
+
+def show_trace(plan: Plan, ui: Ui) -> None:
+    """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
+
+    The model is the one at OPENAI_API_BASE, else that of the settings, served on this machine. Nothing is trained.
+    Raises TrainingError when the infrastructure lost a rollout.
+    """
+    settings = plan.settings
+    endpoint = remote_endpoint(settings, settings.model or None)
+    questions = evenly_spaced([q for of in plan.val.values() for q in of], _TRACED_QUESTIONS)
+    folder = timestamped_folder(settings.runs_dir, "dev-")
+    asked = f"{endpoint.model} at {endpoint.base_url}" if endpoint else describe_local(settings)
+    ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
+    with slow_imports():
+        from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  takes seconds
+
+    traced = trace_rollouts(settings, questions, endpoint, folder, ui)
+    for number, each in enumerate(traced, 1):
+        ui.console.rule(Text(f"Question {number} of {len(traced)}"))
+        if each.rollout.record is not None:
+            show_rollout(each.rollout.record, ui.console)
+        for span in each.spans:
+            _show_span(span, ui)
+    lost = [each.rollout.dropped for each in traced if each.rollout.record is None or each.rollout.record.dropped]
+    triplets = sum(each.rollout.triplets for each in traced)
+    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, {sum(len(t.spans) for t in traced)} spans, "
+           f"{triplets} triplets{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
+    ui.say(plan.task.disclaimer)
+    if lost:
+        raise TrainingError(f"{len(lost)} of {len(traced)} rollouts were lost: {lost[0]}", hint=f"see {folder}")
+
+
+def _show_span(span: Any, ui: Ui) -> None:
+    seconds = (span.end_time or 0.0) - (span.start_time or 0.0)
+    ui.say(f"span {span.sequence_id}: {span.name}, {seconds:.2f} s")
+    for name, value in (span.attributes or {}).items():
+        text = " ".join(str(value).split())
+        shown = text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]} … ({len(text)} characters)"
+        ui.say(f"  {name}: {shown}")

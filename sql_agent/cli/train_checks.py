@@ -1,38 +1,22 @@
-"""Check before a training run everything that could end it early: host, model, settings, questions."""
+"""Check before a training run that this host can run it and that its settings fit together."""
 
 from __future__ import annotations
 
 import importlib.util
-import random
-from collections.abc import Sequence
-from statistics import fmean
-from typing import TYPE_CHECKING
 
-from sql_agent.cli.model_folder import check_model_folder, count_parameters
-from sql_agent.cli.question_sets import TEMPLATE
+from sql_agent.cli.model_choice import check_model_folder, count_parameters
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
-from sql_agent.questions.derived_evidence import with_derived_evidence
-from sql_agent.questions.question_check import CheckedQuestion, check_questions, problem_of
-from sql_agent.reward.judges.facts import FactsJudge
-from sql_agent.runs.console import Ui
 from sql_agent.runs.trackers import check_trackers
-from sql_agent.schemas import Question
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.sockets import bind
-from sql_agent.training.batching import evenly_spaced
 from sql_agent.training.verl import config as verl_config
-
-if TYPE_CHECKING:
-    from sql_agent.cli.train_plan import Plan
 
 _SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
 _TRAINED_BYTES = 18  # of a parameter in memory: the same, its gradient, and the bf16 copy that samples
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
 _FILES = 256  # of a process without rollouts
-_CHECK_S = 2.0  # for all questions together
-_SAMPLE = 200  # questions of each split; more would not be checked in this time
 
 
 def check_settings(settings: Settings) -> None:
@@ -44,7 +28,7 @@ def check_settings(settings: Settings) -> None:
         raise ConfigError(
             f"train.minibatches={train.minibatches} is more than train.questions_per_step={train.questions_per_step}, "
             "and each minibatch needs at least one question",
-            hint="lower train.minibatches, or ask more questions in a step",
+            hint="lower train.minibatches, or raise train.questions_per_step",
         )
     if settings.backend == "verl":
         _check_verl(settings)
@@ -61,49 +45,8 @@ def verl_is_installed() -> bool:
     return importlib.util.find_spec("verl") is not None
 
 
-def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, list[Question]]]:
-    """Check the databases and the questions of `plan`; return its training questions and validation sets.
-
-    An evenly spaced sample of the questions is checked within about two seconds: training and template questions
-    together, every other set for itself, so that a large benchmark does not hide a fault. With the judge "facts",
-    prose references without evidence get the facts that their gold SQL returns and the references contain word for
-    word. Raises ConfigError when fewer than 0.9 of the gold queries return rows, or when the references earn less than
-    0.9 on average. A judge that is asked over a network grades nothing here.
-    """
-    settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
-    task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
-    samples = [_sample(train, sets.get(TEMPLATE, []))]
-    samples += [_sample(questions) for name, questions in sets.items() if name != TEMPLATE]
-    judge = plan.judge if isinstance(plan.judge, FactsJudge) else None  # others need a network
-    everything: list[CheckedQuestion] = []
-    with task.databases(settings) as databases:
-        for sample in samples:
-            with ui.progress("Checking the questions", len(sample)) as on_done:
-                seconds = _CHECK_S / len(samples)
-                checked = check_questions(sample, databases, task.words, judge, seconds=seconds, on_done=on_done)
-            if problem := problem_of(checked, settings.judge.name):
-                raise problem
-            everything += checked
-        if judge is not None:
-            with ui.status("Looking for evidence"):
-                train = with_derived_evidence(train, databases)
-                sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
-    ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))
-    _check_full_step(len(train), settings)
-    return train, sets
-
-
-def check_demonstrations(plan: Plan) -> None:
-    """Raise ConfigError when supervised fine-tuning is asked for and no training question has SQL to learn from."""
-    if plan.settings.sft.steps and not any(question.statements for question in plan.train):
-        raise ConfigError(
-            "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
-            hint="add a column `sql`, or set sft.steps=0 for a model that can query without it",
-        )
-
-
 def _check_host(settings: Settings) -> None:
-    """Check the model, the folders, and that open files, GPUs, disk and memory suffice."""
+    """Check the model, the folders, and that there are enough open files, GPUs, disk and memory."""
     verl = settings.backend == "verl"
     check_model_folder(settings.model)
     check_writable(settings.runs_dir, "runs_dir")  # before its disk is measured, because /proc has none
@@ -176,30 +119,3 @@ def _check_verl(settings: Settings) -> None:
             f"verl.host is not an address of this host: {error.message}",
             hint="set it to the address at which the other hosts of the Ray cluster reach this host",
         ) from None
-
-
-def _check_full_step(questions: int, settings: Settings) -> None:
-    size = settings.train.questions_per_step
-    if settings.backend == "verl" and questions < size:
-        raise ConfigError(
-            f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
-            "on full steps only",
-            hint=f"give more questions, or at most train.questions_per_step={questions}",
-        )
-
-
-def _sample(*splits: Sequence[Question]) -> list[Question]:
-    """Return an evenly spaced part of each split, shuffled, so that the part checked in time is of every split."""
-    sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
-    random.Random(0).shuffle(sample)
-    return sample
-
-
-def _summary(checked: Sequence[CheckedQuestion], total: int, judge_name: str) -> str:
-    with_sql = [c for c in checked if c.needs_rows]
-    graded = [c.earned for c in checked if c.earned is not None]
-    parts = [f"{sum(c.returns_rows for c in with_sql)} of {len(with_sql)} gold queries return rows"] if with_sql else []
-    if graded:
-        parts.append(f"the references earn {fmean(graded):.2f} of 1.0 from the judge {judge_name}")
-    of = f"{len(checked)} of {total}" if len(checked) < total else str(total)
-    return f"Checked {of} questions: {'; '.join(parts) or 'they have no SQL to run'}"

@@ -1,56 +1,47 @@
-"""Plan a training run: load its settings once, check everything that could end the run early, load its questions."""
+"""Plan a training run: load its settings once, check what could end it early, load and check its questions."""
 
 from __future__ import annotations
 
 import argparse
+import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from sql_agent.cli.model_folder import check_model
-from sql_agent.cli.parser import flag_settings
-from sql_agent.cli.question_sets import leaves_out_natural, questions_of_run
-from sql_agent.cli.train_checks import check_demonstrations, check_questions_of, check_settings, verl_is_installed
+from sql_agent.cli.command import flag_settings
+from sql_agent.cli.model_choice import check_model
+from sql_agent.cli.question_sets import TEMPLATE, leaves_out_natural, questions_of_run
+from sql_agent.cli.train_checks import check_settings, verl_is_installed
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, Source, merge, read_sources, sources_shown, toml_source
+from sql_agent.errors import ConfigError
 from sql_agent.judge_eval.evaluation import last_evaluation
+from sql_agent.questions.derived_evidence import with_derived_evidence
+from sql_agent.questions.question_check import CheckedQuestion, check_questions, problem_of
 from sql_agent.reward import Judge
 from sql_agent.reward.factory import judge_from_settings, judge_name
+from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task, given_source, load_task
 from sql_agent.training import local
+from sql_agent.training.batching import evenly_spaced
 from sql_agent.training.verl.config import defaults as verl_defaults
 from sql_agent.training.verl.config import trains_on_npu
 
 CI_STEPS = 20
-# Flags that set one setting, beside those of every command.
-_FLAGS = {
-    "model": "model",
-    "backend": "backend",
-    "train_file": "data.train_file",
-    "val_file": "data.val_file",
-    "mapping": "data.mapping",
-    "n_runners": "runner.n_runners",
-    "n_gpus": "verl.n_gpus",
-    "nnodes": "verl.nnodes",
-    "lora_rank": "verl.lora_rank",
-    "trainer_mode": "verl.trainer_mode",
-    "level": "verl.config.sql_agent.level",
-}
 _LAPTOP = Path(local.__file__).with_name("laptop.toml")
+_CHECK_S = 2.0  # seconds to check all questions together
+_SAMPLE = 200  # questions of each split to check; more would not be checked in these seconds
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that can start.
-
-    `train` are the training questions, `val` the validation sets by name, `judge` grades the answers, and `head`
-    describes the run to the user.
-    """
+    """A run that can start: `train` questions, `val` sets by name, and `head`, which describes the run to the user."""
 
     settings: Settings
     task: Task
@@ -61,7 +52,7 @@ class Plan:
 
 
 def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
-    """Build the plan of the command line's run; a missing sample database is made.
+    """Plan the run of the command line, and make the sample database if it is missing.
 
     Raises a SqlAgentError for everything that is missing, wrong or too small. The cheapest checks come first.
     """
@@ -78,19 +69,20 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     of_settings = task.make_judge is judge_from_settings
     graded_by = judge_said if of_settings else f"judge {judge.name}, the task's own"
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
-    if not arguments.resume:  # which has its model in the run's folder
+    if not arguments.resume:  # a resumed run loads the model of its own folder
         check_model(settings.model)  # last, because it may ask the hub
     if not arguments.dev:
-        check_demonstrations(plan)
+        _check_demonstrations(plan)
         if of_settings:
             head.append(last_evaluation(judge, settings.runs_dir))
     return replace(plan, train=train, val=val, head=head)
 
 
 def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]]:
-    """Return the settings of the command line over the defaults of the chosen backend, and the sources given.
+    """Return the settings of the run, and the sources that the user gave.
 
-    With --resume the settings are those of the run; the command line may change only what does not change its result.
+    The sources win over the recipe of --ci and the defaults of the backend. With --resume the settings are those of
+    the run's folder; the sources may change only settings that do not change the run's result.
     """
     sources = read_sources(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     if arguments.resume:
@@ -102,21 +94,21 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
     if backend == "verl":
         defaults = verl_defaults(given.task, npu=trains_on_npu(given))
     elif arguments.ci_fast:
-        preset["data.natural_questions"] = 0  # on a CPU these would take longer than the step
+        preset["data.natural_questions"] = 0  # on a CPU they would take longer than the step
     if backend == "local" and (arguments.ci or arguments.ci_fast) and _is_recipe_run(given):
         defaults = [_LAPTOP]
-        preset.pop("train.steps", None)  # the recipe has its own number
+        preset.pop("train.steps", None)  # laptop.toml gives the steps
         if arguments.ci_fast:
-            preset["train.questions_per_step"] = 2  # shows the step in a quarter of its time
+            preset["train.questions_per_step"] = 2  # a quarter of the recipe's time
     *weaker, command_line = sources
     settings = merge([*map(toml_source, defaults), *weaker, Source("command line", preset), command_line])
     return settings.model_copy(update={"backend": backend}), sources
 
 
 def with_judge(settings: Settings) -> tuple[Settings, str]:
-    """Return `settings` with the judge that "auto" means, and a phrase that names it and says why it was chosen.
+    """Return `settings` with a named judge in place of "auto", and a phrase that says which judge and why.
 
-    The name is written into the run's config.json, so that a resumed run keeps its judge in another environment.
+    The run's config.json gets the name, so that a resumed run keeps its judge where TEACHER_MODEL has changed.
     """
     name = judge_name(settings.judge, TeacherSettings())
     why = "" if settings.judge.name == name else f" (TEACHER_MODEL is {'set' if name == 'llm' else 'not set'})"
@@ -128,11 +120,11 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the flags of `sql-agent train` set, by dotted name."""
     steps = {"train.steps": 1} if arguments.ci_fast else {}
     device = {"verl.config.trainer.device": "npu"} if arguments.device == "npu" else {}
-    return flag_settings(arguments, _FLAGS) | steps | device
+    return flag_settings(arguments) | steps | device
 
 
 def chosen_backend(settings: Settings) -> str:
-    """Return the backend of `settings`; "auto" is verl where it is installed and a GPU is there, or for an NPU."""
+    """Return the backend of `settings`; "auto" is verl for an NPU, and where verl and a GPU are installed."""
     if settings.backend != "auto":
         return settings.backend
     if trains_on_npu(settings):
@@ -141,13 +133,13 @@ def chosen_backend(settings: Settings) -> str:
 
 
 def _is_recipe_run(settings: Settings) -> bool:
-    """Whether the embedded model is trained on the sample's own questions, for which laptop.toml was made."""
+    """Return whether the embedded model is trained on the sample's questions, for which laptop.toml was made."""
     given = (settings.model, given_source(settings), settings.data.train_file)
     return settings.task == "medical" and not any(given)
 
 
 def _head(plan: Plan, graded_by: str) -> list[str]:
-    """Describe the run: its questions and judge, its model and database."""
+    """Return lines that describe the run: questions, judge, model and database."""
     settings, task = plan.settings, plan.task
     asked = " and ".join(f"{len(questions)} {name}" for name, questions in plan.val.items())
     database = task.database_shown(settings)
@@ -158,3 +150,71 @@ def _head(plan: Plan, graded_by: str) -> list[str]:
     if leaves_out_natural(settings, task):
         head.append(f"No natural questions: they are about the sample in SQLite, and {database} is not")
     return head
+
+
+def check_questions_of(plan: Plan, ui: Ui) -> tuple[list[Question], dict[str, list[Question]]]:
+    """Check the databases and questions of `plan`; return its training questions and validation sets.
+
+    Checks an evenly spaced sample within about two seconds: training and template questions together, every other set
+    by itself, so that a large benchmark does not hide a fault. Raises ConfigError when fewer than 0.9 of the gold
+    queries return rows, or when the references earn less than 0.9 on average from the judge `facts`; other judges need
+    a network and grade nothing here. With `facts`, a prose reference without evidence gets as evidence the cells of
+    its gold SQL's result that it quotes.
+    """
+    settings, task, train, sets = plan.settings, plan.task, plan.train, dict(plan.val)
+    task.check_databases(settings, (q.database for questions in (train, *sets.values()) for q in questions))
+    samples = [_sample(train, sets.get(TEMPLATE, []))]
+    samples += [_sample(questions) for name, questions in sets.items() if name != TEMPLATE]
+    judge = plan.judge if isinstance(plan.judge, FactsJudge) else None
+    everything: list[CheckedQuestion] = []
+    with task.databases(settings) as databases:
+        for sample in samples:
+            with ui.progress("Checking the questions", len(sample)) as on_done:
+                seconds = _CHECK_S / len(samples)
+                checked = check_questions(sample, databases, task.words, judge, seconds=seconds, on_done=on_done)
+            if problem := problem_of(checked, settings.judge.name):
+                raise problem
+            everything += checked
+        if judge is not None:
+            with ui.status("Looking for evidence"):
+                train = with_derived_evidence(train, databases)
+                sets = {name: with_derived_evidence(questions, databases) for name, questions in sets.items()}
+    ui.say(_summary(everything, len(train) + sum(map(len, sets.values())), settings.judge.name))
+    _check_full_step(len(train), settings)
+    return train, sets
+
+
+def _check_demonstrations(plan: Plan) -> None:
+    """Raise ConfigError when there is supervised fine-tuning and no training question has gold SQL."""
+    if plan.settings.sft.steps and not any(question.statements for question in plan.train):
+        raise ConfigError(
+            "no training question has gold SQL, so there is nothing to fine-tune on before GRPO",
+            hint="add a column `sql`, or set sft.steps=0 for a model that can query without it",
+        )
+
+
+def _check_full_step(questions: int, settings: Settings) -> None:
+    size = settings.train.questions_per_step
+    if settings.backend == "verl" and questions < size:
+        raise ConfigError(
+            f"{questions} training questions do not fill a step of train.questions_per_step={size}, and verl trains "
+            "on full steps only",
+            hint=f"give more questions, or at most train.questions_per_step={questions}",
+        )
+
+
+def _sample(*splits: Sequence[Question]) -> list[Question]:
+    """Return an evenly spaced part of each split, shuffled, so that a check cut off by time has seen every split."""
+    sample = [question for questions in splits if questions for question in evenly_spaced(questions, _SAMPLE)]
+    random.Random(0).shuffle(sample)
+    return sample
+
+
+def _summary(checked: Sequence[CheckedQuestion], total: int, judge_name: str) -> str:
+    with_sql = [c for c in checked if c.needs_rows]
+    graded = [c.earned for c in checked if c.earned is not None]
+    parts = [f"{sum(c.returns_rows for c in with_sql)} of {len(with_sql)} gold queries return rows"] if with_sql else []
+    if graded:
+        parts.append(f"the references earn {fmean(graded):.2f} of 1.0 from the judge {judge_name}")
+    of = f"{len(checked)} of {total}" if len(checked) < total else str(total)
+    return f"Checked {of} questions: {'; '.join(parts) or 'they have no SQL to run'}"

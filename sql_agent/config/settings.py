@@ -20,7 +20,7 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from sql_agent.config.paths import CHECKOUT, ENV_FILES
+from sql_agent.config.paths import CHECKOUT, ENV_FILES, PROJECT
 from sql_agent.config.sections import Section
 from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported beside load_settings
 from sql_agent.errors import ConfigError
@@ -43,7 +43,8 @@ def section_fields(section: str) -> dict[str, FieldInfo]:
     return {f"{section}.{name}": field for name, field in SECTIONS[section].model_fields.items()}
 
 
-_NAMES = sorted(name for section in (GENERAL, *SECTIONS) for name in section_fields(section))
+# Every setting by its dotted name.
+FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in section_fields(section).items()}
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,21 @@ def public_dump(settings: Settings) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
+def as_text(value: Any) -> str:
+    """Format the value of a setting as on the command line; a path inside the checkout relative to it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0").replace("e-0", "e-")
+    if isinstance(value, tuple):
+        return ",".join(map(as_text, value))
+    if isinstance(value, Path):
+        return (value.relative_to(PROJECT) if value.is_relative_to(PROJECT) else value).as_posix()
+    return "" if value == {} else str(value)
+
+
 def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     """Return the leaves of nested dicts by dotted name. An empty dict is a leaf, so that its name is checked too."""
     result: dict[str, Any] = {}
@@ -201,7 +217,7 @@ def _read_dotenv(path: Path) -> dict[str, str | None]:
 
 def _refuse_unknown(source: Source, name: str, value: Any) -> None:
     """Raise ConfigError unless `name` is a setting, an option of verl below verl.config, or an empty section."""
-    if name in _NAMES or name.startswith("verl.config.") or (name in SECTIONS and value == {}):
+    if name in FIELDS or name.startswith("verl.config.") or (name in SECTIONS and value == {}):
         return
     if name in SECTIONS:
         example = source.spell(f"{name}.{next(iter(SECTIONS[name].model_fields))}")
@@ -237,8 +253,8 @@ def _suggestion(source: Source, name: str) -> str:
     """Suggest settings that resemble the unknown `name`; where none does, list those of its section."""
     name = ".".join(name.split(".")[:2])
     section, _, last = name.rpartition(".")
-    same = [known for known in _NAMES if known.rpartition(".")[2] == last]
-    near = difflib.get_close_matches(name, same or _NAMES, n=3 if same else 1, cutoff=0.6 if same else 0.75) or same
+    same = [known for known in FIELDS if known.rpartition(".")[2] == last]
+    near = difflib.get_close_matches(name, same or FIELDS, n=3 if same else 1, cutoff=0.6 if same else 0.75) or same
     if near:
         return f"did you mean {' or '.join(map(source.spell, near))}? {_listing(section)}"
     known = SECTIONS.get(section, Settings)
@@ -255,7 +271,7 @@ def _wrong_values(error: ValidationError, sources: Sequence[Source]) -> ConfigEr
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
         location = list(map(str, problem["loc"]))  # longer than a name where one item of a tuple is wrong
-        name = location[0] if location[0] in _NAMES else ".".join(location[:2])
+        name = location[0] if location[0] in FIELDS else ".".join(location[:2])
         source = next(source for source in reversed(sources) if name in source.values)
         problems.append(f"{source.spell(name)}={source.values[name]!r} ({source.where}): {reason(problem)}")
         sections.add(name.rpartition(".")[0] or GENERAL)

@@ -14,8 +14,7 @@ from rich.console import Console
 from sql_agent.chat.conversation import Answered
 from sql_agent.chat.ratings import RatingsFolder
 from sql_agent.cli.train import parse_arguments
-from sql_agent.cli.train_checks import check_questions_of
-from sql_agent.cli.train_plan import Plan, plan_settings
+from sql_agent.cli.train_plan import Plan, check_questions_of, plan_settings
 from sql_agent.errors import DataError
 from sql_agent.runs.console import Ui
 from sql_agent.tasks.medical.medical_task import TASK

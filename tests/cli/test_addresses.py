@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.exit_codes import run_command
+from sql_agent.cli.command import run_command
 from sql_agent.system.sockets import bind_local
 from tests.support.small_database import make_database
 from tests.support.small_run import make_run

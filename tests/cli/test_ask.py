@@ -12,8 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from sql_agent.cli.ask import main
-from sql_agent.cli.exit_codes import exits_cleanly
-from sql_agent.cli.parser import split_words
+from sql_agent.cli.command import exits_cleanly, split_words
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import DataError, SqlAgentError
 from sql_agent.questions.question_columns import language

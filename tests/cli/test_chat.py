@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from sql_agent.cli.chat import main
-from sql_agent.cli.exit_codes import run_command
+from sql_agent.cli.command import run_command
 from sql_agent.cli.model_choice import ChosenModel, known_models
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import load_settings

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.command import database, exits_cleanly
 from sql_agent.cli.data import main
-from sql_agent.cli.exit_codes import exits_cleanly
-from sql_agent.cli.parser import database
 from sql_agent.database import open_database
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang

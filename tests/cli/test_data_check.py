@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.data import main
-from sql_agent.cli.exit_codes import exits_cleanly
-from sql_agent.cli.train_checks import check_questions_of
-from sql_agent.cli.train_plan import Plan
+from sql_agent.cli.train_plan import Plan, check_questions_of
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_files import load_questions

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.data import main
-from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.questions.question_files import load_questions
 from tests.support.judge_server import Server, serving_as_teacher
 from tests.support.small_database import make_database

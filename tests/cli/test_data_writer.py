@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.data import main
-from sql_agent.cli.exit_codes import exits_cleanly
 from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang, Question
 from sql_agent.tasks.medical.sample import build_database, load_facts

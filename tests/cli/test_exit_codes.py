@@ -22,7 +22,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_an_interrupt_while_a_command_ends_changes_nothing_and_its_last_handlers_run() -> None:
     ended = python("""
 import atexit, os, signal
-from sql_agent.cli.exit_codes import exits_cleanly, leave
+from sql_agent.cli.command import exits_cleanly, leave
 
 def last():
     os.kill(os.getpid(), signal.SIGINT)
@@ -68,7 +68,7 @@ with open_database(path, SCHEMA, QueryLimits()) as database:
 def test_a_socks_proxy_without_its_package_is_named() -> None:
     ended = python("""
 import os, sys
-from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.command import exits_cleanly
 os.environ["ALL_PROXY"] = "socks5://127.0.0.1:9"
 sys.modules["socksio"] = None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.cli.judge import main
 from sql_agent.judge_eval.labelled_answers import LabelledCase, shipped
 from sql_agent.tasks.medical.medical_task import make_question_files

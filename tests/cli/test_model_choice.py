@@ -8,8 +8,8 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 
-from sql_agent.cli.exit_codes import run_command
-from sql_agent.cli.model_folder import check_model, is_hub_id
+from sql_agent.cli.command import run_command
+from sql_agent.cli.model_choice import check_model, is_hub_id
 from sql_agent.errors import ModelError
 from tests.support.small_database import make_database
 

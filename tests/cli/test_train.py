@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.exit_codes import run_command
+from sql_agent.cli.command import run_command
 from sql_agent.cli.train import parse_arguments
 from sql_agent.cli.train_plan import plan_settings
 from sql_agent.reward.judges.llm import shipped_rubric

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sql_agent.cli import train_checks
-from sql_agent.cli.model_folder import count_parameters
+from sql_agent.cli.model_choice import count_parameters
 from sql_agent.cli.train_checks import check_settings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ModelError

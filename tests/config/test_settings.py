@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from sql_agent.cli.exit_codes import run_command
-from sql_agent.cli.settings import as_text
+from sql_agent.cli.command import run_command
 from sql_agent.config.endpoints import EndpointSettings, McpSettings, TeacherSettings
-from sql_agent.config.settings import GENERAL, SECTIONS, Settings, load_settings, section_fields
+from sql_agent.config.settings import FIELDS, SECTIONS, Settings, as_text, load_settings
 from sql_agent.errors import ConfigError
 
-FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in section_fields(section).items()}
 EXAMPLES = {  # where the default is none or empty, so that a value is given too
     "model": "models/qwen",
     "run_name": "night",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from sql_agent.cli.exit_codes import print_error
-from sql_agent.cli.train_output import _show_span
+from sql_agent.cli.command import print_error
+from sql_agent.cli.train import _show_span
 from sql_agent.errors import TrainingError
 from sql_agent.runs.charts import validation_table
 from sql_agent.runs.console import Ui, print_table, wrap

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.runs.run_log import RunLog

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
 from sql_agent.cli import train  # noqa: E402
-from sql_agent.cli.exit_codes import exits_cleanly  # noqa: E402
+from sql_agent.cli.command import exits_cleanly  # noqa: E402
 from sql_agent.training.verl import grpo  # noqa: E402
 
 mock.patch("sql_agent.cli.train_checks.verl_is_installed", lambda: True).start()

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from sql_agent.__main__ import COMMANDS
-from sql_agent.cli.parser import SettingsParser
+from sql_agent.cli.command import SettingsParser
 from sql_agent.config.settings import PREFIX, SECTIONS, load_settings, section_fields
 from sql_agent.errors import SqlAgentError
 from tests.support.documents import Command

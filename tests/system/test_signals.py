@@ -41,7 +41,7 @@ async def test_signals_are_handled_as_before_where_none_came(ignored: signal.Sig
 
 _INTERRUPTED_TWICE = """
 import asyncio, atexit, os, signal, threading, time
-from sql_agent.cli.exit_codes import exits_cleanly
+from sql_agent.cli.command import exits_cleanly
 from sql_agent.system.signals import handled_signals
 
 def main(argv):

@@ -1,0 +1,209 @@
+"""Share between commands: help pages, flags, argument types, and how errors and interrupts end the process."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypedDict, get_args, get_origin
+
+from sql_agent.errors import ConfigError, SqlAgentError
+from sql_agent.system.files import named_disk_errors
+from sql_agent.system.messages import printable
+from sql_agent.system.signals import INTERRUPTED, STOPPING, end_interrupted, say_interrupted, stopping_signals
+
+if TYPE_CHECKING:
+    from sql_agent.database import Source
+
+NOT_ADVICE = "For research on retrieval, not medical advice."
+# A URL with a password belongs in a variable: every user of a machine can list the arguments of its processes.
+SERVER = "mysql+pymysql://USER@HOST/DATABASE, or env:NAME for the URL in that variable"
+DATABASE = f"SQLite file, {SERVER}"
+TASK_FLAGS = {
+    "--task": "task",
+    "--data-dir": "spider.data_dir",
+    "--workflow": "agent.workflow",
+    "--train-roles": "agent.train_roles",
+}
+SETS = "settings."  # the name of a parsed argument that is a setting: this, then the setting's dotted name
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_OVERRIDE = re.compile(r"[^\s=]+=")
+
+
+class HelpText(TypedDict):
+    """Keyword arguments of ArgumentParser and of add_parser."""
+
+    description: str
+    epilog: str
+    formatter_class: type[argparse.HelpFormatter]
+
+
+class SettingsParser(argparse.ArgumentParser):
+    """Accepts `overrides` between options too; `parse_intermixed_args` does not do that for subcommands."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse `args`, by default the command line. Wrong arguments end the process with exit code 2."""
+        found, rest = self.parse_known_args(args, namespace)
+        settings = [word for word in rest if "=" in word and not word.startswith("-") and "overrides" in found]
+        if unknown := [word for word in rest if word not in settings]:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if settings:
+            found.overrides = [*found.overrides, *settings]
+        return found
+
+
+def run_command(name: str, argv: Sequence[str] | None = None) -> int:
+    """Import the module `name` of cli/, run its `main(argv)` as `exits_cleanly` does, and return the exit code."""
+
+    def main(argv: Sequence[str] | None) -> int:
+        code: int = import_module(f"sql_agent.cli.{name}").main(argv)
+        return code
+
+    return exits_cleanly(main, argv)
+
+
+def exits_cleanly(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
+    """Run `main(argv)` and return its exit code.
+
+    A SqlAgentError, a full disk or an unusable file is printed with a hint, and the exit code is 2. After Ctrl-C,
+    SIGTERM or a closed terminal the process ends with exit code 130, and this function does not return.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in stopping_signals():
+            signal.signal(number, signal.default_int_handler)  # raises KeyboardInterrupt
+    try:
+        with named_disk_errors():
+            code = main(argv)
+    except SqlAgentError as error:
+        print_error(error)
+        return 2
+    except ImportError as error:
+        if "socksio" not in str(error):
+            raise
+        print_error(
+            ConfigError(
+                "ALL_PROXY, HTTP_PROXY or HTTPS_PROXY names a SOCKS proxy, and the package socksio is not installed",
+                hint="pip install 'httpx[socks]', or unset these variables",
+            )
+        )
+        return 2
+    except KeyboardInterrupt:
+        end_interrupted(say_interrupted)
+    if code == INTERRUPTED:
+        end_interrupted()
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """Run the exit handlers and end this process with `code`; signals no longer interrupt it.
+
+    Python's own exit would print a traceback for an interrupt, and threads of Arrow and torch can make C++ abort.
+    """
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # None where the caller closed it
+                stream.flush()
+    except OSError:  # the reader of the pipe has ended
+        code = code or 2
+    finally:
+        os._exit(code)
+
+
+def print_error(error: SqlAgentError) -> None:
+    """Print on stderr what was wrong and what to do next."""
+    print(printable(f"error: {error.message}"), file=sys.stderr)
+    if error.hint:
+        print(printable(f"  next: {error.hint}"), file=sys.stderr)
+
+
+def help_text(description: str, examples: str) -> HelpText:
+    """Build a help page of a description and examples, whose line breaks are kept."""
+    return {
+        "description": description.strip(),
+        "epilog": "examples:\n" + examples.strip("\n") + f"\n\n{NOT_ADVICE}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def add_command(
+    commands: Commands, run: Callable[[argparse.Namespace], int], name: str, summary: str, page: HelpText
+) -> argparse.ArgumentParser:
+    """Add the subcommand `name`; `run` gets its parsed arguments and returns the exit code."""
+    parser = commands.add_parser(name, help=summary, **page)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str]) -> None:
+    """Add flags that are short for a setting, such as {"--n-gpus": "verl.n_gpus"}; the setting explains the flag."""
+    from sql_agent.config.settings import FIELDS, as_text  # noqa: PLC0415  slow to import, and `sql-agent` needs none
+
+    for flag, name in flags.items():
+        field = FIELDS[name]
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else None
+        types = (field.annotation, *get_args(field.annotation))  # the second where None is possible, too
+        kind = "N" if int in types else "PATH" if Path in types else "TEXT"
+        default = as_text(field.default) if field.default is not None else ""
+        parser.add_argument(
+            flag,
+            dest=SETS + name,
+            choices=choices,
+            metavar=None if choices else kind,
+            help=f"{field.description}{f' (default: {default})' if default else ''}".replace("%", "%%"),
+        )
+
+
+def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that the given flags set, by dotted name."""
+    return {
+        name.removeprefix(SETS): value
+        for name, value in vars(arguments).items()
+        if name.startswith(SETS) and value is not None
+    }
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split positional arguments into settings, `section.key=value`, and other words: models or questions."""
+    overrides = [word for word in words if _OVERRIDE.match(word)]
+    return overrides, [word for word in words if word not in overrides]
+
+
+def positive(text: str) -> int:
+    """Parse a whole number from 1, as an argument type."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return number
+
+
+def address(text: str) -> tuple[str, int]:
+    """Parse PORT or HOST:PORT, as an argument type; HOST is 127.0.0.1 by default."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT or HOST:PORT")
+    return host or "127.0.0.1", int(port)
+
+
+def database(text: str) -> Source:
+    """Parse a path, a URL or env:NAME, as an argument type. No message contains a password."""
+    # Slow to import, and most commands need no database to start.
+    from sql_agent.config.settings import variable  # noqa: PLC0415
+    from sql_agent.database import parse_source  # noqa: PLC0415
+
+    try:
+        return parse_source(variable(text.removeprefix("env:")) if text.startswith("env:") else text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
