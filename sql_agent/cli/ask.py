@@ -36,11 +36,9 @@ _DESCRIPTION = """\
 Ask a model questions about the database, and see every query, its rows, the
 answer and, where there is a reference answer, the reward.
 
-The model is the one of --model when that is given; else the one behind
-OPENAI_API_BASE (with OPENAI_MODEL and OPENAI_API_KEY) when that is set; else
-the embedded SmolLM2-135M-Instruct after supervised fine-tuning, which takes
-some two minutes the first time. A --model that is no folder is, while
-OPENAI_API_BASE is set, the name of the model to ask there."""
+Without --model, the model is OPENAI_MODEL at the endpoint OPENAI_API_BASE, if
+that is set, else the embedded SmolLM2-135M-Instruct after supervised
+fine-tuning, which takes some two minutes the first time."""
 
 _EXAMPLES = """
   sql-agent ask "What treats hypothyroidism?"
@@ -55,10 +53,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `questions` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent ask", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="QUESTION | section.key=value",
-                        help="questions of your own, which are not graded; an argument with = and no space before it "
-                        "is a setting (`sql-agent settings` lists them)")  # fmt: skip
-    parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id, or a name at "
-                        "OPENAI_API_BASE (see above)")  # fmt: skip
+                        help="your questions, which are not graded, and any settings (`sql-agent settings` lists "
+                        "them)")  # fmt: skip
+    parser.add_argument("--model", help="a run, a checkpoint, a Hugging Face folder or id; or, while "
+                        "OPENAI_API_BASE is set, the name of a model at that endpoint")  # fmt: skip
     parser.add_argument("--lang", dest=f"{SETS}lang", choices=get_args(Lang),
                         help="language of the prompts and the sample; default: the question's own")  # fmt: skip
     source = parser.add_mutually_exclusive_group()
@@ -67,10 +65,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--mapping", type=Path, metavar="TOML", help="file that names the columns of --file; default: data.mapping"
     )
     source.add_argument("--run", type=Path, metavar="FOLDER",
-                        help="ask a run's models, before and after training, with the run's settings; without a "
-                        "question the validation question that gained most")  # fmt: skip
+                        help="ask the models of a run before and after training, with the run's settings; by default "
+                        "the validation question whose reward rose most")  # fmt: skip
     parser.add_argument("-n", "--questions", dest="count", type=positive, metavar="N",
-                        help=f"how many of the file to ask, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
+                        help=f"number of questions from the file, evenly spaced (default: {_QUESTIONS})")  # fmt: skip
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides, arguments.questions = split_words(arguments.words)
@@ -78,16 +76,16 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if not all(question.strip() for question in arguments.questions):
         parser.error("a question is empty")
     if arguments.count and (arguments.questions or arguments.run):
-        parser.error("-n chooses questions from a file; leave it out beside a question of your own or --run")
+        parser.error("-n chooses questions from a file; leave out -n, or your question or --run")
     if arguments.file and arguments.questions:
-        parser.error("--file names the questions to ask; leave it out beside a question of your own")
+        parser.error("give --file or a question of your own, not both")
     if arguments.mapping and not arguments.file:
         parser.error("--mapping names the columns of --file; give both")
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask the questions, print the rollouts, return 0. Raises TrainingError when one could not be asked or graded."""
+    """Ask the questions, print the rollouts and return 0. Raises TrainingError when a rollout failed."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = (_ask_before_and_after if arguments.run else _ask_one_model)(arguments, ui)
@@ -96,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Ask one model the questions of the command line, and return the settings that were used."""
+    """Ask one model, and return its settings."""
     model = find_model(_model_of(arguments), None, arguments.overrides, arguments.flags, ui)
     settings = model.settings
     if arguments.questions and "lang" not in settings.model_fields_set:
@@ -105,7 +103,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     where = f" at {model.remote.base_url}" if model.remote else ", served on this machine"
     ui.say(f"Asking {model.name}{where}")
     task = load_task(settings.task)
-    # The benchmark is not asked, so its database need not be made.
+    # Without the benchmark, whose database is slow to make.
     data = settings.data.model_copy(update={"natural_questions": 0})
     task.prepare(settings.model_copy(update={"data": data}), ui.say)
     questions = own_questions(arguments.questions, settings) or evenly_spaced(
@@ -126,7 +124,7 @@ def _from_file(arguments: argparse.Namespace, task: Task, settings: Settings) ->
 
 
 def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
-    """Put the question to a run's untrained and trained models. Return the run's settings."""
+    """Ask the untrained and the trained model of a run, and return the run's settings."""
     run: Path = arguments.run
     settings = settings_of_run(run, arguments.overrides, arguments.flags)
     trained = arguments.model or last_checkpoint(run)
@@ -134,7 +132,7 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
     after = settings.model_copy(update={"model": str(trained)})
     for model in (before.model, after.model):
         check_model(model)
-    ui.say(f"Asking {describe_local(before)}; then {trained}; both served on this machine")
+    ui.say(f"Asking {describe_local(before)}, then {trained}, both served on this machine")
     questions = own_questions(arguments.questions, settings)
     if not questions:
         gain = largest_gain(run)
@@ -152,13 +150,13 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
 
 
 def _why_this_question(gain: LargestGain) -> str:
-    chosen = f"The question was not drawn at random: of the {gain.questions} validation questions "
+    chosen = f"The question is not a random one: of the {gain.questions} validation questions "
     if gain.last > gain.first:
         first, last = f"{gain.first:.3f} at step {gain.first_step}", f"{gain.last:.3f} at step {gain.last_step}"
-        return f"{chosen}it gained most, from {first} to {last}."
+        return f"{chosen}its reward rose most, from {first} to {last}."
     return (
-        f"{chosen}none gained from step {gain.first_step} to step {gain.last_step} of GRPO; "
-        f"this one lost least and earned most, {gain.last:.3f}."
+        f"{chosen}no reward rose from step {gain.first_step} to step {gain.last_step} of GRPO; "
+        f"this question's fell least and is the highest, {gain.last:.3f}."
     )
 
 
@@ -171,17 +169,17 @@ def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 
 
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
-    """Ask and show each question, and return the rewards of those that have a reference answer.
+    """Ask and show each question, and return the rewards of the questions with a reference answer.
 
-    Raises TrainingError after all were asked when the model's server or the judge failed on some.
+    Raises TrainingError, after the last question, when the model's server or the judge failed on one.
     """
-    with slow_imports():  # only now, because the checks come first
+    with slow_imports():  # imported after the checks
         from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415
 
     settings, task = model.settings, load_task(model.settings.task)
     with task.databases(settings) as databases:
         databases.check(q.database for q in questions)
-        # Without a reference answer there is nothing to grade, so no judge's key is needed either.
+        # Without a reference answer nothing is graded, and a judge might need a key.
         judge = task.judge(settings, alone=True) if any(q.answer for q in questions) else None
         if judge is not None and judge.name == "facts":
             questions = with_derived_evidence(questions, databases)
@@ -201,13 +199,13 @@ def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenMode
     if failed := sum(record.dropped is not None for record in records):
         raise TrainingError(
             f"{failed} of {_questions(len(records))} could not be asked or graded",
-            hint="the lines `Failed` above say why",
+            hint="the lines `Failed` above say why; correct the causes and ask again",
         )
     return [record.reward.total for record in records if record.reward]
 
 
 def _model_of(arguments: argparse.Namespace) -> str | None:
-    """Return the model that the command line names; `model=NAME` wins over `--model NAME`."""
+    """Return the model of the command line; `model=NAME` wins over `--model NAME`."""
     named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
     return [arguments.model, *named][-1] or None
 

@@ -34,11 +34,11 @@ from sql_agent.training.batching import evenly_spaced
 _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
 
 _DESCRIPTION = """\
-Ask a model questions about the database, one after the other, and watch each
-query, its rows and the answer come; with two MODELs side by side. Each question
-stands alone. A MODEL is what `sql-agent evaluate` takes: a run, a checkpoint, a
-Hugging Face folder or id, or, while OPENAI_API_BASE is set, the name of a model
-there. Answers that are rated or corrected become a question file for training."""
+Ask one model, or two side by side, questions about the database, and see each
+query, its rows and the answer as they come. A model sees one question at a time,
+without those before. A MODEL is a run, a checkpoint, a Hugging Face folder or
+id, or, while OPENAI_API_BASE is set, the name of a model at that endpoint.
+Answers that you rate or correct become a question file for training."""
 
 _EXAMPLES = """
   sql-agent chat quickstart              the last checkpoint of a run
@@ -52,17 +52,17 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `models` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent chat", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
-                        help="one model to ask, or two; an argument with = is a setting")  # fmt: skip
+                        help="one model to ask, or two, and any settings")  # fmt: skip
     parser.add_argument("--lang", dest=f"{SETS}lang", choices=get_args(Lang),
                         help="language of the prompts and the sample; default: each question's own")  # fmt: skip
     parser.add_argument("--ratings", type=Path, metavar="FOLDER",
-                        help="where rated answers are kept; default: runs/chat")  # fmt: skip
-    parser.add_argument("--web", action="store_true", help="serve a page until Ctrl-C")
+                        help="folder of rated answers; default: runs/chat")  # fmt: skip
+    parser.add_argument("--web", action="store_true", help="serve a page instead of the terminal, until Ctrl-C")
     parser.add_argument("--address", type=address, metavar="[HOST:]PORT",
-                        help="of --web; default: 127.0.0.1 and any free port")  # fmt: skip
+                        help="address of the page; default: 127.0.0.1 and any free port")  # fmt: skip
     parser.add_argument("--no-token", action="store_true",
-                        help="of --web on this machine: no token is needed; default: the page's "
-                        "address contains CHAT_TOKEN or a new token")  # fmt: skip
+                        help="serve the page without a token, on this machine only; default: the URL "
+                        "of the page contains CHAT_TOKEN or a new token")  # fmt: skip
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     arguments = parser.parse_intermixed_args(argv)
     arguments.overrides, arguments.models = split_words(arguments.words)
@@ -70,14 +70,14 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if len(arguments.models) > MOST_ASKED:
         parser.error("give one MODEL, or two to see their answers side by side")
     if (arguments.address or arguments.no_token) and not arguments.web:
-        parser.error("--address and --no-token belong to --web")
+        parser.error("--address and --no-token need --web")
     if arguments.no_token and arguments.address and arguments.address[0] not in LOCAL_NAMES:
         parser.error("--no-token needs an address that only this machine reaches, such as 127.0.0.1:8765")
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Hold the conversation and return 0. Raises SqlAgentError when a model of the command line cannot be asked."""
+    """Run the chat and return 0. Raises SqlAgentError when a model of the command line cannot be asked."""
     arguments = _parse_arguments(argv)
     ui = Ui(wraps=True)
     settings = load_settings(arguments.overrides, flags=arguments.flags)
@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with ExitStack() as stack:
         host, port = arguments.address or ("127.0.0.1", 0)
-        # First, because a model may take minutes to open.
+        # Before the models, which may take minutes to open.
         sock = stack.enter_context(bind(host, port)) if arguments.web else None
         models = stack.enter_context(closing(ChatModels(open_model)))
-        for name in names:  # now, so that a wrong one ends the program before the first question
+        for name in names:  # now, so that a wrong name ends the program before the first question
             asked = models.get(name)
         known = list(dict.fromkeys([*names, *known_models(settings.runs_dir)]))
         ui.say(f"Chat with {' and '.join(names)}")
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             page = ChatPage(models, names, known, kept, task.disclaimer, _examples(asked.task, asked.settings))
             _serve(page, sock, arguments.no_token, ui)
         else:
-            # Ctrl-C ends only a question, so SIGTERM must raise another exception to end the program.
+            # Ctrl-C ends one question; SIGTERM must raise another exception to end the program.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
             ui.say("Type a question. /help lists the commands, Ctrl-D ends.")
             Terminal(models, names, known, kept, ui).run()
@@ -113,12 +113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterator[ChatModel]:
-    """Find and serve the model `named` inside the context, and open its database."""
+    """Serve the model `named` inside the context, with its database open."""
     found = find_model(named, None, arguments.overrides, arguments.flags, ui)
-    with slow_imports():  # now, because the first question should not wait for it
+    with slow_imports():  # so that the first question need not wait for it
         import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
-    # The benchmark is not asked, so its database need not be made.
+    # Without the benchmark, whose database is slow to make.
     data = settings.data.model_copy(update={"natural_questions": 0})
     task.prepare(settings.model_copy(update={"data": data}), ui.say)
     with task.databases(settings) as databases:
@@ -137,7 +137,7 @@ def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:
 
 
 def _examples(task: Task, settings: Settings) -> list[str]:
-    """Return questions that show what can be asked; none where the task has no file of them for this database."""
+    """Return example questions; none where the task has no question file for this database."""
     try:
         questions = task.questions(settings, "val")
     except (ConfigError, DataError):

@@ -136,12 +136,10 @@ def help_text(description: str, examples: str) -> HelpText:
 
 
 def add_command(
-    commands: Commands, run: Callable[[argparse.Namespace], int], name: str, summary: str, page: HelpText
+    commands: Commands, name: str, summary: str, description: str, examples: str
 ) -> argparse.ArgumentParser:
-    """Add the subcommand `name`; `run` gets its parsed arguments and returns the exit code."""
-    parser = commands.add_parser(name, help=summary, **page)
-    parser.set_defaults(run=run)
-    return parser
+    """Add the subcommand `name`, whose `summary` the command's help lists."""
+    return commands.add_parser(name, help=summary, **help_text(description, examples))
 
 
 def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Make, import or copy a database and make questions about it: sql-agent data build | load | import | questions | …"""
+"""Make, import or copy a database, and make and check questions about it: sql-agent data COMMAND"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sql_agent.cli.command import DATABASE, NOT_ADVICE, SERVER, Commands, add_command, database, help_text
-from sql_agent.cli.data_check import CHECK_EXAMPLES, add_check
-from sql_agent.cli.data_questions import QUESTIONS_EXAMPLES, add_questions
-from sql_agent.cli.data_teacher import FACTS_EXAMPLES, FILTER_EXAMPLES, add_facts, add_filter
+from sql_agent.cli.data_check import add_check
+from sql_agent.cli.data_questions import add_questions
+from sql_agent.cli.data_teacher import add_facts, add_filter
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.errors import ConfigError
 from sql_agent.runs.console import Ui, open_console
@@ -31,47 +31,49 @@ Make the sample database or import your data, make questions with gold SQL,
 answer and evidence about any database with the tables drugs_info and disease,
 or check your own questions."""
 
-_BUILD_DESCRIPTION = """\
-Make the SQLite file of the sample facts about drugs and diseases. The bytes are
-always the same."""
+_EXAMPLES = """
+  sql-agent data build --lang en
+  sql-agent data import products.csv --db medical.db --mapping mapping.toml
+  sql-agent data questions --db medical.db
+  sql-agent data check my.jsonl --db medical.db
+"""
 
-_LOAD_DESCRIPTION = """\
-Copy the sample, or your own SQLite file, to a MySQL or MariaDB server."""
+_BUILD = """\
+Make the SQLite file of the sample facts about drugs and diseases. Every run
+writes the same bytes."""
 
-_IMPORT_DESCRIPTION = """\
-Add drugs and diseases from another source to the tables drugs_info and disease
-of a SQLite file or a MySQL or MariaDB server: CMeKG (the package PyCMeKG),
-openFDA's drug labels, CSV, JSONL, SQLite or MySQL. HTML entities and tags
-become plain text, and cells such as N/A are empty. Prints the rows, how many
-cells of each column they fill, and what was rejected; --rejected lists each of
-those with its place."""
+_LOAD = """\
+Copy the tables drugs_info and disease, of the sample or of your own SQLite
+file, to a MySQL or MariaDB server."""
 
 _IMPORT = """\
+Add rows to the tables drugs_info and disease, from CMeKG (the package PyCMeKG),
+openFDA's drug labels, CSV, JSONL, SQLite or MySQL. HTML entities and tags
+become plain text, and cells such as N/A become empty. Prints how many rows were
+added, how many cells of each column are filled, and why records were rejected."""
+
+_LOAD_EXAMPLES = """
+  export ADMIN_URL='mysql://root:PASSWORD@127.0.0.1/medical'
+  sql-agent data load --db env:ADMIN_URL --reader reader
+"""
+_IMPORT_EXAMPLES = """
   sql-agent data import PyCMeKG-0.2.5.tar.gz --db medical.db
   sql-agent data import drug-label-0001-of-0013.json.zip --db labels.db
   sql-agent data import products.csv --db medical.db --mapping mapping.toml
   sql-agent data import products.csv --db env:WRITER_URL      a MySQL server
 """
-_BUILD = """
-  sql-agent data build --lang en
-"""
-_LOAD = """
-  ADMIN_URL=mysql://root:PASSWORD@127.0.0.1/medical \\
-    sql-agent data load --db env:ADMIN_URL --reader reader
-"""
-_EXAMPLES = "".join((_BUILD, _LOAD, _IMPORT, QUESTIONS_EXAMPLES, CHECK_EXAMPLES, FILTER_EXAMPLES, FACTS_EXAMPLES))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the commands and return the exit code."""
+    """Run the subcommand and return its exit code."""
     parser = argparse.ArgumentParser(prog="sql-agent data", **help_text(_DESCRIPTION, _EXAMPLES))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_build(commands)
-    add_filter(commands)
     _add_import(commands)
     _add_load(commands)
     add_questions(commands)
     add_check(commands)
+    add_filter(commands)
     add_facts(commands)
     arguments = parser.parse_args(argv)
     code: int = arguments.run(arguments)
@@ -79,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _add_build(commands: Commands) -> None:
-    parser = add_command(commands, _build, "build", "make the sample database", help_text(_BUILD_DESCRIPTION, _BUILD))
+    parser = add_command(commands, "build", "make the sample database", _BUILD, "  sql-agent data build --lang en")
+    parser.set_defaults(run=_build)
     parser.add_argument("--lang", choices=get_args(Lang), required=True, help="language of names and texts")
     parser.add_argument("--out", type=Path, metavar="FILE", help="SQLite file to write (default: var/sample_LANG.db)")
 
@@ -95,9 +98,10 @@ def _build_sample(lang: Lang, path: Path, console: Console) -> None:
 
 
 def _add_load(commands: Commands) -> None:
-    parser = add_command(commands, _load, "load", "copy it to a server", help_text(_LOAD_DESCRIPTION, _LOAD))
-    parser.add_argument("--db", type=database, required=True, metavar="URL",
-                        help=f"target: {SERVER}")  # fmt: skip
+    summary = "copy a database to a MySQL or MariaDB server"
+    parser = add_command(commands, "load", summary, _LOAD, _LOAD_EXAMPLES)
+    parser.set_defaults(run=_load)
+    parser.add_argument("--db", type=database, required=True, metavar="URL", help=f"target: {SERVER}")
     parser.add_argument("--from", dest="from_file", type=Path, metavar="FILE", help="SQLite file (default: the sample)")
     parser.add_argument("--lang", choices=get_args(Lang), default="en", help="language of the sample (default: en)")
     parser.add_argument("--replace", action="store_true", help="replace the two tables if they exist")
@@ -125,21 +129,22 @@ def _load(arguments: argparse.Namespace) -> int:
 
 
 def _add_import(commands: Commands) -> None:
-    parser = add_command(
-        commands, _import, "import", "bring your data into the two tables", help_text(_IMPORT_DESCRIPTION, _IMPORT)
-    )
-    parser.add_argument("source", type=database, metavar="SOURCE",
-                        help=f"a file, {SERVER}")  # fmt: skip
+    summary = "add your data to the tables drugs_info and disease"
+    parser = add_command(commands, "import", summary, _IMPORT, _IMPORT_EXAMPLES)
+    parser.set_defaults(run=_import)
+    parser.add_argument("source", type=database, metavar="SOURCE", help=f"a file, {SERVER}")
     parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"database to add to: {DATABASE}")
-    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that says which field is which column")
-    parser.add_argument("--rejected", type=Path, metavar="FILE", help="default: DB.rejected.jsonl")
+    parser.add_argument("--mapping", type=Path, metavar="FILE",
+                        help="TOML file that names the field of the source for each column")  # fmt: skip
+    parser.add_argument("--rejected", type=Path, metavar="FILE",
+                        help="JSONL file for rejected records (default: DB.rejected.jsonl)")  # fmt: skip
 
 
 def _import(arguments: argparse.Namespace) -> int:
     ui, source, db = Ui(wraps=True), arguments.source, arguments.db
     if source == db:
         raise ConfigError(f"SOURCE and --db are both {db}", hint="name another database with --db")
-    # Beside a file; for a server, in the working directory.
+    # Beside a SQLite file; for a server, in the working directory.
     rejected = arguments.rejected or Path(f"{db if isinstance(db, Path) else db.database}.rejected.jsonl")
     packaged = None if arguments.mapping else packaged_mapping(source)
     if packaged:
@@ -166,10 +171,10 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _say_columns(mapping: TableMapping, report: ImportReport, ui: Ui, *, given: bool) -> None:
-    """Print the columns of the source that were not read, and those of --mapping that it does not have."""
+    """Print which columns of the source were not read, and which fields of --mapping the source lacks."""
     roots = {name for field in mapping.fields for name in (field, field.partition(".")[0])}
     if unread := [name for name in report.fields if name not in roots and name not in NOT_READ]:
-        ui.say(f"not imported, because no column of ours takes them: {', '.join(unread)}")
+        ui.say(f"not imported, because nothing maps them to a column: {', '.join(unread)}")
     missing = [name for name in mapping.fields if not {name, name.partition(".")[0]} & report.fields.keys()]
     if given and missing:
         ui.say(f"in the mapping, but not in the source: {', '.join(sorted(missing))}")

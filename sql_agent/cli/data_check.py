@@ -1,4 +1,4 @@
-"""Report on question files and whether a run could learn from them: sql-agent data check FILE... --db DB"""
+"""Report on question files and whether a run would accept them: sql-agent data check FILE... --db DB"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import get_args
 from rich.table import Table
 from rich.text import Text
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, database, flag_settings, help_text, print_error
+from sql_agent.cli.command import DATABASE, Commands, add_command, database, flag_settings, print_error
 from sql_agent.cli.data_teacher import add_question_arguments, mapping_of
 from sql_agent.cli.question_sets import set_name
 from sql_agent.config.settings import load_settings
@@ -22,39 +22,39 @@ from sql_agent.questions.question_check import CheckedQuestion, Form, check_ques
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
+from sql_agent.system.messages import first_of
 from sql_agent.tasks.task import load_task
 
 _DESCRIPTION = """\
-Report on question files: references by form, evidence, gold SQL that runs on
-the database, duplicates, entities that files share, and what the references
+Report on question files: the forms of references, evidence, gold SQL that runs
+on the database, duplicates, entities that files share, and what the references
 earn from the judge `facts`. The exit code is 2 where a run would refuse them."""
 
-CHECK_EXAMPLES = """\
+_EXAMPLES = """\
   sql-agent data check my.jsonl --db my.db
   sql-agent data check train.parquet val.parquet --db my.db --mapping my.toml
 """
 
-_EXAMPLES_SHOWN = 3
+_SHOWN = 3  # examples of each problem
 _FAULTS = frozenset(
     {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
-)  # all other kinds are the guard's
+)  # all other kinds are refusals of the guard
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
 
 
 def add_check(commands: Commands) -> None:
     """Add `sql-agent data check`."""
-    parser = add_command(
-        commands, _run, "check", "check question files against a database", help_text(_DESCRIPTION, CHECK_EXAMPLES)
-    )
-    parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="questions, parquet or JSONL; one file a split"
-    )
+    summary = "check question files against a database"
+    parser = add_command(commands, "check", summary, _DESCRIPTION, _EXAMPLES)
+    parser.set_defaults(run=_run)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE",
+                        help="questions, parquet or JSONL: one file for each split")  # fmt: skip
     parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"their database: {DATABASE}")
     add_question_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Check the files and print the report; returns 2 when something would stop a run, else 0."""
+    """Print the report; return 2 where a run would refuse the files, else 0."""
     ui = Ui(wraps=True)
     settings = load_settings(flags=flag_settings(arguments))
     task = load_task(settings.task)
@@ -92,7 +92,7 @@ def _table(files: Mapping[str, Sequence[Question]], checked: Checked, databases:
 def _figures(
     questions: Sequence[Question], checked: Sequence[CheckedQuestion], databases: DatabasePool
 ) -> tuple[dict[str, str], ...]:
-    """Return one column of the table: for each section the figures by label."""
+    """Return one column of the table: the figures of each section by label."""
     forms, langs = Counter(c.form for c in checked), Counter(q.lang for q in questions)
     types = Counter(q.task_type or "(none)" for q in questions)
     quotes = sum(len(q.evidence) for q in questions)
@@ -107,7 +107,7 @@ def _figures(
         {
             "with evidence": str(sum(bool(q.evidence) for q in questions)),
             "  found through the gold SQL": str(derived),
-            "evidence quotes that stand in their cell": f"{found.standing} of {quotes}"
+            "evidence quotes found in their cell": f"{found.standing} of {quotes}"
             + (f", {found.unchecked} not checked" if found.unchecked else ""),
         },
         {
@@ -125,7 +125,7 @@ def _figures(
 
 
 def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[str]:
-    """Return a line with examples for each kind of problem."""
+    """Return for each kind of problem a count and examples."""
     everything = [c for each in checked.values() for c in each]
     return [
         *_listed("Gold SQL that fails", (f"{c.question.id}: {c.failure}" for c in everything if c.failure)),
@@ -153,9 +153,7 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
 
 def _listed(title: str, found: Iterable[str]) -> list[str]:
     items = list(found)
-    shown = "".join(f"\n  {item}" for item in items[:_EXAMPLES_SHOWN])
-    more = f"\n  and {len(items) - _EXAMPLES_SHOWN} more" if len(items) > _EXAMPLES_SHOWN else ""
-    return [f"{title}: {len(items)}{shown}{more}"] if items else []
+    return ["\n  ".join([f"{title}: {len(items)}", *first_of(items, _SHOWN)])] if items else []
 
 
 def _twice(questions: Sequence[Question]) -> list[str]:
@@ -174,5 +172,5 @@ def _shared_texts(files: Mapping[str, Sequence[Question]]) -> ConfigError | None
         return None
     return ConfigError(
         f"{len(shared)} questions are in more than one file, such as {shared[0]!r}",
-        hint="validate and test on questions that training never sees",
+        hint="leave each question in one file: validate and test on questions that training never sees",
     )

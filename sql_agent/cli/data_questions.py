@@ -13,7 +13,7 @@ from typing import get_args
 
 from rich.table import Table
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, database, help_text, positive
+from sql_agent.cli.command import DATABASE, Commands, add_command, database, positive
 from sql_agent.cli.data_teacher import asking, say_done, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
@@ -31,12 +31,12 @@ from sql_agent.tasks.medical.verify import PATIENT
 
 _DESCRIPTION = """\
 Make train, val and test questions about a database. Each has gold SQL, which
-was run, the answer, and evidence: where the answer was read. With --writer llm
-the model TEACHER_MODEL rewords them; a new text is used only if the teacher,
-given the text and the rows, gives the reference answer. After an interrupt the
-same command continues."""
+was run, the answer, and evidence: the cells that contain the answer. With
+--writer llm the model TEACHER_MODEL rewords them; a new text is used only if
+the teacher, given the text and the rows, gives the reference answer. After an
+interrupt the same command continues."""
 
-QUESTIONS_EXAMPLES = """\
+_EXAMPLES = """\
   sql-agent data questions --db var/sample_en.db
   sql-agent data questions --db /data/medical.db --per-type 200 --out mine
   sql-agent data questions --db /data/medical.db --style template --out formal
@@ -50,22 +50,23 @@ _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("
 
 def add_questions(commands: Commands) -> None:
     """Add `sql-agent data questions`."""
-    parser = add_command(
-        commands, _run, "questions", "make questions about a database", help_text(_DESCRIPTION, QUESTIONS_EXAMPLES)
-    )
+    summary = "make questions about a database"
+    parser = add_command(commands, "questions", summary, _DESCRIPTION, _EXAMPLES)
+    parser.set_defaults(run=_run)
     parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"database to ask about: {DATABASE}")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: var/questions_NAME of the database, "
-                           "with _STYLE unless mixed")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of questions (default: 0)")
-    parser.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by "
-                           "the size of the database)")  # fmt: skip
-    parser.add_argument("--style", choices=get_args(Style), default="mixed", help="formal templates, as people "
-                           "ask, or a third and two thirds (default: mixed)")  # fmt: skip
-    parser.add_argument("--lang", choices=get_args(Lang), help="default: the language of the names")
-    parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewrites the questions, each is "
-                        "checked (default: no rewriting)")  # fmt: skip
-    parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="share to rewrite, above 0 up to 1 "
-                        "(default: 1)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write (default: var/questions_DATABASE, "
+                        "with _STYLE unless mixed)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice of questions (default: 0)")
+    parser.add_argument("--per-type", type=positive, metavar="N", help="questions of each task type (default: by the "
+                        "size of the database)")  # fmt: skip
+    parser.add_argument("--style", choices=get_args(Style), default="mixed", help="template: formal; natural: as "
+                        "people ask; mixed: a third formal, two thirds natural (default: mixed)")  # fmt: skip
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: that of the names "
+                        "in the database)")  # fmt: skip
+    parser.add_argument("--writer", choices=("llm",), help="llm: TEACHER_MODEL rewords the questions (default: they "
+                        "stay as they are)")  # fmt: skip
+    parser.add_argument("--writer-share", type=_share, metavar="SHARE", help="share of the questions to reword, above "
+                        "0 and up to 1 (default: 1)")  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -102,10 +103,10 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
 
 
 def _rewriting(arguments: argparse.Namespace, folder: Path, ui: Ui) -> Callable[[Made, TaskChecks], Made] | None:
-    """Return the function that rewrites questions as the options say; None without `--writer`.
+    """Return the function that rewords questions as the flags say; None without --writer.
 
-    Raises ConfigError when the options contradict each other or no teacher is set. The function raises JudgeError when
-    the teacher cannot be asked; the questions done by then are kept in `folder` for the next call.
+    Raises ConfigError when the flags contradict each other or no teacher is set. The function raises JudgeError when
+    the teacher cannot be asked; the next call continues after the questions that `folder` has by then.
     """
     if arguments.writer is None:
         if arguments.writer_share is not None:
@@ -129,7 +130,7 @@ def _rewriting(arguments: argparse.Namespace, folder: Path, ui: Ui) -> Callable[
 def _rewrite(
     made: Made, chosen: Made, writer: QuestionWriter, log: ProgressLog[Rewriting], *, settings: Settings, ui: Ui
 ) -> Made:
-    """Rewrite the `chosen` ones of the `made` questions, pass by pass, and report on them."""
+    """Return `made` with the `chosen` questions reworded, pass by pass, and print a report."""
     left: dict[Half, list[Question]] = {half: [] for half in _PASSES}
     for half, splits in _PASSES.items():
         for question in (question for split in splits for question in chosen[split]):
@@ -164,9 +165,9 @@ def _rewrite(
 
 
 def _report_rewriting(entries: Sequence[Rewriting], run: TeacherRun, path: Path, ui: Ui) -> None:
-    """Print how many questions were rewritten, and why others keep their wording."""
+    """Print how many questions were reworded, and why others keep their wording."""
     problems = [entry.problem.reason for entry in entries if entry.problem]
-    ui.say(f"{len(entries) - len(problems)} of {len(entries)} rewritten questions are used; {path} has them all")
+    ui.say(f"{len(entries) - len(problems)} of {len(entries)} reworded questions are used; {path} lists them all")
     if problems:
         reasons = ", ".join(f"{reason} {count}" for reason, count in Counter(problems).most_common())
         ui.say(f"  {len(problems)} keep their wording, because of: {reasons}")

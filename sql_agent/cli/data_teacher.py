@@ -1,4 +1,4 @@
-"""Have the teacher model filter questions, or turn references into facts: sql-agent data filter | facts"""
+"""Have the teacher model filter questions, or turn prose references into facts: sql-agent data filter | facts"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, flag_settings, help_text
+from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, flag_settings
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
@@ -28,79 +28,68 @@ from sql_agent.reward.factory import teacher_client
 from sql_agent.reward.judges.items import is_prose
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question, Usage
+from sql_agent.system.messages import first_of
 from sql_agent.tasks.task import load_task
 
-_FILTER_DESCRIPTION = """\
+_FILTER = """\
 Have the model TEACHER_MODEL keep or drop each question of a file by a rubric.
-KEPT gets the questions that are kept, KEPT.decisions.jsonl every decision with
-its reason. After an interrupt the same command continues."""
+Writes the kept questions to KEPT, and every decision with its reason to
+KEPT.decisions.jsonl. After an interrupt the same command continues."""
 
-FILTER_EXAMPLES = """\
+_FILTER_EXAMPLES = """\
   sql-agent data filter mine.jsonl --out kept.jsonl
   sql-agent data filter mine.parquet --out kept.parquet --rubric rubric.txt
 """
 
-_FACTS_DESCRIPTION = """\
+_FACTS = """\
 Turn prose references into facts, which the judge `facts` can grade. The model
-TEACHER_MODEL proposes them; each must be a verbatim quote from the evidence or
+TEACHER_MODEL proposes facts; each must be a verbatim quote from the evidence or
 from a cell that the gold SQL returns, else the prose stays. Each question is
 written to --out at once; after an interrupt the same command continues."""
 
-FACTS_EXAMPLES = """\
-  sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db
-"""
-
-_SHOWN = 5
+_SHOWN = 5  # dropped, failed or unchanged questions
 
 
 def add_filter(commands: Commands) -> None:
     """Add `sql-agent data filter`."""
-    parser = add_command(
-        commands, _run_filter, "filter", "keep or drop questions", help_text(_FILTER_DESCRIPTION, FILTER_EXAMPLES)
-    )
+    summary = "have a teacher model keep or drop questions"
+    parser = add_command(commands, "filter", summary, _FILTER, _FILTER_EXAMPLES)
+    parser.set_defaults(run=_run_filter)
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="KEPT", help="file to write, .parquet or .jsonl")
-    parser.add_argument(
-        "--rubric", type=Path, metavar="FILE", help="text file, one criterion a line (default: the built-in rubric)"
-    )
+    parser.add_argument("--rubric", type=Path, metavar="FILE",
+                        help="text file with one criterion a line (default: the built-in rubric)")  # fmt: skip
     add_question_arguments(parser)
 
 
 def add_facts(commands: Commands) -> None:
     """Add `sql-agent data facts`."""
-    parser = add_command(
-        commands,
-        _run_facts,
-        "facts",
-        "turn references of prose into facts",
-        help_text(_FACTS_DESCRIPTION, FACTS_EXAMPLES),
-    )
+    example = "  sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db"
+    summary = "have a teacher model turn prose references into facts"
+    parser = add_command(commands, "facts", summary, _FACTS, example)
+    parser.set_defaults(run=_run_facts)
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
-    parser.add_argument(
-        "--db",
-        type=database,
-        metavar="DB",
-        help=f"database whose cells facts may also quote: {DATABASE}",
-    )
+    parser.add_argument("--db", type=database, metavar="DB",
+                        help=f"database whose cells facts may quote, beside the evidence: {DATABASE}")  # fmt: skip
     add_question_arguments(parser)
 
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --mapping and --task, for every command that reads question files."""
-    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns")
+    """Add --mapping and --task."""
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of FILE")
     add_setting_flags(parser, {"--task": "task"})
 
 
 def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
-    """Return the mapping of `--mapping`, None where it is not given."""
+    """Return the mapping of --mapping; None without --mapping."""
     return ColumnMapping.load(arguments.mapping) if arguments.mapping else None
 
 
 def _run_filter(arguments: argparse.Namespace) -> int:
-    """Decide on the questions, write those that are kept, and print what was dropped and why. Return 0.
+    """Write the kept questions, print which were dropped and why, and return 0.
 
-    Raises JudgeError when the teacher cannot be asked; the decisions made by then are kept for the next call.
+    Raises JudgeError when the teacher cannot be asked; the next call continues after the decisions made by then.
     """
     ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
@@ -128,7 +117,7 @@ def _run_filter(arguments: argparse.Namespace) -> int:
     ui.say(f"{len(kept)} of {len(questions)} questions are kept: {out}; {log.path} has every reason")
     say_some((f"dropped {d.id}: {d.reason}" for d in decisions if not d.keep), ui)
     if run.failed:
-        ui.say(f"{len(run.failed)} could not be decided on and are left out; the same command asks again")
+        ui.say(f"{len(run.failed)} are left out, because the teacher failed; the same command asks again")
         say_some((f"{number}: {error}" for number, error in run.failed.items()), ui)
     ui.say(load_task(settings.task).disclaimer)
     return 0
@@ -173,7 +162,7 @@ def _run_facts(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def asking(title: str, total: int, settings: Settings, ui: Ui) -> Iterator[TeacherRun]:
-    """Yield a run that shows its progress; at the end, also after an error or an interrupt, print the cost."""
+    """Yield a run that shows its progress, and print its cost, also after an error or an interrupt."""
     with ui.progress(title, total) as on_done:
         run = TeacherRun(settings.judge.concurrency, on_done)
         try:
@@ -183,27 +172,24 @@ def asking(title: str, total: int, settings: Settings, ui: Ui) -> Iterator[Teach
 
 
 def say_done(done: int, total: int, path: Path, ui: Ui) -> None:
-    """Print how many questions an earlier call has done, if any."""
+    """Print how many questions earlier calls have done, if any."""
     if done:
         ui.say(f"{done} of {total} questions are in {path} already")
 
 
 def say_some(lines: Iterable[str], ui: Ui) -> None:
     """Print the first lines, and how many more there are."""
-    shown = list(lines)
-    for line in shown[:_SHOWN]:
+    for line in first_of(lines, _SHOWN):
         ui.say(f"  {line}")
-    if len(shown) > _SHOWN:
-        ui.say(f"  and {len(shown) - _SHOWN} more")
 
 
 def _check_out(out: Path, source: Path, *endings: str) -> None:
     """Raise ConfigError when `out` has none of `endings`, or is the file that is read."""
     known = " or ".join(endings)
     if out.suffix not in endings:
-        raise ConfigError(f"--out {out} is not a {known} file", hint=f"let it end in {known}")
+        raise ConfigError(f"--out {out} is not a {known} file", hint=f"give a file name that ends in {known}")
     if out.resolve() == source.resolve():
-        raise ConfigError(f"--out {out} is the file that is read", hint="name another")
+        raise ConfigError(f"--out {out} is the file that is read", hint="name another file with --out")
 
 
 def _rubric(path: Path) -> str:

@@ -35,17 +35,18 @@ from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import load_task
 
-_FEW = 10  # answers between two lines of progress where there is no terminal, at least
+_FEW = 10  # least number of answers between two lines of progress where there is no terminal
 
 _DESCRIPTION = """\
 Measure models on question files, with the agent, the tool and the reward of
 training: accurate answers, judge score, refusals, queries, tokens, latency and
-cost, with 95 % bootstrap intervals.
+cost, with 95 % bootstrap intervals. Without --questions, the questions are the
+test split and the natural benchmark.
 
 A MODEL is a run (folder or name), a checkpoint, a Hugging Face folder or id,
-or, while OPENAI_API_BASE is set, the name of a model there. Without one the
-model is chosen as `sql-agent ask` does. A GPU with vLLM serves folders; else
-the CPU does. The questions are the test split and the natural benchmark."""
+or, while OPENAI_API_BASE is set, the name of a model at that endpoint. Without
+MODEL, the model is the one of OPENAI_MODEL if OPENAI_API_BASE is set, else the
+embedded one. Folders are served by vLLM where there is a GPU, else by the CPU."""
 
 _EXAMPLES = """
   sql-agent evaluate --run quickstart -n 50
@@ -69,12 +70,12 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="test each MODEL against the first; a MODEL may be the folder of an earlier "
                         "evaluation")  # fmt: skip
     parser.add_argument("--questions", type=Path, action="append", default=[], metavar="FILE",
-                        help="questions to ask, parquet or JSONL; again for another set beside it")  # fmt: skip
+                        help="questions to ask, parquet or JSONL; may be repeated: one set for each file")  # fmt: skip
     parser.add_argument("--mapping", type=Path, metavar="TOML", help="file that names the columns of --questions")
     parser.add_argument("-n", dest="count", type=positive, metavar="N", help="ask N questions of each set, evenly "
                         "spaced over its types; default: all")  # fmt: skip
     parser.add_argument("--concurrency", type=positive, metavar="N",
-                        help="questions at once; default: runner.concurrency")  # fmt: skip
+                        help="concurrent questions; default: runner.concurrency")  # fmt: skip
     parser.add_argument(
         "--lang", dest=f"{SETS}lang", choices=get_args(Lang), help="language of the sample and its questions"
     )
@@ -83,9 +84,9 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
     overlap = parser.add_mutually_exclusive_group()
     overlap.add_argument("--drop-overlap", dest="overlap", action="store_const", const="drop", default="refuse",
-                         help="leave out questions that the run's training saw, or whose rows it saw")  # fmt: skip
+                         help="leave out questions of the run's training, and those about the same rows")  # fmt: skip
     overlap.add_argument("--allow-overlap", dest="overlap", action="store_const", const="allow",
-                         help="ask them all the same, which is refused otherwise")  # fmt: skip
+                         help="ask these questions, too; without either flag the evaluation is refused")  # fmt: skip
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue an evaluation that was interrupted, "
                         "and ask again what failed")  # fmt: skip
     arguments = parser.parse_intermixed_args(argv)
@@ -98,14 +99,14 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
              arguments.overlap != "refuse", flag_settings(arguments))  # fmt: skip
     if arguments.resume and any(asked):
-        parser.error("--resume uses what its folder says; give nothing but --concurrency and --predictions")
+        parser.error("--resume takes all but --concurrency and --predictions from its folder; leave out the rest")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
-        parser.error("--predictions takes the answers of one model to one set of questions")
+        parser.error("--predictions writes the answers of one model to one set of questions; give one of each")
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate, write and print the results, and return 0 (130 after an interrupt).
+    """Evaluate the models, write and print the results, and return 0 (130 after an interrupt).
 
     Raises TrainingError when questions could not be asked or graded.
     """
@@ -118,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder, is_finished in prepared:
         if not is_finished:
             try:
-                with folder.lock():  # against another process that resumes it
+                with folder.lock():  # so that no other process resumes it
                     _ask(folder, arguments.concurrency, ui)
             except KeyboardInterrupt:
                 ui.say(f"Interrupted. To continue: sql-agent evaluate --resume {folder.path}")
@@ -153,7 +154,7 @@ def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
 
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
-    """Find all models and their questions before the first is asked; returns which of them are finished already."""
+    """Find all models and questions before the first is asked; return a folder for each, and whether it is finished."""
     flags = flag_settings(arguments)
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
@@ -205,7 +206,7 @@ def _finished(path: Path) -> EvaluationFolder:
 
 
 def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
-    """Ask the questions of `folder` that have no graded record yet."""
+    """Ask the questions of `folder` that have no graded record."""
     about, records = folder.about(), folder.records()
     done = {key for key, record in records.items() if record.dropped is None}
     questions = [(name, q) for name, of in folder.sets().items() for q in of]
@@ -225,7 +226,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     if judge.identity != about.judge:
         raise ResumeError(
             f"{folder.path} was graded by {about.judge}, and would be by {judge.identity} now",
-            hint="evaluate again, or restore the judge's settings and the version of this program",
+            hint="start a new evaluation, or restore the settings of the judge and the version of this program",
         )
     with (
         task.databases(settings) as databases,
@@ -242,12 +243,12 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
             if not ui.console.is_interactive and answered % max(_FEW, len(waiting) // 10) == 0:
                 ui.say(f"  {answered} of {len(waiting)} answered")
 
-        gc.freeze()  # because each full collection would examine all that was imported: a tenth of the processor time
+        gc.freeze()  # each full collection would examine all imported modules: a tenth of the processor time
         asyncio.run(ask_all(waiting, task, endpoint, databases, judge, settings, concurrency=at_once, on_record=keep))
 
 
 def _model_of(about: About) -> ChosenModel:
-    """Return the model that an evaluation was started with. Raises ResumeError when its address is another one now."""
+    """Return the model of an evaluation. Raises ResumeError when OPENAI_API_BASE has changed."""
     settings, run = load_settings(flags=about.settings), Path(about.run) if about.run else None
     if about.base_url is None or about.remote_model is None:
         return ChosenModel(about.model, settings, run=run)

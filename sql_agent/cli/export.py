@@ -16,9 +16,9 @@ from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.training.verl.config import verl_environment
 
 _DESCRIPTION = """\
-Turn a checkpoint of a run into a Hugging Face folder, which transformers and
-vLLM load. A checkpoint of the local backend contains such a folder, which is
-copied; one of the backend verl is merged, which needs verl, but no GPU."""
+Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM.
+The shards of a checkpoint of the backend verl are merged, which needs verl but
+no GPU; a checkpoint of the backend local is copied."""
 
 _EXAMPLES = """
   sql-agent export runs/overnight trained              the latest checkpoint
@@ -28,14 +28,14 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write a checkpoint's model into the folder OUT and return 0."""
+    """Write the model of a checkpoint into the folder OUT and return 0."""
     parser = argparse.ArgumentParser(prog="sql-agent export", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, such as runs/overnight")
-    parser.add_argument("out", type=Path, metavar="OUT", help="a folder that does not exist yet")
-    parser.add_argument("--step", type=int, metavar="N", help="default: the latest checkpoint")
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, such as runs/overnight")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not exist")
+    parser.add_argument("--step", type=int, metavar="N", help="step of the checkpoint (default: the latest)")
     arguments = parser.parse_args(argv)
     if arguments.out.exists():
-        raise ConfigError(f"{arguments.out} exists already", hint="name a new folder")
+        raise ConfigError(f"{arguments.out} exists already", hint="name a folder that does not exist")
     export_checkpoint(checkpoint_folder(arguments.run, arguments.step), arguments.out)
     print(f"{arguments.out}: a Hugging Face folder. See it answer:")
     print(f"  sql-agent ask --run {arguments.run} --model {arguments.out}")
@@ -60,14 +60,15 @@ def export_checkpoint(checkpoint: Path, out: Path) -> None:
 def _merge_shards(shards: Path, out: Path) -> None:
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(shards), "--target_dir", str(out)]
-    # In verl's environment, because the checkpoint names our attention, which is registered there.
+    # verl's environment registers our attention, which the checkpoint names.
     result = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, check=False, env=os.environ | verl_environment()
     )
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no message"])[-1]
         raise TrainingError(
-            f"verl could not merge {shards}: {last}", hint="is verl installed here? `uv sync --extra gpu`"
+            f"verl could not merge {shards}: {last}",
+            hint="install verl with `uv sync --extra gpu`; if it is installed, export another step",
         )
     from sql_agent.training.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
@@ -75,7 +76,7 @@ def _merge_shards(shards: Path, out: Path) -> None:
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:
-    """Return the folder of a checkpoint of `run`, the latest for `step` None. Raises ConfigError when there is none."""
+    """Return the folder of the checkpoint of `step`, by default the latest. Raises ConfigError when there is none."""
     if not run.is_dir():
         raise ConfigError(f"there is no run at {run}", hint="name a folder under runs/, such as runs/overnight")
     found = checkpoints_by_step(run)
@@ -86,6 +87,6 @@ def checkpoint_folder(run: Path, step: int | None) -> Path:
     if step is not None and step not in found:
         raise ConfigError(
             f"{run} has no checkpoint of step {step}",
-            hint=f"its checkpoints are of the steps {', '.join(map(str, sorted(found)))}",
+            hint=f"give one of its steps: {', '.join(map(str, sorted(found)))}",
         )
     return found[max(found) if step is None else step]

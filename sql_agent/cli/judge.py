@@ -36,13 +36,13 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import Judge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
-from sql_agent.system.messages import printable
+from sql_agent.system.messages import first_of, printable
 from sql_agent.tasks.task import Task, load_task
 
 _SHIPPED = ("labels", "heldout", "attacks")
 _QUESTIONS_ONLINE = 40  # about 35 answers each
 
-_SHOWN = 5  # answers and causes of failure; gradings.jsonl lists all
+_SHOWN = 5  # answers and causes of failure
 _SETS = {
     "harmless": "right, in another form",
     "false": "false",
@@ -57,16 +57,16 @@ _MEASURES = {
 }
 
 _DESCRIPTION = """\
-A judge gives 0.0 to 1.0 of an answer's reward. `evaluate` measures how far it
+A judge scores an answer from 0.0 to 1.0. `evaluate` measures how far its scores
 can be trusted."""
 
 _EVALUATE_DESCRIPTION = """\
-Turn the reference answers of a question file into answers that say the same in
-another form, into false ones, and into those of policies that understand
-nothing, and measure what the judge pays for each. With --labels or --attacks,
-measure on answers that people labelled instead, for judges that read prose.
-Writes evaluation.json and gradings.jsonl; a training run says at its start what
-the last evaluation of its judge found."""
+Turn the reference answers of a question file into right answers in another
+form, false answers, and answers of degenerate policies, and measure the judge's
+scores of each. With --labels or --attacks, measure on answers that people
+labelled instead, for judges that read prose. Writes evaluation.json and
+gradings.jsonl. A training run prints at its start what the last evaluation of
+its judge found."""
 
 _EVALUATE = """
   sql-agent judge evaluate                  the test questions of the sample
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = SettingsParser(prog="sql-agent judge", **help_text(_DESCRIPTION, _EVALUATE))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     evaluate = commands.add_parser(
-        "evaluate", help="measure what right and false answers earn", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
+        "evaluate", help="measure the scores of right and false answers", **help_text(_EVALUATE_DESCRIPTION, _EVALUATE)
     )
     _add_evaluate_arguments(evaluate)
     return _evaluate(parser.parse_args(argv))
@@ -89,25 +89,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--questions", type=Path, action="append", metavar="FILE",
-                          help="parquet or JSONL with gold SQL; may be repeated (default: the sample's)")  # fmt: skip
+                          help="questions with gold SQL, parquet or JSONL; may be repeated (default: the "
+                          "sample's test questions)")  # fmt: skip
     evaluate.add_argument("--db", type=database, action="append", metavar="DB",
                           help=f"database of the questions, one for each --questions: {DATABASE}")  # fmt: skip
     evaluate.add_argument(
         "--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of --questions"
     )
-    evaluate.add_argument("-n", type=positive, metavar="N", help="questions, evenly from each task type "
-                          f"(default: all; {_QUESTIONS_ONLINE} for a judge that is asked over a network)")  # fmt: skip
-    evaluate.add_argument("--labels", metavar="FILE", help="labelled answers, JSONL, or: labels, heldout")
-    evaluate.add_argument("--attacks", metavar="FILE", help="attacks to grade too, JSONL; default: the shipped ones")
-    evaluate.add_argument("--out", type=Path, metavar="FOLDER", help="default: runs/judge-<name>-<date-time>")
+    evaluate.add_argument("-n", type=positive, metavar="N", help="number of questions, evenly from each task "
+                          f"type (default: all; {_QUESTIONS_ONLINE} for a judge on a network)")  # fmt: skip
+    evaluate.add_argument(
+        "--labels", metavar="FILE", help="labelled answers: a JSONL file, or labels or heldout, which are shipped"
+    )
+    evaluate.add_argument(
+        "--attacks", metavar="FILE", help="attacks on the judge, JSONL (default: those that are shipped)"
+    )
+    evaluate.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder to write (default: runs/judge-NAME-DATE-TIME)"
+    )
     evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
-                          help="any setting; `sql-agent settings judge` lists those of judges")  # fmt: skip
+                          help="any setting; `sql-agent settings judge` lists those of the judge")  # fmt: skip
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    """Measure a judge on generated or on labelled answers, print tables and write a folder of results.
+    """Measure a judge, print tables and write a folder of results.
 
-    Returns 1 when more gradings failed than `judge.max_failed_share` allows.
+    Returns 0, or 1 when more gradings failed than `judge.max_failed_share` allows.
     """
     settings = load_settings(arguments.overrides)
     task = load_task(settings.task)
@@ -116,7 +123,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     labelled = arguments.labels is not None or arguments.attacks is not None
     if labelled and (arguments.questions or arguments.db or arguments.mapping or arguments.n):
         raise ConfigError(
-            "--labels and --attacks bring their own questions",
+            "--labels and --attacks contain their questions",
             hint="leave out --questions, --db, --mapping and -n",
         )
     if labelled:
@@ -138,8 +145,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     print_error(
         JudgeError(
             f"{found.failed} of {found.answers} gradings failed ({found.failed_share:.1%}), more than "
-            f"judge.max_failed_share={found.max_failed_share:g}; the numbers are those of the rest",
-            hint="remove the causes named above and evaluate again before you trust this judge",
+            f"judge.max_failed_share={found.max_failed_share:g}; the tables are about the rest",
+            hint="correct the causes listed above and evaluate again before you trust this judge",
         )
     )
     return 1
@@ -148,7 +155,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _generated_answers(
     arguments: argparse.Namespace, settings: Settings, task: Task, judge: Judge, ui: Ui
 ) -> tuple[list[str], list[Answer]]:
-    """Return the names of the question files, and answers made from their references."""
+    """Return the names of the question files, and answers generated from their references."""
     sources = _sources(arguments, settings, task, ui)
     number = arguments.n or (None if judge.name == "facts" else _QUESTIONS_ONLINE)
     mapping_file = arguments.mapping or settings.data.mapping
@@ -161,7 +168,7 @@ def _generated_answers(
 
 
 def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
-    """Return the names of the files of labelled answers and of attacks, and both."""
+    """Return the names of both files, and the labelled answers and attacks that they contain."""
     labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
     answers = [case.of_set("labels") for case in _cases(labels)]
     answers += [case.of_set("attacks") for case in _cases(attacks)]
@@ -169,7 +176,7 @@ def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[An
 
 
 def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: Ui) -> list[tuple[Path, Source]]:
-    """Return the question files, each with its database: those of the command line, else the task's test questions."""
+    """Return question files, each with its database: those of the command line, else the task's test questions."""
     for flag, given in (("--db", arguments.db), ("--mapping", arguments.mapping)):
         if given and not arguments.questions:
             raise ConfigError(f"{flag} without --questions", hint="give the file of questions with --questions")
@@ -187,9 +194,9 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Query the databases for all `questions`: for each the one that it names, else the file in its pair.
+    """Run the gold SQL of each question on the database that it names, else on the source beside it.
 
-    `extractive` replaces references of prose by their evidence.
+    `extractive` replaces prose references with their evidence.
     """
     examples: list[Example] = []
     with ui.progress("Running the gold SQL", len(questions)) as on_done:
@@ -208,7 +215,7 @@ def _cases(name: str) -> list[LabelledCase]:
 
 
 def _show(found: Evaluation, gradings: Sequence[Grading], console: Console) -> None:
-    """Print what the answers earned, the answers that were graded wrong, and failures."""
+    """Print the scores, the answers that were graded wrong, and the causes of failures."""
     if found.of("labels"):
         console.print(_agreement_table(found))
     if found.of("attacks", "harmless", "false", "policy"):
@@ -217,15 +224,13 @@ def _show(found: Evaluation, gradings: Sequence[Grading], console: Console) -> N
     lines = [f"{g.score:.2f}  {g.kind.replace('_', ' ')}: {g.answer[:100]!r}" for g in wrong if g.score is not None]
     _print_some(lines, "answers graded wrong", console)
     if found.failed:
-        console.print(f"[bold red]{found.failed} of {found.answers} gradings failed and count nowhere above:[/]")
+        console.print(f"[bold red]{found.failed} of {found.answers} gradings failed and are in no table:[/]")
         _print_some([f"{count} × {cause}" for cause, count in causes_of_failure(gradings)], "causes", console)
 
 
 def _print_some(lines: Sequence[str], what: str, console: Console) -> None:
-    for line in lines[:_SHOWN]:
+    for line in first_of(lines, _SHOWN, f"more {what}: see gradings.jsonl"):
         console.print(f"  {printable(line)}", markup=False, highlight=False)
-    if len(lines) > _SHOWN:
-        console.print(f"  and {len(lines) - _SHOWN} more {what}: see gradings.jsonl", highlight=False)
 
 
 def _agreement_table(found: Evaluation) -> Table:

@@ -20,10 +20,10 @@ from sql_agent.system.tokens import AccessCheck, new_token
 from sql_agent.tasks.task import Task, load_task
 
 _DESCRIPTION = """\
-Serve the tool query_database_by_sql to any MCP client: the guard, the caps and
-the hints are those of the agent. Over stdio, or with --http over streamable
-HTTP at http://HOST:PORT/mcp, where clients need the bearer token MCP_TOKEN; one
-is made and shown where none is set."""
+Serve the tool query_database_by_sql to any MCP client, with the guard, the
+limits and the hints of the agent: over stdio, or with --http over streamable
+HTTP at http://HOST:PORT/mcp. HTTP clients need the bearer token MCP_TOKEN; if it
+is not set, the server makes one and prints it."""
 
 _EXAMPLES = """
   sql-agent mcp                                  over stdio, the sample database
@@ -34,12 +34,12 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the client leaves or the program is stopped; return the exit code."""
+    """Serve until the client disconnects or a signal, then return 0."""
     arguments = _parser().parse_intermixed_args(argv)
     settings = load_settings(arguments.overrides, config_file=arguments.config)
     settings = settings.model_copy(update={"agent": settings.agent.model_copy(update={"tool": "builtin"})})
     task = load_task(settings.task)
-    task.prepare_database(settings, _say)  # without questions: a server does not need them, and making them is slow
+    task.prepare_database(settings, _say)  # without questions, which are slow to make
     if arguments.http is None:
         _serve_stdio(task, settings)
     else:
@@ -51,7 +51,7 @@ def _serve_stdio(task: Task, settings: Settings) -> None:
     with task.open_database(settings) as database:
         try:
             asyncio.run(make_server(task, database).run_stdio_async(show_banner=False))
-        except* BrokenPipeError:  # the client has left; Python would fail again when it flushes stdout
+        except* BrokenPipeError:  # the client has disconnected; Python would fail again when it flushes stdout
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -62,7 +62,7 @@ def _serve_http(task: Task, settings: Settings, host: str, port: int) -> None:
         server = make_server(task, database)
         sock.listen()  # clients that connect from now on wait in the queue until the server answers
         _say(f"Serving at http://{host}:{port}/mcp{'' if given else f', MCP_TOKEN={token}'}")
-        # Stateless, because an answer needs no session.
+        # Stateless, because a query needs no session.
         asyncio.run(
             server.run_http_async(
                 show_banner=False,
@@ -83,7 +83,9 @@ def _say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sql-agent mcp", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="over HTTP; HOST is 127.0.0.1 by default")
+    parser.add_argument("--http", type=address, metavar="[HOST:]PORT", help="serve over HTTP; default HOST: 127.0.0.1")
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="any setting")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="section.key=value", help="any setting, see `sql-agent settings`"
+    )
     return parser

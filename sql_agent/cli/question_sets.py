@@ -1,4 +1,4 @@
-"""Load sets of questions: of a training run and its validations, or of an evaluation; refuse what training saw."""
+"""Load the question sets of a training run or an evaluation, without questions that training has seen."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OnOverlap = Literal["refuse", "drop", "allow"]
 
 
 def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], dict[str, list[Question]]]:
-    """Return the training questions, and those of each validation by the name of their set.
+    """Return the training questions, and the validation questions by the name of their set.
 
-    TEMPLATE are questions of the validation file, NATURAL those of the task's benchmark, spread evenly over its types,
-    unless `leaves_out_natural`; a set without questions is left out. Raises ConfigError when training would see a
-    question of a validation, or when two validation questions have the same id.
+    TEMPLATE has questions of the validation file, NATURAL those of the task's benchmark, evenly over its types, unless
+    `leaves_out_natural`. An empty set is left out. Raises ConfigError when a validation question is also a training
+    question, or when two validation questions have the same id.
     """
     train, template = task.questions(settings, "train"), task.questions(settings, "val")
     count = 0 if leaves_out_natural(settings, task) else settings.data.natural_questions
@@ -38,7 +38,7 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
     if shared:
         raise ConfigError(
             f"{len(shared)} validation questions are also training questions, such as {min(shared)!r}",
-            hint="validate on questions that training never sees",
+            hint="remove them from one of the two files",
         )
     sets = {
         TEMPLATE: evenly_spaced(template, settings.data.val_questions),
@@ -54,9 +54,9 @@ def questions_of_run(settings: Settings, task: Task) -> tuple[list[Question], di
 
 
 def leaves_out_natural(settings: Settings, task: Task) -> bool:
-    """Return whether a run is not validated on the task's benchmark, because its database is on a server.
+    """Return whether the task's benchmark is left out of validation, because the run's database is on a server.
 
-    The benchmark is about SQLite files, so its prompts and statements would be in another dialect than those trained.
+    The benchmark is about SQLite files: its prompts and statements are in another dialect than those of training.
     """
     asked = bool(settings.data.natural_questions and task.natural_questions(settings.lang))
     on_server = settings.agent.tool != "mcp" and isinstance(task.database_source(settings), ServerAddress)
@@ -66,10 +66,9 @@ def leaves_out_natural(settings: Settings, task: Task) -> bool:
 def question_sets(
     files: Sequence[Path], mapping: Path | None, count: int | None, task: Task, settings: Settings
 ) -> Sets:
-    """Return the questions by the name of their set: those of `files`, else the test split and the natural benchmark.
+    """Return the questions of `files` by set, else those of the test split and the natural benchmark.
 
-    With `count` each set is cut to so many, spread evenly over its types. Raises ConfigError and DataError for what is
-    missing or wrong.
+    With `count`, each set is cut to that number of questions, evenly over its types. Raises ConfigError and DataError.
     """
     if files:
         columns = ColumnMapping.load(mapping) if mapping else None
@@ -84,16 +83,16 @@ def question_sets(
 
 
 def set_name(path: Path, paths: Sequence[Path]) -> str:
-    """Return the shortest name that distinguishes `path` from the other `paths`."""
+    """Return the shortest name that distinguishes `path` from the other `paths`: stem, file name or path."""
     if [other.stem for other in paths].count(path.stem) == 1:
         return path.stem
     return path.name if [other.name for other in paths].count(path.name) == 1 else str(path)
 
 
 def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
-    """Return `sets` with the evidence that the judge "facts" needs for references of prose; opens every database.
+    """Return `sets` with the evidence that the judge `facts` needs for prose references.
 
-    Raises DataError and DatabaseFileError when a database is missing or wrong.
+    Raises DataError and DatabaseFileError when one of their databases is missing or wrong.
     """
     databases.check(question.database for questions in sets.values() for question in questions)
     derive = judge_name == "facts"
@@ -101,9 +100,10 @@ def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, datab
 
 
 def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, what: OnOverlap, ui: Ui) -> Sets:
-    """Return `sets` without questions that the training of `run` asked, or about rows that it asked about.
+    """Drop from `sets` the questions that `run` was trained on, and those about the same rows.
 
-    With `what` "refuse" one such question raises ConfigError, with "allow" they all stay; both say how many there are.
+    `what` is "drop"; or "refuse", which raises ConfigError for one such question; or "allow", which keeps them and
+    prints a warning.
     """
     train = task.questions(settings, "train")
 

@@ -15,8 +15,8 @@ from sql_agent.system.tokens import new_token
 
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts
-in full, and why some were dropped. A run draws it when it ends; use this to see
-two runs on one page, or with --serve a run that is still going on."""
+in full, and why some were dropped. Each run draws its page when it ends. This
+command draws two runs on one page, or with --serve a run that has not ended."""
 
 _EXAMPLES = """
   sql-agent report runs/night                     runs/night/report.html
@@ -26,12 +26,12 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page into the run's folder and print its path, or serve it; returns 0."""
+    """Write the page into the run's folder and print its path, or serve the page. Return 0."""
     parser = argparse.ArgumentParser(prog="sql-agent report", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("run", type=Path, metavar="RUN", help="a folder such as runs/quickstart")
-    parser.add_argument("--compare", type=Path, metavar="RUN", help="another run, shown on the same page")
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, such as runs/quickstart")
+    parser.add_argument("--compare", type=Path, metavar="RUN", help="folder of another run, to show on the same page")
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="of --serve (default: 0, any free one)")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="port of --serve (default: 0, any free port)")
     arguments = parser.parse_args(argv)
     if arguments.serve:
         _serve([RunReader(folder) for folder in (arguments.run, arguments.compare) if folder], arguments.port)

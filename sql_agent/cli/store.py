@@ -17,9 +17,9 @@ from sql_agent.system.sockets import LOCAL_NAMES, bind
 _DESCRIPTION = """\
 Serve a store for runs with --external-store-address.
 
-It speaks as `agl store` does, and forgets rollouts that a run has read, so that
-its memory stays as it is. With STORE_TOKEN, in the environment or .env, it
-answers only those who were started with the same one."""
+It has the interface of `agl store`, and deletes each rollout once a run has read
+it, so that its memory does not grow. With STORE_TOKEN, in the environment or
+.env, it requires that bearer token; give the same one to the runs."""
 
 _EXAMPLES = """
   sql-agent store
@@ -27,21 +27,21 @@ _EXAMPLES = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until a signal comes; returns the exit code."""
+    """Serve until a signal, then return 0."""
     parser = argparse.ArgumentParser(
         prog="sql-agent store", usage="sql-agent store [FLAGS]", **help_text(_DESCRIPTION, _EXAMPLES)
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=4747, help="port (default: 4747)")
-    parser.add_argument("--no-token", action="store_true", help="answer other hosts without STORE_TOKEN")
+    parser.add_argument("--no-token", action="store_true", help="let other hosts use the store without a token")
     arguments = parser.parse_args(argv)
     token = store_token()
     if token is None and not arguments.no_token and arguments.host not in LOCAL_NAMES:
         raise ConfigError(
-            f"at {arguments.host} other hosts can reach the store, and it has no token",
-            hint="set STORE_TOKEN, in the environment or .env, here and for all who use it, or add --no-token",
+            f"other hosts could use the store at {arguments.host}, because it has no token",
+            hint="set the same STORE_TOKEN, in the environment or .env, here and for the runs, or add --no-token",
         )
-    bind(arguments.host, arguments.port).close()  # so that a port that is taken is reported before the slow import
+    bind(arguments.host, arguments.port).close()  # a port in use is reported before the slow import
     with slow_imports():
         import agentlightning as agl  # noqa: PLC0415
 

@@ -11,6 +11,7 @@ from sql_agent.evaluation.compare import Comparison, Flip
 from sql_agent.evaluation.measures import ANSWER_MEASURES, WORK_MEASURES, Figure, Group, Measure, SetResult
 from sql_agent.evaluation.statistics import PairedDifference
 from sql_agent.runs.console import TableRow, TextTable, wrap
+from sql_agent.system.messages import first_of
 
 _FLIPS_PRINTED, _FLIPS_IN_MARKDOWN = 3, 20
 
@@ -113,11 +114,10 @@ def _digits(value: float) -> int:
 def print_flips(comparison: Comparison, console: Console) -> None:
     """Print examples of the questions that only one of the two models answered correctly."""
     for name, became, flips in _flips(comparison):
-        for flip in flips[:_FLIPS_PRINTED]:
-            for line in wrap(f"became {became}, {name}: {flip.question}", console.width - 2):
+        said = (f"became {became}, {name}: {flip.question}" for flip in flips)
+        for each in first_of(said, _FLIPS_PRINTED, f"more became {became}"):
+            for line in wrap(each, console.width - 2):
                 console.print(Text(line), soft_wrap=True)
-        if len(flips) > _FLIPS_PRINTED:
-            console.print(f"  and {len(flips) - _FLIPS_PRINTED} more became {became}", highlight=False)
 
 
 def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], judges: Sequence[str]) -> str:
@@ -125,10 +125,9 @@ def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], jud
     parts = [_markdown_table(table) for table in tables]
     for comparison in comparisons:
         for name, became, flips in _flips(comparison):
-            lines = [f"- `{_cell(flip.id)}` {_cell(flip.question)}" for flip in flips[:_FLIPS_IN_MARKDOWN]]
-            if len(flips) > _FLIPS_IN_MARKDOWN:
-                lines.append(f"- and {len(flips) - _FLIPS_IN_MARKDOWN} more, in comparison.json")
-            parts.append(f"Became {became}, {name}:\n\n" + "\n".join(lines))
+            said = (f"`{_cell(flip.id)}` {_cell(flip.question)}" for flip in flips)
+            lines = first_of(said, _FLIPS_IN_MARKDOWN, "more, in comparison.json")
+            parts.append(f"Became {became}, {name}:\n\n" + "\n".join(f"- {line}" for line in lines))
     parts.append(f"In brackets: 95 % bootstrap intervals. Judge: {', '.join(dict.fromkeys(judges))}.")
     return "\n\n".join(parts) + "\n"
 

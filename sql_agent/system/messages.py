@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -27,6 +27,13 @@ def printable(text: str) -> str:
 
 def _is_unsafe(character: str) -> bool:
     return character != "\n" and unicodedata.category(character) in {"Cc", "Cf"}
+
+
+def first_of(lines: Iterable[str], count: int, more: str = "more") -> list[str]:
+    """Return the first `count` of `lines`, and where there are more a line such as "and 7 more"."""
+    listed = list(lines)
+    left = len(listed) - count
+    return [*listed[:count], *([f"and {left} {more}"] if left > 0 else [])]
 
 
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:

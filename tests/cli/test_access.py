@@ -110,7 +110,9 @@ def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 def test_a_store_that_other_hosts_can_reach_does_not_start_without_a_token_unless_told() -> None:
     refused = serve("--host", "0.0.0.0", STORE_TOKEN="")
     assert refused.returncode == 2
-    assert refused.stderr.splitlines()[0].endswith("at 0.0.0.0 other hosts can reach the store, and it has no token")
+    assert refused.stderr.splitlines()[0].endswith(
+        "other hosts could use the store at 0.0.0.0, because it has no token"
+    )
     assert "STORE_TOKEN" in refused.stderr and "--no-token" in refused.stderr
     # Told so, it gets as far as the address, which is none of this machine.
     told = serve("--host", "192.0.2.1", "--no-token", STORE_TOKEN="")

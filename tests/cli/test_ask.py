@@ -240,8 +240,8 @@ def test_what_has_an_equals_sign_and_no_space_before_it_is_a_setting_and_all_els
     ("arguments", "message"),
     [
         ([""], "a question is empty"),
-        (["Why?", "-n", "2"], "leave it out beside a question of your own"),
-        (["Why?", "--file=x"], "leave it out beside a question of your own"),
+        (["Why?", "-n", "2"], "-n chooses questions from a file"),
+        (["Why?", "--file=x"], "give --file or a question of your own, not both"),
         (["-n", "none"], "'none' is not a whole number from 1"),
         (["--run=runs/x", "--file=x"], "not allowed with"),
         (["--mapping=x"], "give both"),
@@ -286,7 +286,7 @@ def test_a_run_answers_the_question_that_gained_most_before_and_after_training(r
     assert code == 0, output
     output = unwrapped(output)
     assert (
-        "drawn at random: of the 3 validation questions it gained most, from 0.300 at step 0 to 1.000 at step 3"
+        "not a random one: of the 3 validation questions its reward rose most, from 0.300 at step 0 to 1.000 at step 3"
         in output
     )
     before, after = output.index("─ Before training ─"), output.index("─ After training ─")
@@ -304,7 +304,9 @@ def test_a_run_without_a_gain_does_not_claim_one(
     (run / "rollouts.jsonl").write_text(text.replace('"judge": 0.5', '"judge": 0.0'), encoding="utf-8")
     assert main(["--run", str(run)]) == 0
     output = unwrapped(capsys.readouterr().out)
-    assert "none gained from step 0 to step 3 of GRPO; this one lost least and earned most, 1.100." in output
+    assert (
+        "no reward rose from step 0 to step 3 of GRPO; this question's fell least and is the highest, 1.100." in output
+    )
     assert output.count("Question number 1?") == 2
 
 

@@ -56,7 +56,7 @@ def test_a_file_is_described_with_all_that_a_run_needs_of_it(
         "reference of prose": "2",
         "with evidence": "1",
         "found through the gold SQL": "1",
-        "evidence quotes that stand in their cell": "1 of 1",
+        "evidence quotes found in their cell": "1 of 1",
         "with gold SQL": "5",
         "returns rows": "4",
         "returns no row": "1",
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_listed_with_examples_and_ends_with_2(
     assert rows["refused by the guard"] == ["1", "0"]
     assert rows["fails"] == ["1", "0"]
     assert rows["returns no row"] == ["1", "0"]
-    assert rows["evidence quotes that stand in their cell"] == ["0 of 1", "1 of 1"]
+    assert rows["evidence quotes found in their cell"] == ["0 of 1", "1 of 1"]
     assert "w-1: " in told.out
     assert "Questions asked twice in a file: 1" in told.out
     assert "disease 3" in told.out, "the entity that both files ask about"

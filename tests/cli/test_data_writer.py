@@ -127,7 +127,7 @@ def test_good_rewrites_are_used_and_all_but_the_text_stays(
     assert case.made() == expected
     count = len(case.all)
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"{count} of {count} rewritten questions are used" in printed
+    assert f"{count} of {count} reworded questions are used" in printed
     assert f"Cost: {2 * count} requests, {200 * count} + {20 * count} tokens" in printed
 
 

@@ -90,7 +90,7 @@ def test_a_judge_behind_a_network_gets_a_few_questions_and_its_cost_is_said(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--labels", "labels", "-n", "5"], "bring their own questions"),
+        (["--labels", "labels", "-n", "5"], "contain their questions"),
         (["--db", "x.db"], "--db without --questions"),
         (["--questions", "a.parquet", "--questions", "b.parquet", "--db", "x.db"], "2 question files and 1 databases"),
         (["--questions", "missing.parquet", "--db", "x.db"], "missing.parquet"),

@@ -181,7 +181,7 @@ def test_a_dirty_csv_gives_plain_texts_and_says_what_it_left_out(
     assert [entry["place"] for entry in rejected(tmp_path)] == ["line 4", "line 5", "line 6"]
     shown = " ".join(capsys.readouterr().out.split())
     assert "drugs_info has 1 names in several rows, such as Iron" in shown
-    assert "no column of ours takes them: ICD10" in shown
+    assert "nothing maps them to a column: ICD10" in shown
     assert "in the mapping, but not in the source: Keep" in shown
 
 
