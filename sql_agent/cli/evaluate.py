@@ -99,7 +99,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
              arguments.overlap != "refuse", flag_settings(arguments))  # fmt: skip
     if arguments.resume and any(asked):
-        parser.error("--resume takes all but --concurrency and --predictions from its folder; leave out the rest")
+        parser.error("--resume takes the rest from its folder; give nothing but --concurrency and --predictions")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
         parser.error("--predictions writes the answers of one model to one set of questions; give one of each")
     return arguments
