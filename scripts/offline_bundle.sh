@@ -3,10 +3,10 @@
 #   with a network:     scripts/offline_bundle.sh pack OUT [--model FOLDER] [--exclude REGEX] [--requirements FILE]
 #                                                          [--part-mb 1000]
 #   on the other host:  bash OUT/offline_bundle.sh unpack OUT TARGET
-# `pack` takes the pinned GPU installation of uv.lock unless --requirements names another list, for the version of python3
-# (PYTHON=... names another; it must be the host's version). --exclude leaves out what the host has already, for example
-# 'torch|nvidia-.*|triton'. The parts can be copied one by one; `unpack` checks all of them against their checksums, needs
-# only bash, tar and coreutils, and prints the line to put into the shell profile.
+# `pack` bundles the GPU packages of uv.lock, or those of --requirements, for the version of python3, which must be that
+# of the other host (PYTHON=... names another). --exclude leaves out packages that the host has, such as
+# 'torch|nvidia-.*|triton'. The parts can be copied one by one. `unpack` verifies their checksums, needs only bash, tar
+# and coreutils, and prints the line to put into the shell profile.
 set -euo pipefail
 fail() { echo "error: $1" >&2; [ -z "${2:-}" ] || echo "  next: $2" >&2; exit 2; }
 
@@ -15,7 +15,7 @@ pack() {
   [ -n "$out" ] || fail "no folder named to pack into" "scripts/offline_bundle.sh pack OUT"
   shift
   while [ $# -gt 0 ]; do
-    [ $# -gt 1 ] || fail "$1 needs a value"
+    [ $# -gt 1 ] || fail "$1 needs a value" "see the head of $0"
     case "$1" in
       --model) model=$2 ;; --exclude) exclude=$2 ;; --requirements) requirements=$2 ;;
       --part-mb) part_mb=$2 ;;
@@ -24,9 +24,9 @@ pack() {
     shift 2
   done
   command -v zstd >/dev/null || fail "zstd is not installed" "apt-get install zstd"
-  [ -z "$model" ] || [ -f "$model/config.json" ] || fail "$model is not a Hugging Face folder"
+  [ -z "$model" ] || [ -f "$model/config.json" ] || fail "$model is not a Hugging Face folder" "name a folder with config.json"
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-  [ ! -e "$out/SHA256SUMS" ] || fail "$out holds a bundle already" "name another folder"
+  [ ! -e "$out/SHA256SUMS" ] || fail "$out contains a bundle already" "name another folder"
   mkdir -p "$out"
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
   if [ -n "$requirements" ]; then

@@ -14,7 +14,7 @@ python -m sql_agent data build --lang en
 python -m sql_agent data questions --db var/sample_en.db --style template   # those that --ci-fast trains on
 echo "3/5  Supervised fine-tuning on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
-# A longer start than the recipe's, on both tables: the question below is about a disease, and one step adds little to the start.
+# More fine-tuning than in the recipe, on both tables: the question below is about a disease, and one GRPO step adds little.
 python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 sft.steps=6 data.task_types=drug_field,disease_field "$@"
 echo "4/5  One question before and after training"
 python -m sql_agent ask --run "runs/$name"

@@ -3,7 +3,7 @@
 #   on the first host:   scripts/restart_ray.sh head [PORT]
 #   on each other host:  scripts/restart_ray.sh worker HEAD_ADDRESS[:PORT]
 # Then, on the first host: RAY_ADDRESS=auto python sql_agent/train_sql_agent.py --nnodes N verl.host=HEAD_ADDRESS ...
-# All processes that Ray starts inherit the environment variables: set HF_HOME and the like before.
+# Set environment variables such as HF_HOME before: all processes that Ray starts inherit them.
 # The head refuses hosts without its token: copy its ~/.ray/auth_token to the other hosts first.
 set -euo pipefail
 usage() { sed -n '2,7p' "$0" | cut -c3- >&2; exit 2; }

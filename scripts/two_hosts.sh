@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Train with the store and the algorithm on one host and the runners on another, while the network between them fails
-# for 10 s: bash scripts/two_hosts.sh. The hosts are two network namespaces of this machine, joined by a pair of virtual cards; nothing else is reached.
-# Needs root and the environment of scripts/test.sh; where namespaces are not permitted it says so and ends well.
+# Train with store and algorithm on one host and runners on another, while the network between them fails for 10 s:
+#   bash scripts/two_hosts.sh
+# The hosts are two network namespaces of this machine, joined by two virtual cards and without any other network. Needs
+# root and the environment of scripts/test.sh; where namespaces are not permitted, it says so and exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -n "${VIRTUAL_ENV:-}" ] || . "${VENV:-.venv}/bin/activate"
@@ -63,12 +64,12 @@ fail() {
   tail -n 20 "$folder"/*.log
   exit 1
 }
-# The network fails between two steps or within one; what the runner had in hand is run again.
+# The network fails between two steps or within one; the runner's rollouts are run again.
 until grep --quiet --no-messages "Step 1/6" "$folder/algorithm.log" || ! kill -0 $algorithm 2>/dev/null; do sleep 0.05; done
 ip -n $here link set veth-a down
 sleep 10
 ip -n $here link set veth-a up
-# Until the run ends, write down each port at which somebody listens on every interface.
+# Until the run ends, record each port on which a process listens on every interface.
 while kill -0 $algorithm 2>/dev/null; do
   for host in $here $there; do
     ip netns exec $host cat /proc/net/tcp /proc/net/tcp6 | awk '$4 == "0A" && $2 ~ /^0+:/ { print $2 }' >>"$folder/open"
@@ -79,8 +80,8 @@ wait $algorithm || fail "the algorithm failed"
 wait $runners || fail "the runner failed"
 grep --quiet "gave no sign of life" "$folder/algorithm.log" || fail "the algorithm did not say that the runner was gone"
 grep --quiet "this runner waits for it" "$folder/runner.log" || fail "the runner did not say that the store was gone"
-[ ! -s "$folder/open" ] || fail "somebody listens on every interface: $(sort -u "$folder/open" | tr '\n' ' ')"
-# What the store handed over must lead to the other host.
+[ ! -s "$folder/open" ] || fail "a process listens on every interface: $(sort -u "$folder/open" | tr '\n' ' ')"
+# The policy's URL in the store must be one that the other host can reach.
 ip netns exec $there python - "http://$store:4747" "http://$store:" <<'PYTHON' || fail "the store answers without its token, or hands over a loopback address"
 import json, os, sys, urllib.error, urllib.request
 

@@ -8,20 +8,20 @@ from typing import NoReturn
 
 from sql_agent.cli.command import NOT_ADVICE, leave, run_command
 
-# Each is a module in cli/ with a main(argv). Only the one asked for is imported, because some take seconds.
+# Each is a module of cli/ with a main(argv), imported only when it is run, because some imports take seconds.
 COMMANDS = {
     "train": "train a model on questions about a database",
-    "ask": "ask a model; shows every query, its rows, the answer and the reward",
-    "chat": "ask models in a conversation, in the terminal or on a page; rate answers",
+    "ask": "ask a model; see every query, its rows, the answer and the reward",
+    "chat": "ask one or two models, in the terminal or on a page; rate their answers",
     "evaluate": "measure models on question files, with intervals; compare them",
-    "data": "make the sample database and questions with gold SQL; check your own",
+    "data": "make or import a database, make questions with gold SQL, check your own",
     "judge": "measure how far a judge can be trusted",
     "store": "serve a store for runs in other terminals and on other hosts",
     "mcp": "serve the query tool to MCP clients, over stdio or HTTP",
     "report": "draw a run as one HTML page",
     "export": "turn a checkpoint of a run into a Hugging Face folder",
-    "settings": "list all settings with their defaults and meaning",
-    "check": "check this installation, one line a check, with the fix",
+    "settings": "list all settings with their defaults and meanings",
+    "check": "check this installation; says how to fix what fails",
 }
 
 _EPILOG = f"""\
@@ -35,7 +35,7 @@ Start here:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that `argv` names; returns its exit code (2 for wrong use or input)."""
+    """Run the command that `argv` names, and return its exit code (2 for wrong arguments or input)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_help())
@@ -54,7 +54,7 @@ def _help() -> str:
 
 
 def end() -> NoReturn:
-    """Run the command of this process's arguments, and end the process with its exit code."""
+    """Run the command line, and end the process with the exit code."""
     leave(main())
 
 

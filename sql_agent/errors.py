@@ -1,21 +1,21 @@
-"""Define every error that this project raises on purpose, in one tree.
+"""Define the errors that this project raises on purpose.
 
     SqlAgentError
     ├── ConfigError            (ValueError)    a setting is missing, wrong or contradictory
     ├── DatabaseFileError      (ValueError)    the database is missing, empty or has another schema
-    ├── QueryError             (ValueError)    one statement was refused, failed or ran out of time
+    ├── QueryError             (ValueError)    a statement was refused, failed or timed out
     ├── DataError              (ValueError)    a question file or a sample record is malformed
-    ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks something
+    ├── ModelError             (ValueError)    a model folder cannot be loaded or lacks a part
     ├── JudgeError             (RuntimeError)  a judge returned no score; the rollout is dropped
     │   ├── JudgeRefusedError                  the judging model, or a filter before it, declined to grade
     │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
     └── TrainingError          (RuntimeError)  a run cannot start or go on
         ├── PreflightError                     one call to the policy returned no token ids
         ├── NoTripletsError                    a step ended without any training data
-        └── ResumeError                        the run to resume has other settings, or no saved state
+        └── ResumeError                        the run to resume has other settings or no saved state
 
-Each carries a message (what was wrong, and where) and a hint (what to do next). Entry points turn them into
-two lines on stderr and exit code 2; see `cli/command.py`.
+Each has a message (what was wrong, and where) and a hint (what to do next). A command prints both on stderr and ends
+with exit code 2; see `cli/command.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SqlAgentError(Exception):
-    """Base of all errors raised on purpose: `message` says what and where, `hint` what to do next."""
+    """Base of all errors raised on purpose: `message` says what was wrong and where, `hint` what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class DatabaseFileError(SqlAgentError, ValueError):
 
 
 class QueryError(SqlAgentError, ValueError):
-    """One statement was refused, failed or ran out of time. `kind` is a stable word a program can test."""
+    """A statement was refused, failed or timed out. `kind` is a stable word that programs can compare."""
 
     def __init__(self, kind: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -63,9 +63,9 @@ class ModelError(SqlAgentError, ValueError):
 
 
 class JudgeError(SqlAgentError, RuntimeError):
-    """A judge returned no score. That is never a score of 0: the rollout is dropped and counted.
+    """A judge returned no score, which is not a score of 0: the rollout is dropped and counted.
 
-    `usage` is what the failed grading cost.
+    `usage` is the cost of the failed grading.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, usage: Usage | None = None) -> None:
@@ -74,11 +74,11 @@ class JudgeError(SqlAgentError, RuntimeError):
 
 
 class JudgeRefusedError(JudgeError):
-    """The judging model, or a content filter of its provider, declined to grade; another request would not help."""
+    """The judging model, or a content filter of its provider, declined to grade; a retry would not help."""
 
 
 class JudgeCutOffError(JudgeError):
-    """The judging model's reply was cut off at the token limit, also after the limit was raised."""
+    """The judging model's reply exceeded its token limit, also after the limit was raised."""
 
 
 class TrainingError(SqlAgentError, RuntimeError):
@@ -90,7 +90,7 @@ class PreflightError(TrainingError):
 
 
 class NoTripletsError(TrainingError):
-    """A step ended without any triplet, so there is nothing to learn from."""
+    """A step ended without any triplet to train on."""
 
 
 class ResumeError(TrainingError):

@@ -1,4 +1,4 @@
-"""Define the records that the packages exchange: a question, a query and its answer, a finished rollout."""
+"""Define the records that packages exchange: questions, queries and their results, finished rollouts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
-Style = Literal["template", "natural", "mixed"]  # of made questions: formal, as people ask, or a third and two thirds
+Style = Literal["template", "natural", "mixed"]  # formal; as people ask; a third formal, two thirds natural
 Cell = str | int | float | None
 
 
 class Record(BaseModel):
-    """Base of all records: immutable, and strict about unknown keys."""
+    """Base of all records: immutable, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def facts_of(answer: str) -> list[str]:
-    """Return the facts of a reference answer as they are written: the texts between its semicolons."""
+    """Return the facts of a reference answer: "a; b" has the facts "a" and "b"."""
     return [fact.strip() for fact in answer.replace("；", ";").split(";") if fact.strip()]
 
 
 class Evidence(Record):
-    """One place in the database that supports an answer; `quote` is a substring of the field."""
+    """A cell that supports an answer; `quote` is a substring of the cell."""
 
     table: str
     row_id: int
@@ -34,13 +34,12 @@ class Evidence(Record):
 
 
 class Question(Record):
-    """One question with its reference answer.
+    """A question with its reference answer.
 
-    `answer` contains only the reference facts, separated by "; " (English) or "；" (Chinese): a judge splits it into
-    facts. `task_type` groups results in tables, None: no group; "unanswerable" means that the database
-    does not contain the answer. `sql` is one statement or several with ";" between them, to be run in this order.
-    `enough` says how many of the facts make a full answer ("name any three …"); None: all.
-    `database` names the one of the task's databases that the question is about; None is the run's own.
+    `answer` has the reference facts, separated by "; " (English) or "；" (Chinese). `task_type` is the group of the
+    question in tables of results (None: no group); "unanswerable" means that the database does not contain the answer.
+    `sql` is one statement, or several separated by ";". `enough` is the number of facts that make a full answer ("name
+    any three …"; None: all). `database` names one of the task's databases (None: the run's own).
     """
 
     id: str
@@ -63,15 +62,15 @@ class Question(Record):
 
     @property
     def full_answer(self) -> str:
-        """The facts that make a full answer: the first `enough` of them, or the reference as it is."""
+        """The first `enough` facts of the reference; the whole reference where `enough` is None."""
         if self.enough is None:
             return self.answer
         return ("；" if self.lang == "zh" else "; ").join(facts_of(self.answer)[: self.enough])
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The statements of `sql` in order; a semicolon inside a text or a comment ends none."""
-        found, start, text = [], 0, (self.sql or "").replace("\0", " ")  # which SQLite's function does not take
+        """The statements of `sql`; a semicolon inside a string or a comment does not end a statement."""
+        found, start, text = [], 0, (self.sql or "").replace("\0", " ")  # SQLite's function refuses NUL
         for position, character in enumerate(text):
             if character == ";" and sqlite3.complete_statement(text[start : position + 1]):
                 found.append(text[start:position])
@@ -80,7 +79,7 @@ class Question(Record):
 
 
 class QueryLimits(Record):
-    """Caps on one query: seconds it may run, records returned, and characters of the answer's JSON without its hint."""
+    """Limits of one query: seconds, rows of the result, and characters of the result's JSON without the hint."""
 
     deadline_s: float = Field(default=2.0, gt=0)
     max_rows: int = Field(default=50, ge=1)
@@ -88,7 +87,7 @@ class QueryLimits(Record):
 
 
 class QueryFailure(Record):
-    """Why a statement gave no rows: a stable kind, a message, and a hint that the model can act on."""
+    """Why a statement failed: a stable kind, a message, and a hint for the model."""
 
     kind: str
     message: str
@@ -96,11 +95,10 @@ class QueryFailure(Record):
 
 
 class QueryAnswer(Record):
-    """What `query_database_by_sql` tells the model. Either `error` is set, or the other fields contain the rows.
+    """The result of `query_database_by_sql`: an `error`, or rows.
 
-    `count` is the number of records returned, `truncated` says that a cap on rows or characters cut them, `hint` what
-    would help where nothing was found, and `from_tables` (never shown to the model) that at least one returned column
-    comes from a table of the schema.
+    `count` is the number of returned rows, `truncated` whether a limit on rows or characters cut them, `hint` advice
+    for the model. `from_tables` is whether a returned column is one of a table; the model does not see it.
     """
 
     status: Literal["ok", "error"]
@@ -114,7 +112,7 @@ class QueryAnswer(Record):
 
 
 class QueryCall(Record):
-    """One call of the tool: the statement as the model wrote it, its answer, and how long it took in seconds."""
+    """One call of the tool: the statement as the model wrote it, its result, and its duration in seconds."""
 
     sql: str
     answer: QueryAnswer
@@ -122,7 +120,7 @@ class QueryCall(Record):
 
 
 class Usage(Record):
-    """What a model was used for: requests, tokens, verdicts taken from the cache, US dollars where a price is known."""
+    """The cost of a model: requests, tokens, cached verdicts, and US dollars where the price is known."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -132,7 +130,7 @@ class Usage(Record):
 
     @property
     def described(self) -> str:
-        """Requests, prompt and completion tokens, and the price where it is known, for people."""
+        """The cost in words: requests, prompt + completion tokens, and US dollars where the price is known."""
         price = "" if self.cost_usd is None else f", {self.cost_usd:.2f} US dollars"
         return f"{self.requests} requests, {self.prompt_tokens} + {self.completion_tokens} tokens{price}"
 
@@ -148,7 +146,7 @@ class Usage(Record):
 
 
 class RewardParts(Record):
-    """How a rollout's reward came about. `total` = `rule` + `judge`, in 0.0–1.1."""
+    """The parts of a rollout's reward: `total` = `rule` + `judge`, from 0.0 to 1.1."""
 
     rule: float = Field(ge=0.0, le=0.1)
     judge: float = Field(ge=0.0, le=1.0)
@@ -162,12 +160,12 @@ class RewardParts(Record):
 
     @property
     def of_the_answer(self) -> float:
-        """The judge's score of the answer by itself, before a ranking within its group."""
+        """The judge's score of the answer, before a ranking within its group."""
         return self.criteria.get("absolute", self.judge)
 
 
 class _WithMessage(StrEnum):
-    """Base of enums whose members are written as `value, message`: the message is for people."""
+    """Base of enums whose members have a value and a message for people."""
 
     message: str
 
@@ -179,7 +177,7 @@ class _WithMessage(StrEnum):
 
 
 class Outcome(_WithMessage):
-    """How a run of the agent ended. All but ANSWERED are failures of the model itself, which are scored."""
+    """How a run of the agent ended. All but ANSWERED are failures of the model, and are scored."""
 
     ANSWERED = "answered", "answered"
     UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
@@ -190,7 +188,7 @@ class Outcome(_WithMessage):
 
 
 class DropCause(_WithMessage):
-    """Which part lost a rollout, or made it useless for training."""
+    """The part that lost a rollout or made it unusable for training."""
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
@@ -205,7 +203,7 @@ class DropCause(_WithMessage):
 
 
 class Drop(Record):
-    """Why a rollout is left out of training. It is no score of 0: the rollout is counted and run again."""
+    """Why a rollout is left out of training, which is not a score of 0: the rollout is counted and run again."""
 
     cause: DropCause
     detail: str = ""
@@ -215,17 +213,17 @@ class Drop(Record):
 
 
 class ToolCall(Record):
-    """A call of a tool as the model wrote it: `arguments` is its text, which need not be JSON."""
+    """A tool call as the model wrote it; `arguments` is text that need not be JSON."""
 
     name: str
     arguments: str
 
 
 class Reply(Record):
-    """One reply of the model, as its server returned it. `role` is the one it played, "" in a workflow with one role.
+    """One reply of the model, as its server returned it. `role` is "" in a workflow with one role.
 
-    `prompt_tokens` and `completion_tokens` are 0 where the server does not count them. `seconds` is the time from the
-    request to the reply. `finish_reason` is the server's word for why the model stopped, such as "length".
+    `prompt_tokens` and `completion_tokens` are 0 where the server does not count them. `seconds` is the time from
+    request to reply, `finish_reason` the server's reason why the model stopped, such as "length".
     """
 
     role: str = ""
@@ -239,12 +237,11 @@ class Reply(Record):
 
 
 class RolloutRecord(Record):
-    """One finished run of the agent on one question: everything a person needs to see what happened.
+    """One finished run of the agent on one question.
 
-    `replies` are the model's in order. `seconds` is the agent's own time, `evidence_read` the part of the question's
-    evidence that its queries read (None where the question has none). With `dropped` the `reward` is None. `usage` is
-    what the agent's model read and wrote, no tokens where its server does not count them; `judge_usage` what grading
-    cost, whether it led to a reward or not.
+    `evidence_read` is the part of the question's evidence that the queries read (None: the question has no evidence).
+    `reward` is None where `dropped` is set. `usage` is the cost of the agent's model, `judge_usage` that of grading,
+    with or without a score; tokens are 0 where a server does not count them. `seconds` is the time without grading.
     """
 
     question: Question

@@ -31,9 +31,9 @@ _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 _GPU_PACKAGES = {"vllm": "0.24.", "verl": "0.9.", "omegaconf": "2.3", "antlr4-python3-runtime": "4.9."}
 
 _DESCRIPTION = """\
-Check this installation, one line a check: what was found and, unless it is ok,
-what to do. Exit code 0 when nothing failed, 1 otherwise. What needs a GPU
-is skipped on a machine without one, unless --gpu is given."""
+Check this installation. Each line is one check: what was found and, unless it
+is ok, what to do. The exit code is 0 when no check failed, else 1. Checks of
+GPUs are skipped on a machine without one, unless --gpu is given."""
 
 _EXAMPLES = """
   sql-agent check
@@ -45,7 +45,7 @@ _EXAMPLES = """
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found. `fix` says what to do when the verdict is not ok."""
+    """The result of one check; `fix` says what to do when the verdict is not ok."""
 
     found: str
     verdict: Literal["ok", "warn", "fail", "skip"]
@@ -55,11 +55,11 @@ class Finding:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run every check and print the findings; return 1 when one failed."""
     parser = argparse.ArgumentParser(prog="sql-agent check", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("--gpu", action="store_true", help="a missing GPU or GPU package is a failure")
+    parser.add_argument("--gpu", action="store_true", help="fail where a GPU or a GPU package is missing")
     parser.add_argument(
         "--online", action="store_true", help="ask the configured judge for one grading, which may cost money"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object: checks, each with its verdict")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with the verdict of each check")
     arguments = parser.parse_args(argv)
     wanted = arguments.gpu or shutil.which("nvidia-smi") is not None
     skipped = Finding("no GPU here", "skip", "only for --backend verl")
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(check: Callable[[], Finding]) -> Finding:
-    """Run one check; an exception becomes a failed check, so that the others still run."""
+    """Run one check; an exception is a failed check, so that the other checks still run."""
     try:
         return check()
     except SqlAgentError as error:
@@ -176,10 +176,10 @@ def check_store() -> Finding:
             await server.stop()
 
     agl.setup_logging("ERROR")
-    # uvicorn's start-up lines would stand inside the table.
+    # uvicorn would print its start-up lines between the checks.
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
     fine = asyncio.run(round_trip())
-    return Finding("a rollout was stored and read back", "ok" if fine else "fail", "see the error above")
+    return Finding("a rollout was stored and read back", "ok" if fine else "fail", BASE_INSTALL)
 
 
 def check_embedded_model() -> Finding:
@@ -217,7 +217,7 @@ def check_open_files() -> Finding:
 
 
 def check_cuda() -> Finding:
-    """Check that torch can use the GPU, and that the driver is new enough for torch's CUDA."""
+    """Check that torch can use the GPU and that the driver fits torch's CUDA version."""
     import torch
 
     cuda = torch.version.cuda
@@ -244,14 +244,14 @@ def check_flash_attention() -> Finding:
         return Finding("missing", "warn", "optional: torch_varlen is used without it")
     try:
         importlib.import_module("flash_attn")
-    except ImportError as error:  # such as one built for another torch: undefined symbol
+    except ImportError as error:  # such as an undefined symbol, when it was built for another torch
         fix = "pip uninstall flash-attn; training works without it"
         return Finding(f"cannot be imported: {error}".splitlines()[0], "fail", fix)
     return Finding(found, "ok")
 
 
 def check_packed_attention() -> Finding:
-    """Compare the kernel that trains without flash-attn with plain attention over the same two sequences."""
+    """Compare our attention kernel, which is used without flash-attn, with plain attention over two sequences."""
     import torch
 
     from sql_agent.training.verl.attention import packed_attention
@@ -269,7 +269,7 @@ def check_packed_attention() -> Finding:
 
 
 def _installed(name: str) -> str | None:
-    """Return the version of an installed distribution, or None."""
+    """Return the version of an installed package, or None."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Choose the model that a command names: a run, a checkpoint, a folder, an id of the hub, or a name at an endpoint."""
+"""Find, check and serve the model that a command names: a run, checkpoint, folder, hub id or name at an endpoint."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model by its name for people, the settings to ask it with, and the run that trained it, if known.
+    """A model to ask: its displayed name, its settings, and the run that trained it, if known.
 
-    `remote` is the endpoint of a model that others serve; without it `settings.model` is served on this machine.
+    `remote` is its endpoint; without `remote`, this machine serves `settings.model`.
     """
 
     name: str
@@ -44,11 +44,11 @@ class ChosenModel:
 def find_model(
     named: str | None, run: Path | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui
 ) -> ChosenModel:
-    """Return the model that `named` means: a run, a checkpoint of either backend, a folder, an id, a remote name.
+    """Return the model `named`: a run, a checkpoint of either backend, a folder, a hub id, or a name at an endpoint.
 
-    `run` is the run that trained it; without `named` it means its last checkpoint. A model of a run is asked with the
-    run's settings. A verl checkpoint is first exported into its run's folder `exported`. Raises DataError when there is
-    no such run, checkpoint or folder, or a file of it is damaged, ModelError when a folder contains no model, and
+    `run` is the run that trained the model; without `named`, the last checkpoint of `run` is the model. A model of a
+    run has the run's settings. A verl checkpoint is exported into the folder `exported` of its run. Raises DataError
+    when there is no such run, checkpoint or folder, or a file is damaged; ModelError when a folder contains no model;
     ConfigError for wrong settings.
     """
     found = _find(named, run, overrides, flags, ui)
@@ -83,7 +83,7 @@ def _find(
 def known_models(runs_dir: Path) -> list[str]:
     """Return names for `find_model`: the model of OPENAI_MODEL, and the runs in `runs_dir` with their checkpoints.
 
-    The run that was written to last comes first; its name stands for its last checkpoint.
+    The last run comes first; the name of a run means its last checkpoint.
     """
     given = EndpointSettings()
     names = [given.model] if given.base_url and given.model else []
@@ -96,15 +96,18 @@ def known_models(runs_dir: Path) -> list[str]:
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
-    """Return the endpoint of OPENAI_API_BASE; None when that is not set, or when `named` is a folder of this machine.
+    """Return the endpoint OPENAI_API_BASE; None when the variable is not set, or when `named` is a folder.
 
-    `named` is the model of the command line, which wins over OPENAI_MODEL. Raises ConfigError when neither is given.
+    `named`, the model of the command line, wins over OPENAI_MODEL. Raises ConfigError when there is neither.
     """
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
         return None
     if "@" in urlsplit(given.base_url).netloc:  # the URL is printed and kept beside results
-        raise ConfigError("OPENAI_API_BASE contains a user name or a password", hint="give a key as OPENAI_API_KEY")
+        raise ConfigError(
+            "OPENAI_API_BASE contains a user name or a password",
+            hint="give the key as OPENAI_API_KEY",
+        )
     model = named or given.model
     if not model:
         raise ConfigError("OPENAI_API_BASE is set but no model is named", hint="set OPENAI_MODEL, or give --model NAME")
@@ -121,15 +124,15 @@ def describe_local(settings: Settings) -> str:
 
 @contextmanager
 def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[ModelEndpoint]:
-    """Serve `model` inside the context: from the GPU where vLLM and a GPU are here, else on the CPU.
+    """Serve `model` inside the context, with vLLM where this machine has a GPU and vLLM, else on the CPU.
 
-    On the CPU a folder is served as it is, the embedded model after `sft.steps` steps.
+    The embedded model is served after `sft.steps` steps of supervised fine-tuning, other models as they are.
     """
     settings = model.settings
     if model.remote:
         yield model.remote
         return
-    # Only here, because asking another endpoint needs no torch.
+    # Imported here, because a model at an endpoint needs no torch.
     with slow_imports():
         from sql_agent.training.serving.server import MODEL_NAME  # noqa: PLC0415
         from sql_agent.training.serving.vllm_engine import vllm_endpoint, vllm_is_usable  # noqa: PLC0415
@@ -146,7 +149,7 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
 
 
 def _gpu_share(settings: Settings) -> float | None:
-    """Return the share of the GPU's memory that the settings give vLLM in training; None where they name none."""
+    """Return the share of GPU memory that the settings give to vLLM in training, if any."""
     rollout = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
     share = rollout.get("gpu_memory_utilization")
     return None if share is None else float(share)
@@ -167,12 +170,12 @@ def _unknown(named: str, runs_dir: Path) -> DataError:
     runs = f"in {runs_dir} there is {', '.join(near)}; or " if near else ""
     return DataError(
         f"there is no run, checkpoint or folder called {named!r}",
-        hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to where a model is served",
+        hint=f"{runs}name a folder or OWNER/NAME of the hub, or set OPENAI_API_BASE to its endpoint",
     )
 
 
 def _weights(path: Path | None, run: Path, ui: Ui) -> Path:
-    """Return the Hugging Face folder of a checkpoint of `run`, the last one where `path` names none."""
+    """Return the Hugging Face folder of the checkpoint `path` of `run`, by default of the last one."""
     if path is None and not verl_checkpoints(run):
         return last_checkpoint(run)
     step = step_of_verl(path) if path else None
@@ -193,7 +196,7 @@ def _exported(checkpoint: Path, run: Path, ui: Ui) -> Path:
 
 
 def _run_of(run: Path, runs_dir: Path) -> Path:
-    """Return the folder of a run that is given as a folder or by its name. Raises DataError when there is none."""
+    """Return the folder of `run`, a folder or a name in `runs_dir`. Raises DataError when there is none."""
     found = _existing_run(run, runs_dir)
     if found is None:
         raise DataError(
@@ -207,16 +210,15 @@ def _existing_run(path: Path, runs_dir: Path) -> Path | None:
 
 
 def check_model(model: str) -> None:
-    """Raise ModelError unless `model` is a Hugging Face folder, an id of the hub, or "" for the embedded model.
+    """Raise ModelError unless `model` is a Hugging Face folder, a hub id, or "" for the embedded model.
 
-    In a folder the safetensors files are looked at; the content of other files is left to the library that loads them.
-    For an id the hub is asked once, unless the model is in the hub's cache: the library that loads a model tries for
-    more than a minute when the hub cannot be reached.
+    In a folder, only the safetensors files are opened. A hub id that is not in the cache is looked up once, because
+    the library that loads models retries for more than a minute when the hub cannot be reached.
     """
     check_model_folder(model)
     if not model or Path(model).is_dir():
         return
-    from huggingface_hub import HfApi, try_to_load_from_cache  # noqa: PLC0415  slow, and only needed for the hub
+    from huggingface_hub import HfApi, try_to_load_from_cache  # noqa: PLC0415  slow
 
     if isinstance(try_to_load_from_cache(model, "config.json"), str):
         return
@@ -226,18 +228,18 @@ def check_model(model: str) -> None:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"there is no folder {model}, and the hub did not return a model of that name: {reason}",
-            hint="give a Hugging Face folder, correct OWNER/NAME, or look at the network",
+            hint="give a Hugging Face folder, correct OWNER/NAME, or check the network",
         ) from None
 
 
 def check_model_folder(model: str) -> None:
-    """Raise ModelError when `model` is neither a whole Hugging Face folder nor of the form of an id of the hub."""
+    """Raise ModelError when `model` is neither a complete Hugging Face folder nor of the form OWNER/NAME."""
     folder = Path(model)
     if not model or folder.is_dir():
         if model and (lacks := _missing_parts(folder)):
             raise ModelError(
                 f"{model} is not a Hugging Face model folder: {', '.join(lacks)} missing",
-                hint="in a checkpoint it is CHECKPOINT/model; for a checkpoint of verl run `sql-agent export` first",
+                hint="in a checkpoint give CHECKPOINT/model; for a checkpoint of verl run `sql-agent export` first",
             )
         count_parameters(model)
     elif not is_hub_id(model):
@@ -247,15 +249,15 @@ def check_model_folder(model: str) -> None:
 
 
 def is_hub_id(model: str) -> bool:
-    """Return whether `model` is OWNER/NAME of the hub rather than a path: no folder of this machine is called OWNER."""
+    """Return whether `model` is OWNER/NAME of the hub and not a path: there is no folder OWNER here."""
     owner = model.partition("/")[0]
     return _HUB_ID.fullmatch(model) is not None and owner != "runs" and not Path(owner).exists()
 
 
 def count_parameters(model: str) -> int | None:
-    """Return the number of parameters of `model`, from the headers of its safetensors files; None without any.
+    """Return the number of parameters in the safetensors files of `model`; None without such files.
 
-    Raises ModelError for a file that is not one, or that was cut off.
+    Raises ModelError for a damaged file.
     """
     if not model:
         return _EMBEDDED
@@ -269,10 +271,10 @@ def _missing_parts(folder: Path) -> list[str]:
 
 
 def _parameters_in(path: Path) -> int:
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  not needed for a model behind an endpoint
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  a model at an endpoint needs none
 
     try:
         with safe_open(path, framework="np") as weights:
             return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
     except SafetensorError as error:
-        raise ModelError(f"{path} is damaged: {error}", hint="copy it again; it may have been cut off") from None
+        raise ModelError(f"{path} is damaged: {error}", hint="copy it again; it may be incomplete") from None

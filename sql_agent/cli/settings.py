@@ -31,19 +31,19 @@ from sql_agent.config.settings import GENERAL, SECTIONS, Settings, as_text, flat
 from sql_agent.errors import ConfigError
 from sql_agent.training.verl.config import GRPO
 
-ENDPOINTS = "endpoints"  # the section of the conventional variables
+ENDPOINTS = "endpoints"  # the section of environment variables without our prefix
 PAGE_COMMAND = "sql-agent settings --markdown > docs/settings.md"
 
 _HOW = (
-    "Give a setting on the command line as `section.name=value` (`train.lr=1e-5`, `lang=zh`), in the environment as "
+    "Set a setting on the command line as `section.name=value` (`train.lr=1e-5`, `lang=zh`), in the environment as "
     "`SQL_AGENT_SECTION__NAME` (`SQL_AGENT_TRAIN__LR=1e-5`), under the same name in the file `.env`, or in a TOML file "
-    "given with `--config` (`[train]`, then `lr = 1e-5`). The first of these sources that gives it wins. "
-    "`none` overrides a weaker source with no value, and a range is written `0,10`. The verl backend starts from "
-    "`sql_agent/training/verl/grpo.toml` instead of the defaults; where the two differ, both are shown."
+    "given with `--config` (`[train]`, then `lr = 1e-5`). The first of these sources that sets it wins. "
+    "`none` removes the value of a weaker source, and a range is written `0,10`. The backend verl replaces some "
+    "defaults with those of `sql_agent/training/verl/grpo.toml`; both are shown."
 )
 _DESCRIPTION = """\
-List the settings with type, default, unit and meaning, and say how to give
-them: on the command line, in the environment, in `.env` or in a TOML file."""
+List the settings with type, default, unit and meaning, and how to set them: on
+the command line, in the environment, in `.env` or in a TOML file."""
 
 _EXAMPLES = """
   sql-agent settings             all sections
@@ -57,7 +57,7 @@ _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "
 
 @dataclass(frozen=True)
 class Entry:
-    """Describes a setting, or a conventional variable, which has neither type nor default."""
+    """A setting, or an environment variable, which has neither type nor default."""
 
     name: str
     type: str
@@ -66,11 +66,11 @@ class Entry:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the settings of one section, or of all; returns 0. Raises ConfigError for an unknown section."""
+    """Print the settings of one section, or of all, and return 0. Raises ConfigError for an unknown section."""
     parser = argparse.ArgumentParser(prog="sql-agent settings", **help_text(_DESCRIPTION, _EXAMPLES))
     names = (GENERAL, *SECTIONS, ENDPOINTS)
     parser.add_argument("section", nargs="?", metavar="SECTION", help=f"one of {', '.join(names)}; default: all")
-    parser.add_argument("--markdown", action="store_true", help=f"print a page: {PAGE_COMMAND}")
+    parser.add_argument("--markdown", action="store_true", help=f"print a Markdown page: {PAGE_COMMAND}")
     arguments = parser.parse_args(argv)
     if arguments.section is not None and arguments.section not in names:
         nearest = difflib.get_close_matches(arguments.section, names, n=1)
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def markdown(sections: Sequence[str]) -> str:
-    """Return `sections` as a Markdown page with a table each."""
+    """Return a Markdown page with a table of each section."""
     lines = ["# Settings", "", textwrap.fill(_HOW, 120), "", f"`{PAGE_COMMAND}` writes this page. {NOT_ADVICE}"]
     for section in sections:
         lines += ["", f"## {section}", "", _summary(section), ""]
@@ -131,9 +131,9 @@ def _print(sections: Sequence[str], console: Console) -> None:
 
 
 def _summary(section: str) -> str:
-    """Return the sentence that describes `section`."""
+    """Return the description of `section`."""
     if section == ENDPOINTS:
-        return "Addresses, models and keys, read from the environment or `.env` under their conventional names."
+        return "Endpoints, models, keys and tokens, which are set in the environment or `.env` only."
     described = (Settings if section == GENERAL else SECTIONS[section]).__doc__ or ""
     return described.partition(" `load_settings`")[0]
 
@@ -146,7 +146,7 @@ def _variables(settings: type[BaseSettings]) -> Iterator[Entry]:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Describe type, choices and bounds of a setting by its JSON schema, such as `float > 0`."""
+    """Format type, choices and bounds of a setting from its JSON schema, such as `float > 0`."""
     if "anyOf" in schema:
         return " or ".join(_type(option) for option in schema["anyOf"])
     if "enum" in schema:

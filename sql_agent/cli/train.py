@@ -39,9 +39,9 @@ _VALUE_CHARS = 200  # of an attribute of a span
 _DESCRIPTION = """\
 Train a small model to answer medical questions by querying a database with SQL.
 
-Without arguments the embedded SmolLM2-135M-Instruct is trained on the sample
-database, which is made when it is missing. A run writes to runs/NAME: a report,
-every rollout, metrics and checkpoints."""
+Without arguments, train the embedded SmolLM2-135M-Instruct on the sample
+database, which is made if it is missing. A run writes a report, every rollout,
+metrics and checkpoints to runs/NAME."""
 
 _EXAMPLES = """
   sql-agent train --ci-fast                  one step, to see that it works
@@ -50,12 +50,13 @@ _EXAMPLES = """
   sql-agent train --model Qwen/Qwen2.5-0.5B-Instruct --backend verl --n-gpus 2
   sql-agent train train.lr=1e-5 agent.max_turns=3 judge.name=llm
 
-AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1 are read from
-the environment or .env; they split a run over terminals that share a store."""
+To split a run over terminals that share a store, set the variables
+AGL_CURRENT_ROLE=algorithm|runner|both and AGL_MANAGED_STORE=0|1, in the
+environment or .env."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plan, run and finish a training; return the exit code (0, or 130 after an interrupt)."""
+    """Plan, run and finish a training run; return 0, or 130 after an interrupt."""
     arguments = parse_arguments(argv)
     role = RunRole.from_environment(arguments.external_store_address)
     ui = Ui()
@@ -97,7 +98,7 @@ def _run(
     plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
 ) -> None:
     """Train as `plan` says. Raises the SqlAgentError that ended the run, or KeyboardInterrupt after a signal."""
-    # agent-lightning takes seconds to import: the errors of the plan come first.
+    # Imported after the plan, because agent-lightning takes seconds.
     with named_memory_errors(), slow_imports():
         from sql_agent.training import run  # noqa: PLC0415
 
@@ -125,7 +126,7 @@ def _run(
 
 
 def _inputs(plan: Plan) -> dict[str, str]:
-    """Return the digests of what a resumed run must find unchanged."""
+    """Return digests of the training questions and the database, which a resumed run must find unchanged."""
     inputs = {"the training questions": question_digest(plan.train)}
     if digest := database_digest(plan.task, plan.settings):
         inputs["the database"] = digest
@@ -133,11 +134,11 @@ def _inputs(plan: Plan) -> dict[str, str]:
 
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
-    """Run the rollouts of an algorithm in another terminal that uses `store`; return the exit code."""
-    # The algorithm sends the settings that decide a rollout; those of this command line concern this host only.
+    """Run the rollouts that the algorithm in another terminal puts into `store`; return the exit code."""
+    # The algorithm sends the settings that decide a rollout; the settings here are those of this host.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     with slow_imports():
-        from sql_agent.training import run  # noqa: PLC0415  slow, and the checks come first
+        from sql_agent.training import run  # noqa: PLC0415  slow, so after the settings
 
     run.set_log_level(debug=arguments.debug)
     return INTERRUPTED if run.run_runners(own, store, ui, quiet=arguments.quiet) else 0
@@ -192,36 +193,36 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:
-    """Write the report, also of a run that failed; print why it cannot be written, and return None then.
+    """Write the report and return its path; where that fails, print why and return None.
 
-    The disk may be full or the folder removed. Nothing is raised, because the error that ended the run matters more.
+    Nothing is raised, because the error that ended the run matters more.
     """
     try:
         return write_report(log.folder)
     except (OSError, DataError) as error:
         reason = error.message if isinstance(error, DataError) else error.strerror
-        ui.say(f"Warning: the report could not be written: {reason}. Later: sql-agent report {log.folder}")
+        ui.say(f"Warning: the report could not be written: {reason}. To write it later: sql-agent report {log.folder}")
         return None
 
 
 def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None:
-    """Print how far a run came that ended early (`how` is a participle), what is saved, and how to continue."""
+    """Print `how` a run ended early, such as "failed", after which step, what is saved, and how to continue."""
     if not (log.folder / "config.json").exists():
         ui.say(
-            f"The run {how}, and its folder {log.folder} is gone: it was removed or moved during the run. If it "
-            "was moved, move it back; then the same command with --resume continues after the last save in it"
+            f"The run {how}, and its folder {log.folder} is gone: somebody removed or moved the folder during the run. "
+            "If it was moved, move it back and continue after its last save with the same command and --resume"
         )
         return
     saved = last_saved_step(log.folder)
     if saved is None:
-        ui.say(f"The run {how} before its first save. To start again: the same command; its name can be taken again")
+        ui.say(f"The run {how} before its first save. To start again: the same command, which may take its name again")
         return
     done = f"{log.last_step()} of {settings.train.steps} steps"
     ui.say(f"The run {how} after {done}; step {saved} is saved. To continue: {how_to_go_on(log.folder)}")
 
 
 def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
-    """Print the validations, where the model, the rollouts and the report are, and whether the run learned."""
+    """Print the validations, the places of model, rollouts and report, and whether the run learned."""
     print_table(validation_table(list(run_lines(log.folder / "validation.jsonl"))), ui.console)
     if plan.settings.backend == "verl":
         ui.say(f"Model:    sql-agent export {log.folder} OUT")
@@ -252,8 +253,8 @@ def say_whether_learned(log: RunLog, ui: Ui) -> None:
 def show_trace(plan: Plan, ui: Ui) -> None:
     """Ask up to ten validation questions through runner, store and proxy, and print every rollout and span.
 
-    The model is the one at OPENAI_API_BASE, else that of the settings, served on this machine. Nothing is trained.
-    Raises TrainingError when the infrastructure lost a rollout.
+    The model is OPENAI_MODEL at OPENAI_API_BASE if set, else the one of the settings, served on this machine. Raises
+    TrainingError when a rollout was lost.
     """
     settings = plan.settings
     endpoint = remote_endpoint(settings, settings.model or None)
@@ -277,7 +278,9 @@ def show_trace(plan: Plan, ui: Ui) -> None:
            f"{triplets} triplets{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
     ui.say(plan.task.disclaimer)
     if lost:
-        raise TrainingError(f"{len(lost)} of {len(traced)} rollouts were lost: {lost[0]}", hint=f"see {folder}")
+        raise TrainingError(
+            f"{len(lost)} of {len(traced)} rollouts were lost: {lost[0]}", hint=f"see the logs in {folder}"
+        )
 
 
 def _show_span(span: Any, ui: Ui) -> None:

@@ -1,4 +1,4 @@
-"""Define the addresses and keys of services, which come from the environment or `.env` only."""
+"""Define the endpoints, keys and tokens of services, which are set in the environment or `.env` only."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sql_agent.config.paths import ENV_FILES
 
 
 def _variable(*names: str, default: str | None = None, description: str) -> Any:
-    """Define a field that is read from the first of the environment variables `names` that is set."""
+    """Define a field with the value of the first of the environment variables `names` that is set."""
     return Field(default, validation_alias=AliasChoices(*names), description=description)
 
 
 class _FromEnvironment(BaseSettings):
-    """Reads its fields from the environment variables that they name, or from `.env`."""
+    """Base of settings that are read from environment variables or `.env`."""
 
     model_config = SettingsConfigDict(env_file=ENV_FILES, extra="ignore", populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Treat an empty variable as unset; it also hides the variable of that name in `.env`."""
+        """Treat an empty variable as unset, also where `.env` sets it."""
         return {name: value for name, value in values.items() if value != ""}
 
 
@@ -47,7 +47,7 @@ class TeacherSettings(_FromEnvironment):
 
 
 class DatabaseServerSettings(_FromEnvironment):
-    """A database on a server. Its URL contains a password, so it is not a setting of a run."""
+    """A database on a server; its URL contains a password, which no run may save."""
 
     url: SecretStr | None = _variable(
         "DATABASE_URL",

@@ -1,4 +1,4 @@
-"""Define the folders for caches and runs, and the `.env` files, whatever the working directory is."""
+"""Define the folders for caches and runs, and the `.env` files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _project() -> Path:
-    """Return the checkout; "." when it is the working directory, or when this package is installed without one."""
+    """Return the checkout; "." where it is the working directory or the package has no checkout."""
     try:
         here = Path.cwd()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Define the settings in sections. `sql-agent settings` prints them, `load_settings` builds them."""
+"""Define the settings, their defaults and bounds, in sections. `sql-agent settings` prints them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sql_agent.schemas import Lang, QueryLimits, Style
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(gt=0, le=1_000_000)]  # of objects in the memory of one process
-Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # eleven days, within the range of every clock and time-out
+Count = Annotated[int, Field(gt=0, le=1_000_000)]  # objects that fit into the memory of one process
+Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # up to eleven days, which every clock and time-out accepts
 PositiveNumber = Annotated[float, Field(gt=0.0)]
 NotNegativeNumber = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -24,14 +24,14 @@ _MAX_SEED = 2**31 - 1  # the largest signed 32-bit integer; NumPy takes twice as
 
 
 class Section(BaseModel):
-    """Base of all settings: unknown keys, infinities and NaN are errors; every type can be given as text."""
+    """Base of all settings: refuses unknown keys, infinities and NaN, and accepts every type as text."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _read_text(cls, value: Any, info: ValidationInfo) -> Any:
-        """Parse what pydantic does not: `none` and the empty text as None, `0,10` and `[0,10]` as a tuple."""
+        """Parse texts that pydantic refuses: `none` and "" as None, `0,10` and `[0,10]` as a tuple."""
         if not isinstance(value, str) or info.field_name is None:
             return value
         annotation = cls.model_fields[info.field_name].annotation

@@ -1,8 +1,8 @@
 """Load settings from their sources by precedence, and explain why a setting is refused.
 
 Precedence, strongest first: dotted overrides on the command line (`train.lr=1e-5`), environment variables
-(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults of each section. The judge's
-and the endpoint's conventional names (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) have classes in endpoints.py.
+(`SQL_AGENT_TRAIN__LR`), the file `.env`, a TOML file given with `--config`, the defaults of each section. Variables
+without our prefix (`TEACHER_MODEL`, `OPENAI_API_BASE`, …) are in endpoints.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def section_fields(section: str) -> dict[str, FieldInfo]:
-    """Return the settings of `section` by their dotted names; GENERAL has those without a section."""
+    """Return the settings of `section` by dotted name; GENERAL is the section of names without a dot."""
     if section == GENERAL:
         return {name: field for name, field in Settings.model_fields.items() if name not in SECTIONS}
     return {f"{section}.{name}": field for name, field in SECTIONS[section].model_fields.items()}
@@ -49,10 +49,10 @@ FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in sec
 
 @dataclass(frozen=True)
 class Source:
-    """The settings that one source gives, by dotted name.
+    """The settings that one source sets, by dotted name.
 
-    `where` names the source in messages, `hint` says what to do about a setting that does not exist (any more). A file
-    that somebody else may have written is not `trusted`: see `_refuse_code`.
+    `where` names the source in messages, `hint` is the remedy for an unknown setting. A file that somebody else may
+    have written is not `trusted`; see `_refuse_code`.
     """
 
     where: str
@@ -62,7 +62,7 @@ class Source:
     trusted: bool = True
 
     def spell(self, name: str) -> str:
-        """Return the setting `name` as this source writes it, such as `SQL_AGENT_TRAIN__LR`."""
+        """Return `name` as this source spells it, such as `SQL_AGENT_TRAIN__LR`."""
         return PREFIX + name.replace(".", "__").upper() if self.as_variables else name
 
 
@@ -75,9 +75,9 @@ def load_settings(
 ) -> Settings:
     """Build the settings from every source.
 
-    `overrides` are dotted (`train.lr=1e-5`), `flags` nested dicts from command-line flags; an override wins over a
-    flag. `defaults` are TOML files, weaker than every other source; the first is the weakest. Raises ConfigError that
-    names each bad setting, its value, its source and the reason.
+    `overrides` are texts such as `train.lr=1e-5`, which win over `flags`, dotted names or nested dicts. `defaults` are
+    TOML files, weaker than every other source, the weakest first. Raises ConfigError, which names each wrong setting,
+    its value, its source and the reason.
     """
     return merge([*map(toml_source, defaults), *read_sources(overrides, config_file=config_file, flags=flags)])
 
@@ -101,7 +101,7 @@ def read_sources(
 def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> Settings:
     """Build the settings from `sources`, weakest first. Raises ConfigError as `load_settings` does.
 
-    `confirmed_by` are further sources whose values make the same values of an untrusted source acceptable.
+    An untrusted source may set what a source in `confirmed_by` sets to the same value; see `_refuse_code`.
     """
     for position, source in enumerate(sources):
         for name, value in source.values.items():
@@ -124,7 +124,7 @@ def variable(name: str) -> str:
 
 
 def sources_shown(sources: Sequence[Source]) -> list[str]:
-    """Return a line for each source but the command line: "Settings from .env: database.path, train.lr"."""
+    """Return a line for each source except the command line: "Settings from .env: database.path, train.lr"."""
     return [
         f"Settings from {source.where}: {', '.join(sorted(source.values))}"
         for source in sources
@@ -133,7 +133,7 @@ def sources_shown(sources: Sequence[Source]) -> list[str]:
 
 
 def public_dump(settings: Settings) -> dict[str, Any]:
-    """Return the resolved settings as JSON-able dicts, without secrets: keys are in endpoints.py only."""
+    """Return `settings` as dicts for JSON. They contain no secrets, which are in endpoints.py only."""
     return settings.model_dump(mode="json")
 
 
@@ -153,7 +153,7 @@ def as_text(value: Any) -> str:
 
 
 def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Return the leaves of nested dicts by dotted name. An empty dict is a leaf, so that its name is checked too."""
+    """Return the leaves of nested dicts by dotted name; an empty dict is a leaf, whose name is checked, too."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{section}.{key}" if section else key
@@ -172,7 +172,7 @@ def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
                 node[section] = {}
             node = node[section]
         if value == {} and isinstance(node.get(last), dict):
-            continue  # an empty table removes nothing
+            continue  # an empty table sets nothing
         node[last] = value
     return result
 
@@ -184,7 +184,7 @@ def toml_source(path: Path) -> Source:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the path given with --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct that line") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}", hint="correct the line") from None
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
@@ -216,7 +216,7 @@ def _read_dotenv(path: Path) -> dict[str, str | None]:
 
 
 def _refuse_unknown(source: Source, name: str, value: Any) -> None:
-    """Raise ConfigError unless `name` is a setting, an option of verl below verl.config, or an empty section."""
+    """Raise ConfigError unless `name` is a setting, an option below verl.config, or an empty section."""
     if name in FIELDS or name.startswith("verl.config.") or (name in SECTIONS and value == {}):
         return
     if name in SECTIONS:
@@ -230,10 +230,11 @@ def _refuse_unknown(source: Source, name: str, value: Any) -> None:
 
 
 def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence[Source]) -> None:
-    """Raise ConfigError when `source`, which somebody else may have written, would run code or contact a server.
+    """Raise ConfigError when the untrusted `source` would run code or contact a server.
 
-    That is `agent.mcp_command` (a program), `agent.mcp_url` (which is sent MCP_TOKEN) and a `task` of the form
-    package.module:NAME (an import). A trusted source that is stronger, or that gives the same value, permits it.
+    Three settings do: `agent.mcp_command` starts a program, `agent.mcp_url` sends MCP_TOKEN to a server, and a `task`
+    package.module:NAME is imported. Each is permitted when a stronger trusted source sets it, too, or when any trusted
+    source sets the same value.
     """
     for name in ("agent.mcp_command", "agent.mcp_url", "task"):
         value = source.values.get(name)
@@ -250,7 +251,7 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
 
 
 def _suggestion(source: Source, name: str) -> str:
-    """Suggest settings that resemble the unknown `name`; where none does, list those of its section."""
+    """Suggest settings with a name like `name`, else list the settings of its section."""
     name = ".".join(name.split(".")[:2])
     section, _, last = name.rpartition(".")
     same = [known for known in FIELDS if known.rpartition(".")[2] == last]
@@ -262,12 +263,12 @@ def _suggestion(source: Source, name: str) -> str:
 
 
 def _listing(section: str) -> str:
-    """Return the command that lists the settings of `section`; of every section where there is no such section."""
+    """Return the command that lists the settings of `section`, or all settings where there is no such section."""
     return f"see `sql-agent settings {section}`" if section in (GENERAL, *SECTIONS) else "see `sql-agent settings`"
 
 
 def _wrong_values(error: ValidationError, sources: Sequence[Source]) -> ConfigError:
-    """Build the error that names each wrong value, its source and the reason."""
+    """Return the error that names each wrong value, its source and the reason."""
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
         location = list(map(str, problem["loc"]))  # longer than a name where one item of a tuple is wrong

@@ -46,5 +46,5 @@ def test_a_run_whose_folder_is_gone_says_so_and_hides_no_other_error(
     log.folder.rename(tmp_path / "elsewhere")
     say_unfinished(log, settings, Ui(), how="failed")
     said = capsys.readouterr().out
-    assert f"folder {log.folder} is gone" in said and "move it back" in said and "taken again" not in said
+    assert f"folder {log.folder} is gone" in said and "move it back" in said and "its name again" not in said
     assert try_report(log, Ui()) is None
