@@ -12,9 +12,9 @@ from sql_agent.cli.command import NOT_ADVICE, leave, run_command
 COMMANDS = {
     "train": "train a model on questions about a database",
     "ask": "ask a model; see every query, its rows, the answer and the reward",
-    "chat": "ask one or two models, in the terminal or on a page; rate their answers",
+    "chat": "ask models, in the terminal or on a page; rate their answers",
     "evaluate": "measure models on question files, with intervals; compare them",
-    "data": "make or import a database, make questions with gold SQL, check your own",
+    "data": "make or import a database; make or check questions with gold SQL",
     "judge": "measure how far a judge can be trusted",
     "store": "serve a store for runs in other terminals and on other hosts",
     "mcp": "serve the query tool to MCP clients, over stdio or HTTP",

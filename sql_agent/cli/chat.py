@@ -35,9 +35,9 @@ _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
 
 _DESCRIPTION = """\
 Ask one model, or two side by side, questions about the database, and see each
-query, its rows and the answer as they come. A model sees one question at a time,
-without those before. A MODEL is a run, a checkpoint, a Hugging Face folder or
-id, or, while OPENAI_API_BASE is set, the name of a model at that endpoint.
+query, its rows and the answer as they come. Each question is asked by itself,
+without the ones before. A MODEL is a run, a checkpoint, a Hugging Face folder
+or id, or, while OPENAI_API_BASE is set, the name of a model at that endpoint.
 Answers that you rate or correct become a question file for training."""
 
 _EXAMPLES = """

@@ -22,8 +22,8 @@ from sql_agent.tasks.task import Task, load_task
 _DESCRIPTION = """\
 Serve the tool query_database_by_sql to any MCP client, with the guard, the
 limits and the hints of the agent: over stdio, or with --http over streamable
-HTTP at http://HOST:PORT/mcp. HTTP clients need the bearer token MCP_TOKEN; if it
-is not set, the server makes one and prints it."""
+HTTP at http://HOST:PORT/mcp. HTTP clients need the bearer token MCP_TOKEN; if
+it is not set, the server makes one and prints it."""
 
 _EXAMPLES = """
   sql-agent mcp                                  over stdio, the sample database

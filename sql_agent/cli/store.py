@@ -17,9 +17,9 @@ from sql_agent.system.sockets import LOCAL_NAMES, bind
 _DESCRIPTION = """\
 Serve a store for runs with --external-store-address.
 
-It has the interface of `agl store`, and deletes each rollout once a run has read
-it, so that its memory does not grow. With STORE_TOKEN, in the environment or
-.env, it requires that bearer token; give the same one to the runs."""
+It has the interface of `agl store`, and deletes each rollout once a run has
+read it, so that its memory does not grow. With STORE_TOKEN, in the environment
+or .env, it requires that bearer token; give the same token to the runs."""
 
 _EXAMPLES = """
   sql-agent store

@@ -8,9 +8,9 @@ import pytest
 
 from sql_agent.__main__ import COMMANDS
 
-PAGES = [[name] for name in COMMANDS if name != "settings"] + [
-    ["data", "build"], ["data", "questions"], ["data", "check"], ["data", "filter"], ["data", "facts"],
-    ["judge", "evaluate"],
+PAGES = [[name] for name in COMMANDS] + [
+    ["data", "build"], ["data", "import"], ["data", "questions"], ["data", "check"], ["data", "filter"],
+    ["data", "facts"], ["judge", "evaluate"],
 ]  # fmt: skip
 
 
