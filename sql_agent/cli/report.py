@@ -8,8 +8,7 @@ from pathlib import Path
 
 from sql_agent.cli.command import help_text
 from sql_agent.runs.pages import page_url, serve
-from sql_agent.runs.report import LiveReport, write_report
-from sql_agent.runs.run_reader import RunReader
+from sql_agent.runs.report import LiveReport, RunReader, write_report
 from sql_agent.system.sockets import bind_local
 from sql_agent.system.tokens import new_token
 

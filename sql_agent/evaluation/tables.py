@@ -63,7 +63,8 @@ def comparison_table(comparison: Comparison) -> TextTable:
         ("judge score, difference", [_difference(test.score, 1, 3) for test in tests]),
         ("  paired bootstrap p", [_p_text(test.score.p) for test in tests]),
     ]
-    note = f"{comparison.unpaired} questions without a grade for both are left out." if comparison.unpaired else ""
+    left_out = comparison.unpaired
+    note = f"Questions left out, because a grade is missing: {left_out}." if left_out else ""
     return TextTable(f"{comparison.model} against {comparison.baseline}", list(comparison.sets), [rows], note)
 
 

@@ -14,18 +14,23 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
-from sql_agent.runs.charts import validation_table
+from sql_agent.runs.charts import charts, validation_table
 from sql_agent.runs.pages import packed, page_response, render_live_report, render_report, web_app
-from sql_agent.runs.run_lines import JsonObject
-from sql_agent.runs.run_reader import RunReader
+from sql_agent.runs.rollout_pack import RolloutPack
+from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, read_config
+from sql_agent.runs.run_info import RunSession, read_sessions
+from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.system.files import atomic_write
+from sql_agent.tasks.task import load_task
+
+_EMBEDDED = "embedded SmolLM2-135M-Instruct"
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
     """Write `report.html` into `run_dir`, or `comparison.html` if there is a run `compared`, and return its path.
 
     An interrupted run may have missing files or a last line without an end. Raises DataError when a folder contains no
-    run, and ConfigError when a run's task cannot be loaded.
+    run or a damaged file, and ConfigError when a run's task cannot be loaded.
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
@@ -107,3 +112,110 @@ def _refreshed(run: RunReader) -> str | None:
 def _gzipped(body: bytes, media_type: str, etag: str | None = None) -> Response:
     headers = {"Content-Encoding": "gzip"} | ({"ETag": etag} if etag else {})
     return Response(body, media_type=media_type, headers=headers)
+
+
+class RunReader:
+    """Reads the folder of a run, also during the run."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the run in `folder`; raises the errors of `write_report`."""
+        self.config: JsonObject = read_config(folder)
+        self.folder = folder
+        self.name = folder.resolve().name
+        self.disclaimer = load_task(self.config["task"]).disclaimer
+        self.sessions: tuple[RunSession, ...] = ()
+        self._starts = 0
+        self._start()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what was appended, or everything again when a resumed run has cut its files.
+
+        Raises DataError for a damaged line or file, or a removed folder, until the damage is repaired; the lines before
+        the damage are read.
+        """
+        if not self.folder.is_dir():
+            raise DataError(f"{self.folder} is gone: it was removed or moved", hint="put the folder back")
+        if any(source.was_cut for source in self._sources.values()):
+            self._start()
+        self.sessions = read_sessions(self.folder)
+        self.steps += self._sources[METRICS].new()
+        self.validations += self._sources[VALIDATION].new()
+        rollouts = self._sources[ROLLOUTS]
+        for line in rollouts.new():
+            try:
+                self.pack.add(line)
+            except (LookupError, TypeError, AttributeError, ValueError):
+                raise rollouts.damaged("not a rollout as this version writes it") from None
+
+    @property
+    def version(self) -> object:
+        """A value that changes whenever `data` does."""
+        return self._starts, len(self.steps), len(self.validations), len(self.pack), self.sessions
+
+    def data(self) -> JsonObject:
+        """Return what the page shows of the run, without the records of rollouts."""
+        return {
+            "name": self.name,
+            "facts": self._facts(),
+            "charts": charts(self.steps, self.validations),
+            "config": self.config,
+            **self.pack.index(),
+        }
+
+    def _start(self) -> None:
+        self._starts += 1
+        self._sources = {name: GrowingLines(self.folder / name) for name in (METRICS, VALIDATION, ROLLOUTS)}
+        self.steps: list[JsonObject] = []
+        self.validations: list[JsonObject] = []
+        self.pack = RolloutPack()
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what the page says of the run, each fact as a label and a text."""
+        config, train, data = self.config, self.config.get("train", {}), self.config.get("data", {})
+        steps = f"{len(self.steps)} / {train.get('steps', '?')}"
+        reward = self.steps[-1].get("reward/mean") if self.steps else None
+        kept, enqueued, split = (
+            sum(int(step.get(f"rollouts/{name}", 0)) for step in self.steps) for name in ("kept", "enqueued", "split")
+        )
+        made = f"made for the run, {data.get('style', '?')} ({config.get('lang', '?')})"
+        recorded = self.sessions[-1].database if self.sessions else ""
+        return [
+            ("How it ended", self._how_it_ended()),
+            ("Steps", steps if reward is None else f"{steps}, reward {reward:.3f}"),
+            ("Rollouts kept", f"{kept} / {enqueued}" + (f", {split} split" if split else "")),
+            ("Model", config.get("model") or _EMBEDDED),
+            ("Questions", str(data.get("train_file") or made)),
+            ("Database", recorded or str(config.get("database", {}).get("path") or "sample")),
+            ("Judge", str(config.get("judge", {}).get("name", "?"))),
+            ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # a run of verl writes "verl"
+            *self._program(),
+        ]
+
+    def _how_it_ended(self) -> str:
+        nothing = "" if self.steps else ", before its first step"
+        if not self.sessions:
+            return f"not recorded{nothing}"
+        last = self.sessions[-1]
+        if last.end is None:
+            return f"still running, or its process was killed{nothing}"
+        resumed = f", resumed {len(self.sessions) - 1} times" if len(self.sessions) > 1 else ""
+        return f"{last.end}{nothing}{resumed}" + (f": {last.detail}" if last.detail else "")
+
+    def _program(self) -> list[tuple[str, str]]:
+        if not self.sessions:
+            return []
+        first, last = self.sessions[0], self.sessions[-1]
+        seconds = [session.seconds for session in self.sessions if session.seconds is not None]
+        commit, _, changes = (last.commit or "").partition("+")
+        return [
+            ("Started", first.started.replace("T", " ").replace("+00:00", " UTC")),
+            ("Duration", _duration(sum(seconds)) if seconds else "?"),
+            ("Commit", commit[:12] + (changes and f"+{changes}") or "installed without a checkout"),
+            ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),
+        ]
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"

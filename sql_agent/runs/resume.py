@@ -48,12 +48,18 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
         )
     taken = {name: now[name] for name in {"runs_dir", "run_name", *named} if _may_change(name) and name in now}
     settings = merge([saved, Source("command line", taken)], confirmed_by=sources)
-    if last_saved_step(folder) is None:
+    saved_step = last_saved_step(folder)
+    if saved_step is None:
         raise ResumeError(
             f"{folder} has no checkpoint, because the run ended before its first save",
             hint="run the same command without --resume: a new run can have the same name",
         )
-    _refuse_finished(folder, settings.train.steps)
+    sessions, steps = read_sessions(folder), settings.train.steps
+    if sessions and sessions[-1].end == "finished" and saved_step >= steps:
+        raise ResumeError(
+            f"{folder} is finished: all its {steps} steps are trained and validated",
+            hint=f"to train on, add train.steps=MORE; to ask its model: sql-agent ask --run {folder}",
+        )
     return settings
 
 
@@ -119,15 +125,6 @@ def cut_to_checkpoint(folder: Path, steps: int) -> str:
     elif unfinished or removed:
         said.append("Later steps were not saved in a checkpoint and are repeated")
     return ". ".join(said)
-
-
-def _refuse_finished(folder: Path, steps: int) -> None:
-    sessions = read_sessions(folder)
-    if sessions and sessions[-1].end == "finished" and (last_saved_step(folder) or 0) >= steps:
-        raise ResumeError(
-            f"{folder} is finished: all its {steps} steps are trained and validated",
-            hint=f"to train on, add train.steps=MORE; to ask its model: sql-agent ask --run {folder}",
-        )
 
 
 def _may_change(key: str) -> bool:

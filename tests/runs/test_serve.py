@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from sql_agent.runs import pages
-from sql_agent.runs.report import LiveReport
-from sql_agent.runs.run_reader import RunReader
+from sql_agent.runs.report import LiveReport, RunReader
 from sql_agent.system.tokens import bearer
 from tests.support.browser import needs_chromium, open_browser
 from tests.support.served_app import served_app
