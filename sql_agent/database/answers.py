@@ -1,4 +1,4 @@
-"""Fit an answer into what a model can read, counted in characters of its JSON; the kinds of refusals."""
+"""Cut an answer to a number of characters of JSON, and define the kinds of refusals."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ KINDS = {
     "malformed_call": 'the tool was called with arguments that are not {"sql": text}',
 }
 DATABASE_CHANGED = "database_changed"
-# The kind of a QueryError when a database cannot be reached or a writer has locked it. No answer has this kind: the
-# statement is tried again, and then DatabaseFileError is raised.
+# The kind of a QueryError for an unreachable or locked database. No answer has this kind: the statement is tried again,
+# and then DatabaseFileError is raised.
 UNAVAILABLE = "unavailable"
 
 CUT = "…"
 MAX_COLUMN_NAME = 64
-MAX_REFUSAL_CHARS = 400  # of a message, and of its hint
-_LEAST_CELL = 4  # characters of JSON: one in quotes, and "…"
-_BESIDE = 80  # characters of the JSON beside columns and records: the status, the count, whether it is truncated
+MAX_REFUSAL_CHARS = 400  # of a message and of a hint
+_LEAST_CELL = 4  # characters of JSON: two quotes, one character and "…"
+_BESIDE = 80  # characters of JSON for the status, the count and `truncated`
 
 Row = tuple[Cell, ...]
 
@@ -42,11 +42,11 @@ Row = tuple[Cell, ...]
 def fit(
     names: Iterable[str], rows: Iterable[tuple[object, ...]], limits: QueryLimits
 ) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
-    """Return the columns' names, the leading rows that fit into `limits`, and whether anything was left out or cut.
+    """Return the column names, the leading rows that fit into `limits`, and whether anything was left out or cut.
 
-    Rows are taken from the iterator one at a time, at most one more than is returned. Names are cut when they take
-    more than half of the room. A first row that is too long by itself is kept with its longest cells cut; each
-    cut cell ends with "…". Raises QueryError when not even that fits, because there are too many columns.
+    At most one row more than is returned is taken from the iterator. Names are cut if they take more than half of the
+    characters. A first row that is too long is kept with its longest cells cut; a cut cell ends with "…". Raises
+    QueryError if there are too many columns even for that.
     """
     room = limits.max_chars - _BESIDE
     columns = _names(tuple(map(column_name, names)), room // 2)
@@ -67,13 +67,13 @@ def fit(
 
 
 def refusal(kind: str, message: str, hint: str | None = None) -> QueryAnswer:
-    """Return an answer that says what is wrong with a statement, as long as a model can read."""
+    """Return the answer to a statement that was refused or failed, with message and hint cut to a limit."""
     failure = QueryFailure(kind=kind, message=_shortened(message), hint=_shortened(hint) if hint else None)
     return QueryAnswer(status="error", error=failure)
 
 
 def column_name(name: str) -> str:
-    """Cut the name of an output column, because SQLite names an expression after its whole text."""
+    """Cut the name of an output column, because SQLite uses the whole text of an expression as its name."""
     return name if len(name) <= MAX_COLUMN_NAME else name[: MAX_COLUMN_NAME - 1] + CUT
 
 
@@ -96,7 +96,7 @@ def _length(cell: Cell | tuple[Cell, ...]) -> int:
 
 
 def _cut(row: tuple[Cell, ...], room: int) -> tuple[Cell, ...]:
-    """Cut the longest cells to one common length, so that short cells beside them stay whole."""
+    """Cut the longest cells to one common length and leave short cells whole."""
     left = room - len(row) - 1  # brackets and commas
     longest = 0
     for waiting, length in zip(range(len(row), 0, -1), sorted(map(_length, row)), strict=True):
@@ -116,7 +116,7 @@ def _cut_text(text: str, longest: int) -> str:
     if _length(text) <= longest:
         return text
     start, end = 0, min(len(text), longest)
-    while start < end:  # an escaped character takes up to six, so the place is searched
+    while start < end:  # binary search, because an escaped character takes up to six
         middle = (start + end + 1) // 2
         start, end = (middle, end) if _length(text[:middle]) + 1 <= longest else (start, middle - 1)
     return text[:start] + CUT

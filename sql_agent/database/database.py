@@ -1,4 +1,4 @@
-"""Define what queries a database, in workers or behind an MCP server, and keep a task's databases open."""
+"""Define the interface to a database, and keep a pool of open databases."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from sql_agent.database.provenance import CellRef
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
-MAX_QUERIES = 64  # of one database at once, twice what a runner asks; more wait
-_KEPT_OPEN = 64  # databases; each has a process and a connection for every query that ran at once
+MAX_QUERIES = 64  # concurrent queries of one database, twice what a runner sends; more wait
+_KEPT_OPEN = 64  # databases, each with a process and a connection for every concurrent query
 
 _In = ParamSpec("_In")
 _Out = TypeVar("_Out")
 
 
 class Database(ABC):
-    """Queries a database read-only. `query` may be called from several threads at once, and not after a fork.
+    """Queries a database read-only. `query` may be called from several threads, but not after a fork.
 
-    Statements may read the tables of `schema` and no others. As a text `source` says where the database is, without a
-    password.
+    Statements may read only the tables of `schema`. `str(source)` is the database's path or URL, without a password.
     """
 
     def __init__(self, source: object, schema: Schema, dialect: Dialect, limits: QueryLimits) -> None:
@@ -38,7 +37,7 @@ class Database(ABC):
         self.schema = schema
         self.dialect = dialect
         self.limits = limits
-        # Their own, because slow statements in the threads that the program shares would hold up everything else.
+        # Separate threads, because slow statements in asyncio's shared threads would delay everything else.
         self._threads = ThreadPoolExecutor(MAX_QUERIES, thread_name_prefix="query")
 
     def __enter__(self) -> Self:
@@ -53,17 +52,17 @@ class Database(ABC):
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
         """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
 
-        Raises DatabaseFileError when the database's server cannot be reached, which is no statement's fault. The cells
-        `emptied` read as NULL, which shows whether the statement needs them; there is no `hint` then.
+        With `emptied`, these cells read as NULL and the answer has no `hint`. Raises DatabaseFileError if the server of
+        the database cannot be reached.
         """
 
     async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:
-        """Return what `function`, which queries this database, returns; the event loop goes on meanwhile."""
+        """Run `function`, which queries this database, in a thread and return its result."""
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:
-        """End what queries the database; a statement that is running is answered with an error."""
+        """Stop all queries; a running statement is answered with an error."""
         self._threads.shutdown(wait=False)
 
 
@@ -76,9 +75,9 @@ class _Opened:
 
 
 class DatabasePool:
-    """Opens databases by name with `open_named` and keeps the `keep` that were used last; from any thread.
+    """Opens databases by name with `open_named` and keeps the `keep` most recently used ones open; thread-safe.
 
-    The name None stands for the run's own. One in use is never closed, so more than `keep` may be open.
+    The name None means the run's own database. A database in use is not closed, so more than `keep` may be open.
     """
 
     def __init__(self, open_named: Callable[[str | None], Database], *, keep: int = _KEPT_OPEN) -> None:
@@ -97,7 +96,7 @@ class DatabasePool:
 
     @contextmanager
     def of(self, name: str | None) -> Iterator[Database]:
-        """Yield the database `name`. Raises what `open_named` raises, such as DatabaseFileError."""
+        """Yield the database `name`. Raises the errors of `open_named`, such as DatabaseFileError."""
         with self._lock:
             opened = self._opened.pop(name, None) or _Opened(self._open_named(name))
             self._opened[name] = opened
@@ -114,13 +113,13 @@ class DatabasePool:
                     opened.database.close()
 
     def check(self, names: Iterable[str | None]) -> None:
-        """Open each of `names` once, so that a wrong one is found early; raises as `of` does."""
+        """Open each of `names` once to find wrong names early. Raises the errors of `of`."""
         for name in dict.fromkeys(names):
             with self.of(name):
                 pass
 
     def forget(self, database: Database) -> None:
-        """Have `database` opened anew for whoever needs it next; it is closed when those who use it have ended."""
+        """Open `database` again for the next user, and close this one once its current users have finished."""
         with self._lock:
             for name, opened in list(self._opened.items()):
                 if opened.database is database:
@@ -129,7 +128,7 @@ class DatabasePool:
                         database.close()
 
     def close(self) -> None:
-        """Close all databases; a query that is still running closes its own connection when it ends."""
+        """Close all databases; a running query closes its own connection at its end."""
         with self._lock:
             for opened in self._opened.values():
                 opened.database.close()

@@ -1,7 +1,7 @@
-"""Check a statement by its text: one SELECT over the tables of the schema, made of known parts only.
+"""Check that a statement is one SELECT that reads tables of the schema only and calls allowed functions only.
 
-MySQL and MariaDB run a statement only when `check` accepts it. SQLite's authorizer judges by itself; there `check` says
-in better words why a statement was refused.
+A statement runs on MySQL and MariaDB only if `check` accepts it. On SQLite the authorizer decides, and `check`
+words the refusal.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 _FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]*)")
 _ASCII_FORM = {"，": ",", "（": "(", "）": ")", "；": ";", "＝": "=", "“": "'", "”": "'", "‘": "'", "’": "'", "　": " "}
-_STATEMENTS = (
-    *(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Alter, exp.Command, exp.Pragma),
-    *(exp.Attach, exp.Detach, exp.Transaction, exp.Commit, exp.Rollback, exp.Analyze, exp.Describe, exp.Into),
-    *(exp.Set, exp.Show, exp.Use, exp.Kill, exp.LoadData),
-)
-# More than these on a query in parentheses, such as `(SELECT ...) ORDER BY x`, is looked at by none of the checks.
+# The parts of a query in parentheses; a clause behind it, as in `(SELECT ...) ORDER BY x`, is refused.
 _OF_SUBQUERIES = frozenset({"this", "alias", "joins"})
 _ASKS_FOR_SCHEMA = re.compile(r"\s*(?:PRAGMA|SHOW|DESC|DESCRIBE)\b", re.IGNORECASE)
 
@@ -39,7 +34,7 @@ _ASKS_FOR_SCHEMA = re.compile(r"\s*(?:PRAGMA|SHOW|DESC|DESCRIBE)\b", re.IGNORECA
 class Checked:
     """A statement that may run: `sql` without comments, and its tree.
 
-    `from_tables`: an output column comes from a table of the schema or counts its rows.
+    `from_tables` tells whether an output column comes from a table of the schema or counts its rows.
     """
 
     sql: str
@@ -49,7 +44,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Result:
-    """What a statement gave: its rows, cut to the limits; `tree` is None where the parser cannot read the statement."""
+    """The rows of a statement, cut to the limits; `tree` is None if the parser cannot read the statement."""
 
     columns: tuple[str, ...]
     records: tuple[Row, ...]
@@ -59,7 +54,7 @@ class Result:
 
 
 def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
-    """Return the statement to run in place of `sql`. Raises QueryError with one of KINDS and a hint."""
+    """Return the statement to run for `sql`. Raises QueryError with one of KINDS and a hint."""
     refuse_listing(sql, schema)
     text = clean(sql, dialect)
     try:
@@ -75,14 +70,14 @@ def check(sql: str, schema: Schema, dialect: Dialect) -> Checked:
 
 
 def refuse_listing(sql: str, schema: Schema) -> None:
-    """Refuse a statement that asks for the tables or columns, with a QueryError whose message lists them."""
+    """Raise QueryError, with a hint that lists tables and columns, for statements such as SHOW TABLES or PRAGMA."""
     if _ASKS_FOR_SCHEMA.match(sql):
         message = f"the statement starts with {sql.split(maxsplit=1)[0].upper()}"
         raise QueryError("not_select", message, hint=schema.listing)
 
 
 def parse(text: str, dialect: Dialect) -> exp.Query:
-    """Return the tree of one SELECT without comments, as `clean` returns it. Raises QueryError."""
+    """Return the tree of a statement that `clean` has returned. Raises QueryError."""
     try:
         trees = dialect.parse(text)
     except ParseError as error:
@@ -90,7 +85,7 @@ def parse(text: str, dialect: Dialect) -> exp.Query:
     except TokenError:
         raise QueryError("syntax", "the statement cannot be split into words", hint="check its quotes") from None
     tree = trees[0] if len(trees) == 1 else None
-    while isinstance(tree, exp.Subquery) and tree.is_wrapper:  # parentheses around the whole
+    while isinstance(tree, exp.Subquery) and tree.is_wrapper:  # parentheses around the whole statement
         tree = tree.this
     if not isinstance(tree, exp.Select | exp.SetOperation):
         raise _not_select(type(tree).__name__ if tree is not None else "nothing")
@@ -101,7 +96,7 @@ def _syntax_error(error: ParseError, text: str, dialect: Dialect) -> QueryError:
     details = error.errors[0] if error.errors else {}
     near = str(details.get("highlight") or "").strip()
     description = str(details.get("description") or "").rstrip(".")
-    if not description or "<" in description:  # sqlglot shows its own Python objects
+    if not description or "<" in description:  # sqlglot has put a Python object into its message
         description = "something is missing"
     place = f" near {near[:60]!r}" if near else ""
     return QueryError("syntax", f"{description}{place}", hint=dialect.syntax_hint(text))
@@ -115,8 +110,10 @@ def _not_select(what: str) -> QueryError:
 
 def _check_nodes(nodes: Sequence[exp.Expr], dialect: Dialect) -> None:
     for node in nodes:
-        if isinstance(node, _STATEMENTS):
-            raise _not_select(type(node).__name__)
+        if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
+            raise _not_select(type(node.this).__name__)
+        if isinstance(node, exp.Into):
+            raise _not_select("INTO")
         if isinstance(node, exp.Subquery) and any(node.args[key] for key in node.args.keys() - _OF_SUBQUERIES):
             message = "a query in parentheses is followed by a clause of its own"
             raise QueryError("syntax", message, hint="write ORDER BY, LIMIT and WITH inside the parentheses")
@@ -136,11 +133,10 @@ def check_length(sql: str) -> None:
 def clean(sql: str, dialect: Dialect) -> str:
     """Return the one SELECT statement in `sql` without comments and final semicolons.
 
-    Comments are removed, because parsers disagree about where they end. Raises QueryError of kind empty, too_long,
-    syntax, not_select or multiple_statements.
+    Comments are removed because parsers disagree about where they end. Raises QueryError.
     """
     check_length(sql)
-    sql = sql.removeprefix("\ufeff")  # the mark that some programs put before a text
+    sql = sql.removeprefix("\ufeff")  # a byte order mark
     control = _CONTROL.search(sql)
     if control:
         message = f"the statement contains the character U+{ord(control.group()):04X}"
@@ -151,7 +147,8 @@ def clean(sql: str, dialect: Dialect) -> str:
     if not bare.strip("; \t\r\n"):
         raise QueryError("empty", "there is no statement", hint="send one SELECT statement")
     _check_first_word(text)
-    text, bare = _without_final_semicolons(text, bare)
+    end = len(bare.rstrip("; \t\r\n"))
+    text, bare = text[:end], bare[:end]
     if ";" in bare:
         raise QueryError("multiple_statements", "only one statement is allowed", hint="send them one at a time")
     _check_characters(bare)
@@ -160,7 +157,7 @@ def clean(sql: str, dialect: Dialect) -> str:
 
 
 def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
-    """Return the text without comments, and the same with every quoted part masked (equal lengths)."""
+    """Return the text without comments, and the same text with quoted parts masked; both have one length."""
     text: list[str] = []
     bare: list[str] = []
     position = 0
@@ -176,11 +173,6 @@ def _without_comments(sql: str, dialect: Dialect) -> tuple[str, str]:
     text.append(sql[position:])
     bare.append(sql[position:])
     return "".join(text), "".join(bare)
-
-
-def _without_final_semicolons(text: str, bare: str) -> tuple[str, str]:
-    end = len(bare.rstrip("; \t\r\n"))
-    return text[:end], bare[:end]
 
 
 def _check_first_word(text: str) -> None:

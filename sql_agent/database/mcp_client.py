@@ -1,7 +1,7 @@
-"""Query a database through an MCP server that `sql-agent mcp` started; answers are those of a local database.
+"""Query a database through an MCP server that `sql-agent mcp` started; the answers equal those of a local database.
 
-Data for programs travels in `_meta`, which clients do not show to a model: the whole answer beside its JSON text, the
-cells that read as NULL in a query, and the tables of the database.
+`_meta`, which MCP clients do not show to a model, carries data for programs: the whole answer, the cells that read as
+NULL in a query, and the tables of the database.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sql_agent.schemas import QueryAnswer, QueryLimits
 
 TOOL_NAME = "query_database_by_sql"
 META = "sql_agent"  # our key in `_meta`
-_CONNECT_S = 60.0  # a server that a command starts must start its worker processes first
-_TRANSFER_S = 30.0  # an answer may take this long in addition to the query's deadline
+_CONNECT_S = 60.0  # includes the start of a server's worker processes
+_TRANSFER_S = 30.0  # added to the query's deadline
 _DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, MYSQL)}
 
 _T = TypeVar("_T")
@@ -49,7 +49,7 @@ class ToolServer:
 class McpDatabase(Database):
     """Queries the database behind an MCP server.
 
-    Raises DatabaseFileError when the server is unreachable or was not started by `sql-agent mcp` of this version.
+    Raises DatabaseFileError if the server is unreachable or another version of `sql-agent mcp`.
     """
 
     def __init__(self, server: ToolServer) -> None:
@@ -67,7 +67,7 @@ class McpDatabase(Database):
         super().__init__(server, schema, dialect, limits)
 
     def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
-        """Run one statement on the server. Raises DatabaseFileError when the server itself fails."""
+        """Run one statement on the server. Raises DatabaseFileError if the server itself fails."""
         try:
             check_length(sql)
         except QueryError as error:
@@ -82,7 +82,7 @@ class McpDatabase(Database):
             raise self._unusable(f"its answer cannot be read: {error!r}") from error
 
     def close(self) -> None:
-        """End the connection, and a server that was started as a command."""
+        """End the connection, and the server if a command started it."""
         super().close()
         self._stop()
 
@@ -160,5 +160,5 @@ def _client(server: ToolServer) -> Any:
     if server.url is not None:
         return Client(StreamableHttpTransport(server.url, auth=server.token))
     program, *arguments = shlex.split(server.command or "")
-    # The transport passes on no environment by default, and the server needs DATABASE_URL and other settings.
+    # By default the transport passes no environment, and the server needs DATABASE_URL and other settings.
     return Client(StdioTransport(program, arguments, env=dict(os.environ), keep_alive=False))

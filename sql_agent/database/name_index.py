@@ -1,7 +1,7 @@
-"""Find the row names nearest to a text: parts, longer names, aliases, typing errors, abbreviations.
+"""Find the row names similar to a text: longer names, aliases, typing errors, parts, abbreviations.
 
-Names are compared whole with rapidfuzz and never by trigrams, because most Chinese names and searches have one to four
-characters. One search of 50,000 names takes a few milliseconds.
+Whole names are compared with rapidfuzz instead of trigrams, because most Chinese names have one to four characters. One
+search in 50,000 names takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sql_agent.database.schema import Naming, Schema, fold, quoted
 MAX_NAMES = 100_000  # of each table
 MAX_SEARCHED_CHARS = 80
 _CANDIDATES = 200
-_TYPO_EVERY = 4  # characters of a name for each wrong, missing or swapped one
-_SHARED_CHARS = 3  # Chinese characters in a row that a name must share when more is wrong than a typing error
-_MAX_SHARING_CHARS = 20  # of a Chinese text whose parts are looked for in names
-_MAX_CUT_CHARS = 8  # of a text whose end or beginning may be short for a name; in a sentence they are other words
-_MOST_CUT = 4  # characters before or behind a Chinese name with a typing error
-_SHARED_LETTERS = 5  # of a word that a name must share
-_MAX_WORDS = 8  # of a text whose words are looked for in names
+_TYPO_EVERY = 4  # characters for each wrong, missing or swapped character
+_SHARED_CHARS = 3  # consecutive Chinese characters that a name must share
+_MAX_SHARING_CHARS = 20  # a longer Chinese text is not searched for parts of names
+_MAX_CUT_CHARS = 8  # the end or beginning of a longer text is no abbreviation but a word of a sentence
+_MOST_CUT = 4  # characters around a Chinese name with a typing error
+_SHARED_LETTERS = 5  # of a shared word
+_MAX_WORDS = 8  # a text with more words is not searched for parts of names
 _WORDS_TOGETHER = 3
-_MOST_SHARING = 40  # more names than this share a part that says nothing, such as 综合征 or "tablets"
-_MOST_CALLED = 3  # names that hold a name which has other names: as many as a hint shows
+_MOST_SHARING = 40  # a part of more names says nothing, such as 综合征 or "tablets"
+_MOST_CALLED = 3  # rows for one formal name: as many as a hint shows
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _WORD_CHAR = re.compile(r"[a-z0-9]")
 _SHORT_CHINESE = re.compile(r"[\u3400-\u9fff]{2,4}")
 _INITIALS = re.compile(r"[a-z][a-z0-9]{1,5}")
-# An abbreviation takes one character of each word: few stand before the first one, few between two.
+# An abbreviation has one character of each word: few characters come before the first one, few between two.
 _MAX_BEFORE, _MAX_BETWEEN = 3, 5
-_FEW = 4  # more names than this begin with a part that says nothing, such as 复方
+_FEW = 4  # a beginning of more names says nothing, such as 复方
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Name:
 
 @dataclass(frozen=True)
 class Found:
-    """The names that an index has for one text, the nearest first.
+    """The names similar to one text, the most similar first.
 
-    `exact` names equal the text except for case and blanks. `aliases` are names of rows that have the text as another
-    name. `longer` names contain the text. `near` names differ by a typing error or are part of the text. The text, or
-    its beginning or end, may abbreviate `abbreviated` names.
+    `exact` names equal the text except for case and blanks. `aliases` are the names of rows whose other name is the
+    text. `longer` names contain the text. `near` names differ by a typing error or are part of the text. `abbreviated`
+    names may be abbreviated by the text, its beginning or its end.
     """
 
     exact: tuple[Name, ...] = ()
@@ -64,10 +64,10 @@ class Found:
 
 
 class NameIndex:
-    """All names of rows, their other names included, by comparable text."""
+    """Indexes the names of rows and their other names by comparable text."""
 
     def __init__(self, names: Iterable[tuple[str, Name]]) -> None:
-        """`names` are pairs of a text and the row's name; the text is that name or another name of the row."""
+        """`names` are pairs of the row's name, or another name of the row, and the row's name."""
         self._names: dict[str, dict[Name, None]] = {}
         for text, name in names:
             if key := comparable(text):
@@ -80,7 +80,7 @@ class NameIndex:
         self._longest = max(map(len, self._keys), default=0)
 
     def find(self, text: str) -> Found:
-        """Return the names near `text`; every field is empty if there are none."""
+        """Return the names similar to `text`."""
         key = comparable(text)[:MAX_SEARCHED_CHARS]
         if not key:
             return Found()
@@ -99,34 +99,34 @@ class NameIndex:
         return tuple(name for name in self._names.get(key, {}) if comparable(name.text) == key)
 
     def _named(self, keys: Iterable[str]) -> tuple[Name, ...]:
-        """Return the names of the rows with these keys; a row whose own name is the key comes first."""
+        """Return the names of the rows with these keys; for each key the row's own name before other names."""
         ordered = (sorted(self._names[key], key=lambda name: comparable(name.text) != key) for key in keys)
         return tuple(dict.fromkeys(name for names in ordered for name in names))
 
     def _near(self, key: str, *, is_part: bool) -> list[str]:
-        """Return names that are `key` with a typing error or a part of `key`, else names that share a longer part.
+        """Return names that differ from `key` by a typing error or are part of `key`, else names that share a part.
 
-        For a text that `is_part` of names no shared parts are searched.
+        Shared parts are not searched if the text `is_part` of names.
         """
         mistyped, inside = self._misspelt(key), self._inside(key)
         if mistyped or is_part or (inside and 2 * len(inside[0]) >= len(key)):
             return [*mistyped, *inside]
         part, sharing = self._sharing(key)
-        # The whole of a name counts as much as one more character: 肺炎 in 老年肺炎球菌.
+        # A whole name counts as much as one more character: 肺炎 in 老年肺炎球菌.
         return sharing if inside and len(part) > len(inside[0]) + 1 else inside or sharing
 
     def _with(self, part: str) -> list[str]:
-        """Return names that contain `part`: names that start with it first, then by length."""
+        """Return names that contain `part`: first names that start with `part`, then by length."""
         if part not in self._all:
             return []
         found = (key for key in self._keys if part in key)
         return sorted(found, key=lambda key: (not key.startswith(part), len(key)))
 
     def _sharing(self, key: str) -> tuple[str, list[str]]:
-        """Return the longest part of `key` in names, and these: a stem in another form, or a name in a sentence.
+        """Return the longest part of `key` that names contain, such as a stem or a name in a sentence, and these names.
 
-        A part that is less than half of `key` counts where few names contain it. Of letters a part is one to three
-        words, which may be misspelt.
+        A part shorter than half of `key` counts only if few names contain the part. In alphabetic text a part is one to
+        three words, which may be misspelt.
         """
         if _CHINESE.search(key):
             parts = _chinese_parts(key) if len(key) <= _MAX_SHARING_CHARS else []
@@ -139,8 +139,8 @@ class NameIndex:
         return "", []
 
     def _misspelt(self, part: str) -> list[str]:
-        """Return names that are `part` with at most one typing error for every four characters, the nearest first."""
-        if len(part) < 3:  # one character of two is another name, not a typing error
+        """Return names that differ from `part` by at most one typing error per four characters, the nearest first."""
+        if len(part) < 3:  # a change in two characters makes another name
             return []
         allowed = max(1, len(part) // _TYPO_EVERY)
         found = [
@@ -153,10 +153,10 @@ class NameIndex:
         return [key for far, key in sorted(found, key=lambda near: (near[0], near[1][0] != part[0])) if far]
 
     def _short_for(self, key: str) -> list[str]:
-        """Return names that `key` abbreviates, else names that its longest end or beginning abbreviates or begins.
+        """Return names that `key` abbreviates, else names that the end or beginning of `key` abbreviates or begins.
 
-        Two characters in order stand in too many names to mean one. Behind a beginning stands more of the name, or it
-        is another name: 格列美脲 is not short for 格列齐特, nor 奥利替芬定 for 奥利司他胶囊.
+        Too many names contain two given characters in order. A beginning counts only if the name shares most of `key`:
+        格列美脲 is not short for 格列齐特, nor 奥利替芬定 for 奥利司他胶囊.
         """
         found = self._abbreviated(key)
         if found or not _CHINESE.search(key) or len(key) > _MAX_CUT_CHARS:
@@ -171,12 +171,12 @@ class NameIndex:
         return []
 
     def _begun(self, part: str) -> list[str]:
-        """Return the names that begin with `part`, if they are few."""
+        """Return the names that begin with `part`, or none if there are more than `_FEW`."""
         begun = [name for name in self._with(part) if name.startswith(part)]
         return begun if len(begun) <= _FEW else []
 
     def _abbreviated(self, key: str) -> list[str]:
-        """Return names with the characters of `key` in order, or whose words begin with its letters, shortest first."""
+        """Return names that contain the characters of `key` in order, or words that begin with its letters."""
         if _SHORT_CHINESE.fullmatch(key):
             between, before = f"[^\n]{{0,{_MAX_BETWEEN}}}", _MAX_BEFORE
         elif _INITIALS.fullmatch(key):
@@ -192,9 +192,9 @@ class NameIndex:
         return sorted(found, key=lambda name: (not name.startswith(key[0]), len(name), name))
 
     def _inside(self, key: str) -> list[str]:
-        """Return the longest names that stand in `key`, from the longest on; none overlaps another.
+        """Return the longest names within `key` that do not overlap, the longest first.
 
-        Before one that is only another name of its row come names that contain it, such as 阿奇霉素片 for 阿奇霉素.
+        A name that is only another name of a row comes after a name that contains it, such as 阿奇霉素片 for 阿奇霉素.
         """
         places = [
             (start, end)
@@ -217,7 +217,7 @@ class NameIndex:
 def read_names(
     schema: Schema, namings: Mapping[str, Naming], read: Callable[[str], Iterable[tuple[object, ...]]]
 ) -> Iterator[tuple[str, Name]]:
-    """Yield what `NameIndex` takes, from the tables that `read` opens with a SELECT each."""
+    """Yield the pairs for `NameIndex`; `read` runs one SELECT for each table."""
     for table, naming in namings.items():
         if (own_table := schema.spelled(table)) is None:
             continue
@@ -238,11 +238,11 @@ def read_names(
 
 
 def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tuple[str, Name]]:
-    """Yield the other names in `naming.called`, each with a name of `names`, whose keys are comparable texts.
+    """Yield each other name in `naming.called` with a row's name; the keys of `names` are comparable texts.
 
-    A row whose name is the formal name gets the other names; without such a row, the shortest names get them that
-    contain the formal name: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. A row that is named by one
-    of the other names can be found by the formal name.
+    The row is the one whose name is the formal name; without such a row, the rows with the shortest names that contain
+    the formal name: 盐酸二甲双胍片 for 二甲双胍, but not 阿克拉霉素 for 克拉霉素. The formal name is also yielded for a
+    row that has one of the other names.
     """
     all_names = "\n".join(["", *names, ""])
     rest = _rest_pattern(naming.beside)
@@ -255,7 +255,7 @@ def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tupl
 
 
 def _rest_pattern(beside: frozenset[str] | None) -> re.Pattern[str]:
-    """Return the pattern of what may stand before or after a formal name: any text, or only the words `beside`."""
+    """Return the pattern of the text around a formal name: any text, or only the words `beside`."""
     if beside is None:
         return re.compile(r".*")
     words = sorted(map(comparable, beside), key=len, reverse=True)
@@ -263,7 +263,7 @@ def _rest_pattern(beside: frozenset[str] | None) -> re.Pattern[str]:
 
 
 def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str]:
-    """Return the shortest names of `all_names`, one a line, that are `part` as whole words between two of `rest`."""
+    """Return the shortest lines of `all_names` that contain `part` as whole words between two matches of `rest`."""
     found = []
     for line in re.findall(f"[^\n]*{re.escape(part)}[^\n]*", all_names) if part in all_names else ():
         start = line.index(part)
@@ -274,12 +274,12 @@ def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str
 
 
 def comparable(text: str) -> str:
-    """Return the text as names are compared: one width and case of letters, single blanks."""
+    """Normalise the width and case of letters and the blanks of a text, to compare names."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _chinese_parts(key: str) -> Iterator[str]:
-    """Yield the proper parts of a text, the longest first."""
+    """Yield the parts of a text except the whole, the longest first."""
     for size in range(len(key) - 1, _SHARED_CHARS - 1, -1):
         yield from (key[start : start + size] for start in range(len(key) - size + 1))
 
@@ -290,13 +290,13 @@ def _shares_most(key: str, name: str) -> bool:
 
 
 def _may_be_misspelt(part: str, key: str) -> bool:
-    """Return whether `part` is words, or most of a Chinese text: to look for typing errors takes milliseconds."""
+    """Return whether typing errors in `part` are worth milliseconds: `part` is words, or most of a Chinese text."""
     is_most = len(key) - _MOST_CUT <= len(part) and len(part) >= _TYPO_EVERY
     return not _CHINESE.search(key) or (is_most and (key.startswith(part) or key.endswith(part)))
 
 
 def _word_parts(key: str) -> Iterator[str]:
-    """Yield words of a text, first three together, then two, then one."""
+    """Yield three consecutive words of a text, then two, then one."""
     words = key.split()
     if len(words) > _MAX_WORDS:
         return

@@ -1,8 +1,7 @@
-"""Find out whether a statement read certain cells: its rows change once the cells are emptied.
+"""Find out whether a statement read certain cells: its result changes once the cells are NULL.
 
-It does not matter how the statement asks: by name or id, through aliases, a WITH query or a subquery, for one row
-or all, for values or a count. It is the counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and
-Where").
+The form of the statement does not matter: by name or id, with aliases, WITH queries or subqueries, for one row or all,
+for values or a count. This is counterfactual why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sql_agent.database.schema import Schema, fold, quoted
 from sql_agent.schemas import Evidence, QueryAnswer, QueryCall
 
 _WITH = re.compile(r"\s*with\b", re.IGNORECASE)
-_NO_ROW = -(2**63)  # no table numbers its rows from there
+_NO_ROW = -(2**63)  # a row id that no table has
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,9 @@ class _Database(Protocol):
 def evidence_read(
     database: _Database, calls: Iterable[QueryCall], evidence: Sequence[Evidence]
 ) -> tuple[Evidence, ...]:
-    """Return the part of `evidence`, row by row, that at least one of `calls` read.
+    """Return the rows of `evidence` that at least one of `calls` read.
 
-    A call read a row's cells when its answer is another one with these cells empty than with none empty; one that fails
-    then is taken to have read them.
+    A call has read a row if the call's answer changes, or becomes an error, once the row's cells are NULL.
     """
     rows: dict[tuple[str, int], list[Evidence]] = {}
     for item in evidence:
@@ -62,7 +60,7 @@ def _changes(database: _Database, call: QueryCall, cells: Iterable[Evidence]) ->
     without = _rows(database.query(call.sql, emptied=emptied))
     if without == _rows(call.answer):
         return False
-    # An engine may take other rows for a LIMIT, or in another order, when a WITH query stands for the table.
+    # With a WITH query in place of the table, an engine may choose other rows for a LIMIT or another order.
     nothing = [CellRef(cell.table, _NO_ROW, cell.column) for cell in emptied]
     return without != _rows(database.query(call.sql, emptied=nothing))
 
@@ -72,10 +70,9 @@ def _rows(answer: QueryAnswer) -> tuple[list[str], bool, str | None]:
 
 
 def with_cells_emptied(sql: str, schema: Schema, cells: Iterable[CellRef], dialect: Dialect) -> str:
-    """Return the checked statement `sql` over the same tables with `cells` NULL.
+    """Return the checked statement `sql` changed so that `cells` are NULL.
 
-    Each table that has such a cell is replaced by a WITH query of its name. Cells of tables or columns that the schema
-    lacks are left out.
+    A WITH query replaces each table that has such a cell. Cells outside the schema are ignored.
     """
     emptied: dict[str, dict[str, list[int]]] = {}
     for cell in cells:

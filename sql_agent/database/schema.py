@@ -1,4 +1,4 @@
-"""Define the schema that a task requires and the schema of an opened database, with hints about wrong names."""
+"""Define the schema that a task requires and the schema of a database, with hints about unknown names."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-MAX_HINT_CHARS = 200  # the model that reads it may have a small context
-_TABLES_DESCRIBED = 4  # with their columns, for which a hint has no room where there are more
-_MUCH_NEARER = 0.1  # likeness by which a column of another table is preferred to one of a table that is read
+from sql_agent.errors import DatabaseFileError
+
+MAX_HINT_CHARS = 200  # for models with a small context
+_TABLES_DESCRIBED = 4  # tables that a hint lists with their columns
+_MUCH_NEARER = 0.1  # likeness that a column of another table must have in addition
 
 _TO_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 
 
 def fold(name: str) -> str:
-    """Lower-case the ASCII letters of a name, as SQLite compares names; a look-alike letter is never a table's."""
+    """Lower-case the ASCII letters of a name and no others, as SQLite does to compare names."""
     if name.isascii():
         return name.lower()
     # Translating bytes is ten times faster; in UTF-8 these bytes occur in ASCII letters only.
@@ -23,17 +25,17 @@ def fold(name: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a table's or column's name in backticks, which SQLite and MySQL both read."""
+    """Quote a table's or column's name with backticks, for SQLite and MySQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The column with the names of a table's rows, and where further names come from.
+    """The column with the names of a table's rows, and sources of further names.
 
-    `aliases` maps another column to a function that returns the names in a cell's text. `called` maps a formal
-    name to names that no cell contains: brands, everyday names. A row with a longer name, which contains the formal
-    name as whole words, has these names too; where `beside` is given, only if the rest consists of such words.
+    `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to names
+    that no cell contains: brands, everyday names. These also apply to a row whose longer name contains the formal
+    name as whole words; with `beside`, only if the rest of the longer name consists of such words.
     """
 
     column: str
@@ -44,11 +46,10 @@ class Naming:
 
 @dataclass(frozen=True)
 class RequiredSchema:
-    """What a database must have to be opened: tables, each with its required columns and at least one row.
+    """The tables that a database must have, each with its required columns and at least one row.
 
-    Statements may read these tables only; with `tables` None they may read every table, and one table is enough. `hint`
-    says how to get such a database. `names` gives the column with the rows' names by table; hints offer these names
-    when a search finds nothing.
+    Statements may read only these tables. With `tables` None they may read every table, and one table is enough. `hint`
+    says how to get such a database. `names` gives the column of row names by table, for hints.
     """
 
     tables: Mapping[str, tuple[str, ...]] | None
@@ -69,11 +70,11 @@ class Schema:
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Column names by table that may be read; table names are as the engine tells them apart."""
+        """Return the column names of each readable table."""
         return dict(self.tables)
 
     def spelled(self, table: str) -> str | None:
-        """Return `table`, written in any case, as `columns` spells it; None for an unknown table."""
+        """Return the exact name of `table`, which may be written in any case; None for an unknown table."""
         return table if table in self.columns else self._by_folded_name.get(fold(table))
 
     @cached_property
@@ -82,7 +83,7 @@ class Schema:
 
     @cached_property
     def column_names(self) -> frozenset[str]:
-        """Return every column of every table that may be read, in lower case."""
+        """Return the columns of all readable tables, in lower case."""
         return frozenset(fold(column) for _, columns in self.tables for column in columns)
 
     @property
@@ -92,16 +93,16 @@ class Schema:
 
     @property
     def listing(self) -> str:
-        """Return a hint that lists tables and columns; only the tables where there are many."""
+        """Return a hint that lists the tables and, if the tables are few, their columns."""
         if len(self.tables) > _TABLES_DESCRIBED:
             return shortened(f"the tables are {_listed(self.columns)}")
         room = MAX_HINT_CHARS // len(self.tables) - 2
         return "; ".join(shortened(f"{table} has {', '.join(columns)}", room) for table, columns in self.tables)
 
     def nearest_column(self, name: str, tables: Collection[str] = ()) -> str:
-        """Return a hint for an unknown column: the tables that have it, the nearest names, or all columns.
+        """Return a hint for an unknown column: the tables with that column, the nearest columns, or all columns.
 
-        The columns of `tables`, which the statement reads, are preferred unless another table has a much nearer one.
+        Columns of `tables`, which the statement reads, are preferred unless another table has a much nearer column.
         """
         name = fold(name.rsplit(".", 1)[-1])
         owners = [table for table, columns in self.tables if name in map(fold, columns)]
@@ -119,6 +120,37 @@ class Schema:
         """Return a hint for an unknown table."""
         near = _nearest(fold(name), list(self.columns))
         return f"did you mean {near[0]}?" if near else shortened(f"the database has {_listed(self.columns)}")
+
+
+def readable_tables(
+    source: object,
+    required: RequiredSchema,
+    found: Collection[str],
+    columns_of: Callable[[str], tuple[str, ...]],
+    has_rows: Callable[[str], bool],
+) -> dict[str, tuple[str, ...]]:
+    """Return the readable ones of the tables `found` with their columns.
+
+    Raises DatabaseFileError if the database at `source` lacks something of `required`.
+    """
+    if not found:
+        raise DatabaseFileError(f"{source} has no tables", hint=required.hint)
+    if required.tables is None:
+        return {table: columns_of(table) for table in found}
+    tables = {}
+    for name, needed in required.tables.items():
+        table = fold(name)
+        if table not in found:
+            raise DatabaseFileError(
+                f"{source} has no table {table} (found: {', '.join(sorted(found))})", hint=required.hint
+            )
+        tables[table] = columns_of(table)
+        missing = [column for column in needed if fold(column) not in map(fold, tables[table])]
+        if missing:
+            raise DatabaseFileError(f"{source}: table {table} has no column {', '.join(missing)}", hint=required.hint)
+        if not has_rows(table):
+            raise DatabaseFileError(f"{source}: table {table} has no rows", hint=required.hint)
+    return tables
 
 
 def shortened(listing: str, room: int = MAX_HINT_CHARS) -> str:
@@ -143,14 +175,14 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, candidates: list[str]) -> list[str]:
-    """Return up to two candidates that look like `name` as a whole or in one of their words (`name` and `med_name`)."""
+    """Return up to two candidates that resemble `name` as a whole or in one of their words (`name` and `med_name`)."""
     scores = {candidate: _likeness(name, candidate) for candidate in candidates}
     best = sorted(candidates, key=lambda candidate: (-scores[candidate], len(candidate)))
     return [candidate for candidate in best[:2] if scores[candidate] >= 0.6]
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Return the similarity of two names, 0 to 1; a match of one word counts a little less than of the whole."""
+    """Return the similarity of two names, 0 to 1; a match of one word counts less than a match of the whole."""
     whole = difflib.SequenceMatcher(None, name, candidate).ratio()
     words = (word for word in candidate.split("_") if len(word) > 2)
     parts = (difflib.SequenceMatcher(None, piece, word).ratio() for word in words for piece in {name, *name.split("_")})

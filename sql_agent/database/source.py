@@ -1,4 +1,4 @@
-"""Describe where a database is and how to query it: a SQLite file, or a MySQL or MariaDB server."""
+"""Locate a database, a SQLite file or a MySQL or MariaDB server, and define how to connect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sql_agent.database.sqlite.connection import open_file
 from sql_agent.errors import ConfigError
 from sql_agent.schemas import QueryLimits
 
-# A SQLite file or a server. Its text is what messages show, without a password.
+# A SQLite file or a server. str() of either has no password and is shown in messages.
 Source = Path | ServerAddress
 
 _SQLITE = "sqlite:///"
@@ -27,20 +27,20 @@ _URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNOREC
 
 
 class Connection(Protocol):
-    """Runs statements read-only. Every failure of a statement is raised as QueryError."""
+    """Runs statements read-only. Raises QueryError if a statement fails."""
 
     def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
-        """Run a statement that a model wrote; the cells `emptied` read as NULL."""
+        """Run a statement of a model; the cells `emptied` read as NULL."""
 
     def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
-        """Return all rows of one of our own statements, which may take `seconds`."""
+        """Return all rows of a trusted statement, which may take `seconds`."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 class Engine(Protocol):
-    """Connects to one database. An engine is pickled to reach the worker processes."""
+    """Connects to one database. Engines are pickled for the worker processes."""
 
     @property
     def source(self) -> Source: ...
@@ -52,12 +52,12 @@ class Engine(Protocol):
         """Open a connection for statements over `schema`. Raises QueryError."""
 
     def silence(self) -> str | None:
-        """Return why the database does not respond, asked after a statement was late; None when it responds."""
+        """Return why the database does not respond, for a late statement; None if the database responds."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened database: how to connect, what may be read, and how much is returned."""
+    """An opened database: its connections, the readable tables, and the limits of answers."""
 
     engine: Engine
     schema: Schema
@@ -67,7 +67,7 @@ class Opened:
 
 
 def open_source(source: str | Source, required: RequiredSchema, limits: QueryLimits) -> Opened:
-    """Check the database at `source`. Raises DatabaseFileError when it is missing or lacks something of `required`."""
+    """Check the database at `source`. Raises DatabaseFileError if it is missing or lacks something of `required`."""
     source = parse_source(source) if isinstance(source, str) else source
     names = {
         table: replace(naming, aliases=dict(naming.aliases), called=dict(naming.called))
@@ -81,7 +81,7 @@ def open_source(source: str | Source, required: RequiredSchema, limits: QueryLim
 
 
 def parse_source(text: str) -> Source:
-    """Return the path or address in `text`. Raises ConfigError for a URL of another kind or without a database."""
+    """Return the path or address in `text`. Raises ConfigError for another kind of URL or one without a database."""
     if not is_url(text):
         return Path(text)
     if text.startswith(_SQLITE):
@@ -96,5 +96,5 @@ def parse_source(text: str) -> Source:
 
 
 def is_url(text: str) -> bool:
-    """Return whether `text` is a URL, which may contain a password, and not a path; `Path` joins double slashes."""
+    """Return whether `text` is a URL, which may contain a password, and not a path."""
     return _URL.match(text) is not None

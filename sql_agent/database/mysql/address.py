@@ -1,4 +1,4 @@
-"""Read the address of a MySQL or MariaDB server from a URL."""
+"""Parse the URL of a database on a MySQL or MariaDB server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PORT = 3306
 _MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _OPTIONS = ("ssl_mode", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
 _EXAMPLE = "give mysql+pymysql://USER:PASSWORD@HOST:3306/DATABASE"
-_ENCODE = f"{_EXAMPLE}, with each sign of the password that is neither letter nor digit as %XX"
+_ENCODE = f"{_EXAMPLE}, with every character of the password except letters and digits as %XX"
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Names a database on a server and who asks there; as a text it is a URL without the password.
+    """The server, user and name of a database; str() is a URL without the password.
 
-    `ssl_mode` has the values of MySQL's own clients; `ssl_ca`, `ssl_cert` and `ssl_key` are PEM files.
+    `ssl_mode` has the values of MySQL's clients; `ssl_ca`, `ssl_cert` and `ssl_key` are paths of PEM files.
     """
 
     host: str
@@ -41,12 +41,12 @@ class ServerAddress:
 
     @property
     def stem(self) -> str:
-        """Return the name under which files about the database are kept, as a file's stem."""
+        """Return the stem for names of files about the database, as `Path.stem` does."""
         return self.database
 
     @property
     def url(self) -> str:
-        """Return the whole URL, password included."""
+        """Return the URL with the password."""
         user = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         options = {name: value for name in _OPTIONS if (value := getattr(self, name)) not in {None, "preferred"}}
         query = f"?{urlencode(options)}" if options else ""
@@ -54,17 +54,17 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, url: str) -> ServerAddress:
-        """Return the address in `url`. Raises ConfigError, whose message never holds the password."""
+        """Return the address in `url`. Raises ConfigError, whose message never contains the password."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port or _PORT
-        except ValueError:  # its text can hold a part of the password
+        except ValueError:  # the ValueError's message can contain a part of the password
             raise ConfigError("the host or port in the database's URL cannot be read", hint=_ENCODE) from None
-        if "@" in parts.path + parts.query + parts.fragment:  # a password with / ? or # ends too early
-            raise ConfigError("the database's URL has an @ behind its host", hint=_ENCODE)
+        if "@" in parts.path + parts.query + parts.fragment:  # a / ? or # in the password has ended the host
+            raise ConfigError("the database's URL has an @ behind the host", hint=_ENCODE)
         database = unquote(parts.path.strip("/"))
         options = dict(parse_qsl(parts.query))
-        unknown = sorted(options.keys() - set(_OPTIONS) - {"charset"})  # charset: always utf8mb4, as in most such URLs
+        unknown = sorted(options.keys() - set(_OPTIONS) - {"charset"})  # charset is always utf8mb4
         if unknown:
             raise ConfigError(
                 f"the database's URL has unknown options: {', '.join(unknown)}", hint=f"known: {', '.join(_OPTIONS)}"
@@ -80,7 +80,7 @@ class ServerAddress:
         return address
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the context of an encrypted connection; None leaves it to `ssl_mode` "preferred" or "disabled"."""
+        """Return the TLS context for `ssl_mode`; None for "preferred" and "disabled"."""
         if self.ssl_mode in {"disabled", "preferred"}:
             return None
         if not self.ssl_ca and not self.ssl_cert:
@@ -125,5 +125,5 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-# Reading the system's authorities takes 30 ms, and forked workers then have them already.
+# Loading the system's certificate authorities takes 30 ms; forked workers inherit the loaded ones.
 _shared_context = lru_cache(maxsize=None)(_context)

@@ -21,7 +21,7 @@ from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
 from sql_agent.database.provenance import CellRef, with_cells_emptied
-from sql_agent.database.schema import RequiredSchema, Schema, fold
+from sql_agent.database.schema import RequiredSchema, Schema, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
 
@@ -260,28 +260,17 @@ def _server(address: ServerAddress, cursor: Cursor) -> MysqlServer:
 def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchema) -> Schema:
     cursor.execute("SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE()")
     kinds: dict[str, str] = dict(cursor.fetchall())
+
+    def columns_of(table: str) -> tuple[str, ...]:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
+            f"AND table_name = {MYSQL.text_literal(table)} ORDER BY ordinal_position"
+        )
+        return tuple(str(column) for (column,) in cursor.fetchall())
+
+    def has_rows(table: str) -> bool:
+        return bool(cursor.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1"))
+
     found = sorted(name for name, kind in kinds.items() if kind == "BASE TABLE")
-    if not found:
-        raise DatabaseFileError(f"{address} has no tables", hint=required.hint)
-    tables: dict[str, tuple[str, ...]] = {}
-    if required.tables is None:
-        tables = {name: _columns(cursor, name) for name in found}
-    for name, needed in (required.tables or {}).items():
-        table = fold(name)
-        if table not in found:
-            raise DatabaseFileError(f"{address} has no table {table} (found: {', '.join(found)})", hint=required.hint)
-        tables[table] = _columns(cursor, table)
-        missing = [column for column in needed if fold(column) not in map(fold, tables[table])]
-        if missing:
-            raise DatabaseFileError(f"{address}: table {table} has no column {', '.join(missing)}", hint=required.hint)
-        if not cursor.execute(f"SELECT 1 FROM `{table}` LIMIT 1"):
-            raise DatabaseFileError(f"{address}: table {table} has no rows", hint=required.hint)
+    tables = readable_tables(address, required, found, columns_of, has_rows)
     return Schema(tuple(tables.items()), frozenset(kinds.keys() - tables.keys()), address.database)
-
-
-def _columns(cursor: Cursor, table: str) -> tuple[str, ...]:
-    cursor.execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
-        f"AND table_name = {MYSQL.text_literal(table)} ORDER BY ordinal_position"
-    )
-    return tuple(str(column) for (column,) in cursor.fetchall())

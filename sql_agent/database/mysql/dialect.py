@@ -1,7 +1,7 @@
-"""Define MySQL's and MariaDB's SQL: how sqlglot parses it, its functions, and the parts that a statement may have.
+"""Define MySQL's and MariaDB's SQL: the parser, the allowed functions, and the allowed parts of a statement.
 
-A server has no authorizer as SQLite has, so only parts on a list are accepted, and a statement must split into the same
-words for sqlglot and by the rules of the server.
+A server has no authorizer as SQLite has. Therefore a statement may have only parts on a list, and sqlglot must find the
+same quotes as the server.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from sql_agent.database.provenance import without_database
 from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 
-# Without any_value(), which MariaDB does not have: a stored function of that name would be called.
+# Without any_value(): MariaDB lacks it and would call a stored function of that name.
 AGGREGATES = frozenset(
     {
         *("avg", "bit_and", "bit_or", "bit_xor", "count", "group_concat", "max", "min", "std", "stddev"),
         *("stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"),
     }
 )
-# Left out on purpose: whatever reads files, versions, users or settings, waits or takes locks, writes, differs from run
-# to run, or makes a text of any length out of a number (repeat, space, lpad, rpad), because no process of ours bounds
-# what the server spends.
+# Left out: functions that read files, versions, users or settings, wait, lock or write, are random, or make a text of
+# any length from a number (repeat, space, lpad, rpad), because nothing limits the memory of the server.
 SCALARS = frozenset(
     {
         *("abs", "acos", "asin", "atan", "atan2", "ceil", "ceiling", "cos", "cot", "crc32", "degrees", "exp", "floor"),
@@ -78,10 +77,10 @@ FUNCTION_HINTS = {
     "initcap": "use CONCAT(UPPER(LEFT(x, 1)), SUBSTRING(x, 2))",
 }
 
-MAX_JOINED = 20  # tables of one FROM clause, because planning a join takes the server time that no limit ends
-MAX_TABLES = 61  # in a statement, as many as a server joins, WITH queries counted wherever they are named
-MAX_COPIES = 20_000  # of a column in one expression once subqueries are put together
-MAX_PARSED = 20_000  # queries; MariaDB 10.11 reads a million of them in a quarter of a second
+MAX_JOINED = 20  # tables of one FROM clause, because no time limit ends the planning of a join
+MAX_TABLES = 61  # in a statement, the server's own limit; WITH queries count wherever they are named
+MAX_COPIES = 20_000  # of a column in one expression of the expanded statement
+MAX_PARSED = 20_000  # queries; MariaDB 10.11 parses a million in a quarter of a second
 _CONNECTORS = (exp.And, exp.Or, exp.Xor, exp.Not, exp.Paren, exp.Exists, exp.In, exp.Between, exp.Is)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Like, exp.Escape, exp.RegexpLike)
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.DPipe, exp.BitwiseAnd)
@@ -111,15 +110,15 @@ _SPECIAL_ERRORS = {
     "--": ("not_select", "-- begins no comment here", "write a blank after --, or - -1 for a negative number"),
     "INTO": ("not_select", "INTO is not allowed", "leave it out: rows are only read"),
 }
-# The server calls a function where sqlglot sees a column.
+# Functions without parentheses that sqlglot parses as columns.
 _READ_AS_FUNCTIONS = frozenset({"CURRENT_ROLE"})
-# A pattern that takes the server a time that grows with the text alone: words, alternatives, ends, single characters.
+# A pattern without repetition, whose matching time grows only with the length of the text.
 _PLAIN_PATTERN = re.compile(r"[^\\*+?{}()]*", re.DOTALL)
 _KEPT_PARSERS = ("CAST", "CONVERT", "GROUP_CONCAT", "TRIM", "SUBSTRING", "SUBSTR", "EXTRACT", "POSITION")
 
 
 class _Parser(StrictParser, MySQLParser):
-    """MySQL's parser with every function kept as it was written, and || joining texts as in our sessions."""
+    """MySQL's parser, which keeps the names of functions as they are written and reads || as concatenation."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: MySQLParser.FUNCTION_PARSERS[name] for name in _KEPT_PARSERS}
@@ -141,7 +140,7 @@ class MysqlDialect(Dialect):
     functions = FUNCTIONS
     function_hints = FUNCTION_HINTS
     usual_functions = "use LOWER(), CHAR_LENGTH(), SUBSTRING(), INSTR(), CONCAT(), COUNT(), GROUP_CONCAT(), or LIKE"
-    # The server's rules: quotes double, and except in backticks a backslash escapes; "--" needs a blank behind it.
+    # A doubled quote or, except in backticks, a backslash escapes a quote; "--" needs a blank behind it.
     parts = re.compile(
         r"""(?P<quoted>'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`)"""
         r"""|(?P<comment>--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?\*/)"""
@@ -183,10 +182,9 @@ class MysqlDialect(Dialect):
             raise QueryError("too_complex", "the texts that are put together grow too long", hint="join fewer texts")
 
     def runnable(self, checked: Checked, schema: Schema) -> str:
-        """Return the statement without the database's name in its columns.
+        """Return the statement without the database's name before columns. Raises QueryError for another database.
 
-        Such a name beside a JOIN with USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
-        Raises QueryError for the name of another database.
+        Such a name and JOIN ... USING made MariaDB 10.11.19 crash (`SELECT a.id.id FROM t a JOIN u USING (id)`).
         """
         columns = [node for node in checked.tree.walk() if isinstance(node, exp.Column) and node.args.get("db")]
         for column in columns:

@@ -1,4 +1,4 @@
-"""Define SQLite's SQL: how sqlglot parses it, its functions, and what to write in place of other dialects."""
+"""Define SQLite's SQL: the parser, the allowed functions, and words in double quotes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ AGGREGATES = frozenset(
         "total",
     }
 )
-# Left out on purpose: whatever loads code, reads files or versions, or differs from run to run (random), because a
-# statement is run again to find out which cells it read.
+# Left out: functions that load code or read files or versions, and random functions, because a statement is run again
+# to find out which cells it read.
 SCALARS = frozenset(
     {
         *("coalesce", "glob", "ifnull", "iif", "if", "instr", "length", "like", "likelihood", "likely", "lower"),
@@ -80,19 +80,19 @@ FUNCTION_HINTS = {
 _ROW_IDS = frozenset({"rowid", "oid", "_rowid_"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Glob, exp.Is, exp.In, exp.Between)
 _NULL_SAFE = (exp.NullSafeEQ, exp.NullSafeNEQ)
-# What looks like a column's name in double quotes is a wrong one rather than a text.
+# In double quotes a wrong column name rather than a text.
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class _Parser(StrictParser, SQLiteParser):
-    """SQLite's parser with every function kept as it was written, so that the list of functions sees its own names."""
+    """SQLite's parser, which keeps the names of functions as they are written."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": SQLiteParser.FUNCTION_PARSERS["CAST"]}
 
 
 class SqliteDialect(Dialect):
-    """Describes SQLite's SQL. SQLite's authorizer judges every statement; what is here serves hints and messages."""
+    """Describes SQLite's SQL for hints and messages; SQLite's authorizer decides what may run."""
 
     name = "sqlite"
     title = "SQLite"
@@ -103,7 +103,7 @@ class SqliteDialect(Dialect):
     function_hints = FUNCTION_HINTS
     usual_functions = "use lower(), length(), substr(), instr(), count(), group_concat(), or LIKE"
     row_ids = _ROW_IDS
-    # SQLite's own rules: quotes double to escape (brackets cannot), comments do not nest, an open one runs to the end.
+    # A doubled quote is an escaped quote, except in brackets; an open comment runs to the end of the statement.
     parts = re.compile(
         r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])"""
         r"""|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"""
@@ -136,10 +136,10 @@ SQLITE = SqliteDialect()
 
 
 def read_double_quotes(text: str, tree: exp.Query, schema: Schema) -> str | None:
-    """Make literals in `tree` of words in double quotes that are texts; return one that is a wrong name, if any.
+    """Replace words in double quotes that are no columns by texts in `tree`; return a word that is a wrong name.
 
-    SQLite reads an unknown "word" as a text, silently, and so do we where a value is expected. Where a column is
-    expected, as in `SELECT "nme" FROM books`, a word that looks like a name is a wrong one.
+    SQLite reads every unknown "word" as a text. In place of a column, as in `SELECT "nme" FROM books`, a word that
+    looks like a name is a wrong name instead.
     """
     nodes = list(tree.walk())
     tables = (schema.spelled(node.name) for node in nodes if isinstance(node, exp.Table))
@@ -172,7 +172,7 @@ def _aliases(nodes: Iterable[exp.Expr]) -> frozenset[str]:
 
 
 def _names_a_column(node: exp.Expr) -> bool:
-    """Return whether a column is expected: an output, left of a comparison, a term of ORDER BY, in an aggregate."""
+    """Return whether `node` is an output, left of a comparison, a term of ORDER BY or GROUP BY, or in an aggregate."""
     node, parent = _without_parentheses(node)
     if isinstance(parent, (*_COMPARISONS, *_NULL_SAFE)):
         return node.arg_key == "this"
@@ -185,7 +185,7 @@ def _names_a_column(node: exp.Expr) -> bool:
 
 
 def is_value_position(column: exp.Expr) -> bool:
-    """Return whether a text makes sense here: right of a comparison, in a list, BETWEEN, || or a later argument."""
+    """Return whether `column` is right of a comparison, in a list, in BETWEEN or ||, or a later argument."""
     node, parent = _without_parentheses(column)
     key = node.arg_key
     return (
@@ -196,7 +196,7 @@ def is_value_position(column: exp.Expr) -> bool:
 
 
 def _without_parentheses(node: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return the outermost pair of parentheses around `node`, else the node itself, and what it is a part of."""
+    """Return `node`, or the outermost parentheses around it, and the parent."""
     parent = node.parent
     while isinstance(parent, exp.Paren | exp.Escape):
         node, parent = parent, parent.parent

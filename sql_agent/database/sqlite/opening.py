@@ -1,15 +1,14 @@
-"""Open a SQLite file read-only, and check that it has the tables that are required."""
+"""Open a SQLite file read-only, and read its schema."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from pathlib import Path
 
-from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted
+from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError
 
-MAX_VALUE_BYTES = 10_000_000  # so that a text of many rows can be searched and a few of them fit into memory
+MAX_VALUE_BYTES = 10_000_000  # enough for the text of many rows, and few enough for memory
 
 _SQLITE_LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
@@ -26,9 +25,9 @@ _SQLITE_LIMITS = {
 
 
 def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Connection:
-    """Open a connection that cannot write and that keeps what it sorts in memory. Raises sqlite3.Error.
+    """Open a connection that cannot write and sorts in memory. Raises sqlite3.Error.
 
-    A statement waits `lock_wait_s` seconds for a writer that holds the file.
+    A statement waits up to `lock_wait_s` seconds while another program has locked the file.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=lock_wait_s)
@@ -38,7 +37,7 @@ def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Con
         connection.execute("PRAGMA trusted_schema=OFF")
         for limit, value in _SQLITE_LIMITS.items():
             connection.setlimit(limit, value)
-        # Imported files are not always valid UTF-8, and one wrong byte should not make a whole query fail.
+        # Imported files are not always valid UTF-8, and one wrong byte must not make a query fail.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     except BaseException:
         connection.close()
@@ -47,7 +46,7 @@ def read_only_connection(path: Path, *, lock_wait_s: float = 5.0) -> sqlite3.Con
 
 
 def read_schema(path: Path, required: RequiredSchema) -> Schema:
-    """Read the schema of the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
+    """Read the schema of the file at `path`. Raises DatabaseFileError if the file lacks something of `required`."""
     if not path.exists():
         raise DatabaseFileError(f"no database at {path}", hint=required.hint)
     if not path.is_file():
@@ -66,37 +65,14 @@ def read_schema(path: Path, required: RequiredSchema) -> Schema:
 
 def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchema) -> Schema:
     kinds = {fold(name): kind for name, kind in connection.execute("SELECT name, type FROM sqlite_master")}
-    if required.tables is None:
-        return _every_table(connection, path, kinds, required)
-    tables: dict[str, tuple[str, ...]] = {}
-    for name, needed in required.tables.items():
-        table = fold(name)
-        if kinds.get(table) != "table":
-            found = ", ".join(sorted(name for name, kind in kinds.items() if kind == "table")) or "no tables"
-            raise DatabaseFileError(f"{path} has no table {table} (found: {found})", hint=required.hint)
-        columns = _columns(connection, table)
-        missing = [column for column in needed if fold(column) not in map(fold, columns)]
-        if missing:
-            raise DatabaseFileError(f"{path}: table {table} has no column {', '.join(missing)}", hint=required.hint)
-        if connection.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1").fetchone() is None:
-            raise DatabaseFileError(f"{path}: table {table} has no rows", hint=required.hint)
-        tables[table] = columns
-    return _schema(tables, kinds)
 
+    def columns_of(table: str) -> tuple[str, ...]:
+        return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))
 
-def _every_table(
-    connection: sqlite3.Connection, path: Path, kinds: Mapping[str, str], required: RequiredSchema
-) -> Schema:
-    names = [name for name, kind in kinds.items() if kind == "table" and not name.startswith("sqlite_")]
-    if not names:
-        raise DatabaseFileError(f"{path} has no tables", hint=required.hint)
-    return _schema({name: _columns(connection, name) for name in names}, kinds)
+    def has_rows(table: str) -> bool:
+        return connection.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1").fetchone() is not None
 
-
-def _schema(tables: Mapping[str, tuple[str, ...]], kinds: Mapping[str, str]) -> Schema:
+    found = [name for name, kind in kinds.items() if kind == "table" and not name.startswith("sqlite_")]
+    tables = readable_tables(path, required, found, columns_of, has_rows)
     others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in tables)
-    return Schema(tables=tuple(tables.items()), other_tables=frozenset(others))
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    return tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))
+    return Schema(tuple(tables.items()), frozenset(others))
