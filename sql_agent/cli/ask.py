@@ -156,7 +156,7 @@ def _why_this_question(gain: LargestGain) -> str:
         return f"{chosen}its reward rose most, from {first} to {last}."
     return (
         f"{chosen}no reward rose from step {gain.first_step} to step {gain.last_step} of GRPO; "
-        f"this question's fell least and is the highest, {gain.last:.3f}."
+        f"the reward of this one fell least and is the highest, {gain.last:.3f}."
     )
 
 

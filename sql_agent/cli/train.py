@@ -163,7 +163,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help=f"train nothing: run up to {_TRACED_QUESTIONS} validation questions through runner, store "
                         "and proxy, and print every span; the model is that of OPENAI_API_BASE if set")  # fmt: skip
     add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
-    run.add_argument("--resume", action="store_true", help="continue the run whose name run_name gives")
+    run.add_argument("--resume", action="store_true", help="continue the run that run_name=NAME names")
     run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings, the weakest source")
     run.add_argument("--external-store-address", metavar="URL", help="store of `sql-agent store` or `agl store`")
     run.add_argument("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")

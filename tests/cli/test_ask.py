@@ -305,7 +305,8 @@ def test_a_run_without_a_gain_does_not_claim_one(
     assert main(["--run", str(run)]) == 0
     output = unwrapped(capsys.readouterr().out)
     assert (
-        "no reward rose from step 0 to step 3 of GRPO; this question's fell least and is the highest, 1.100." in output
+        "no reward rose from step 0 to step 3 of GRPO; the reward of this one fell least and is the highest, 1.100."
+        in output
     )
     assert output.count("Question number 1?") == 2
 
