@@ -62,10 +62,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and split its positional arguments into `models` and `overrides`."""
     parser = argparse.ArgumentParser(prog="sql-agent evaluate", **help_text(_DESCRIPTION, _EXAMPLES))
     parser.add_argument("words", nargs="*", metavar="MODEL | section.key=value",
-                        help="models to evaluate, one after the other; an argument with = is a setting")  # fmt: skip
+                        help="models to evaluate, one after the other, and any settings")  # fmt: skip
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as MODEL")
-    parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; beside a "
-                        "MODEL the run that trained it, whose settings are used")  # fmt: skip
+    parser.add_argument("--run", type=Path, metavar="RUN", help="evaluate the last checkpoint of this run; with a "
+                        "MODEL: the run that trained it and whose settings are used")  # fmt: skip
     parser.add_argument("--compare", action="store_true",
                         help="test each MODEL against the first; a MODEL may be the folder of an earlier "
                         "evaluation")  # fmt: skip
