@@ -7,6 +7,8 @@ kind of store and number of runners it prints rollouts a second, their ratio to 
 rollout by part in milliseconds, and the memory of the process that has the store after the first and the last step.
 A part's rollouts a second cannot exceed 1000 / its milliseconds times its processes; the algorithm, the store and the
 trainer (the replacement for verl) are one process each. To use 16 of more cores: taskset -c 0-15 python benchmarks/…
+The first row takes minutes: all processes start and make six steps of 64 rollouts a core. A quick look:
+python benchmarks/rollout_path.py --stores own --rollouts 32 --steps 4
 """
 
 from __future__ import annotations
@@ -76,10 +78,12 @@ def main() -> None:
         print(
             f"{cores} cores, {arguments.rollouts} rollouts a step, {arguments.policies} policy processes that answer "
             f"after {arguments.latency} s, {arguments.proxies} proxies, "
-            f"{arguments.concurrency} rollouts at once in a runner; bare calls: {bare:.0f} rollouts/s"
+            f"{arguments.concurrency} rollouts at once in a runner; bare calls: {bare:.0f} rollouts/s; "
+            f"a row follows after {arguments.steps} steps",
+            flush=True,
         )
         print("| store | runners | rollouts/s | of bare | " + " | ".join(f"{p} ms" for p in PARTS) + " | store MB |")
-        print("|---|---|---|---|" + "---|" * (len(PARTS) + 1))
+        print("|---|---|---|---|" + "---|" * (len(PARTS) + 1), flush=True)
         for store in arguments.stores:
             for runners in arguments.runners:
                 with tempfile.TemporaryDirectory() as run_folder:

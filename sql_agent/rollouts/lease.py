@@ -1,4 +1,4 @@
-"""Lease a store to one algorithm at a time: a row in the store, which its holder renews and runners read."""
+"""Lease a store to one algorithm at a time: a row in the store that the algorithm renews and runners read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from sql_agent.rollouts.store_protocol import STORE_ERRORS
 
 BEAT_S = 0.75  # between two renewals
-LEASE_ROW = "sql-agent-algorithm"  # entered as a worker, because the store notes the time of a worker's heartbeat
+LEASE_ROW = "sql-agent-algorithm"  # a worker's row, because stores record the time of a worker's heartbeat
 _EXPIRY_BEATS = 3  # without a renewal, after which another algorithm may take the lease
 _RELEASE_S = 2.0  # for the last write of an algorithm
 
@@ -21,10 +21,10 @@ End = Literal["finished", "failed", "was interrupted"]
 
 
 class Lease(BaseModel, frozen=True):
-    """Name the algorithm that uses a store.
+    """The algorithm that uses a store.
 
-    `session` differs for each start of an algorithm, `resources_id` has its settings once its policy answers, and `end`
-    says how the algorithm ended.
+    Each start of an algorithm has another `session`. `resources_id` names its settings once its policy answers; `end`
+    tells how the algorithm ended.
     """
 
     session: str
@@ -50,8 +50,8 @@ class LeaseHolder:
     async def acquire(self) -> str | None:
         """Take the lease: return None, or the run of a live algorithm that has the lease or gets it.
 
-        agent-lightning's stores cannot compare and set. So an algorithm that finds the row free writes its own, and
-        looks a beat later which one stayed: of several that begin at the same time the last writer gets the lease.
+        agent-lightning's stores have no compare-and-set. So an algorithm that finds the row free writes its own and
+        reads the row a beat later: of several algorithms that start together the last writer gets the lease.
         Raises one of STORE_ERRORS when the store does not answer.
         """
         found = await read_lease(self._store)
@@ -69,12 +69,12 @@ class LeaseHolder:
         return None
 
     async def publish(self, resources_id: str) -> None:
-        """Tell the runners where the settings are. Raises one of STORE_ERRORS when the store does not answer."""
+        """Publish the id of the settings for runners. Raises one of STORE_ERRORS when the store does not answer."""
         self._lease = self._lease.model_copy(update={"resources_id": resources_id})
         await self._write()
 
     async def release(self, end: End) -> None:
-        """Tell the runners how the algorithm ended, once and if it had the lease."""
+        """Write how the algorithm ended, unless another one has the lease."""
         if self._task is None:
             return
         has_lost = self._task.done()
@@ -84,8 +84,8 @@ class LeaseHolder:
         if has_lost:
             return
         self._lease = self._lease.model_copy(update={"end": end})
-        with contextlib.suppress(*STORE_ERRORS):  # without a store there is nobody to tell
-            async with asyncio.timeout(_RELEASE_S):  # the client tries for minutes when the store's host is gone
+        with contextlib.suppress(*STORE_ERRORS):
+            async with asyncio.timeout(_RELEASE_S):  # the client retries for minutes when the store's host is gone
                 await self._write()
 
     async def _renew(self) -> None:

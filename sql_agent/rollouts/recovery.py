@@ -1,4 +1,4 @@
-"""Report each runner or proxy that dies, and fail its rollouts; `retrying_scheduler.py` runs them again."""
+"""Report each runner or proxy that dies and fail its rollouts, which `retrying_scheduler.py` then runs again."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sql_agent.rollouts.runner import worker_id
 from sql_agent.rollouts.store_protocol import QUEUED, STARTED, STORE_ERRORS, fail_rollouts
 from sql_agent.rollouts.supervisor import Ended
 
-_FIRST_POLLS = 4  # in which a runner that lives was seen
-_LATE_S = 1.0  # after which a store has handled the last request of a process that died
-_SILENT_BEATS = 5  # of a runner that is taken for dead
+_FIRST_POLLS = 4  # within these a live runner has been seen
+_LATE_S = 1.0  # until a store has handled the last request of a process that died
+_SILENT_BEATS = 5  # missed heartbeats after which a runner counts as dead
 
 
 class Recovery:
     """Handles the ends of processes: `say` gets a line for each, `fail` the error when one cannot be replaced.
 
-    Once the algorithm schedules rollouts, `routes` names the proxy behind each of the store's resources, and
-    `route_died` is called with those of a proxy that died and the reason.
+    `routes` maps each of the store's resources to its proxy, once the algorithm schedules rollouts. When a proxy dies,
+    `route_died` is called with its resources and the reason.
     """
 
     def __init__(

@@ -23,24 +23,24 @@ from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
-_REPORTED_S = 0.5  # within which the death of a process is reported to this one
-_IDLE_SHARE = 3.0  # pause between two polls, in times of what the last one took
-_LONGEST_IDLE_S = 2.0  # so that a store that was stopped for minutes is asked soon after
+_REPORTED_S = 0.5  # until the supervisor has reported the death of a process
+_IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
+_LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
 _ENQUEUE_LIMIT = 256  # rollouts in one request
-_GROUPS_KEPT = 4096  # of which the route is known, more than are asked for at once
-_NOTIFIED_POLL_S = 2.0  # finds the rollouts that ended before they were waited for
-_CANCEL_S = 2.0  # that a store has to hear of a rollout that nobody waits for any more
-_LOOK_S = 5.0  # between two looks for rollouts that run for too long
+_GROUPS_KEPT = 4096  # groups whose route is remembered; more than run at once
+_NOTIFIED_POLL_S = 2.0  # between two polls of a store that reports ends, for ends that came before the wait
+_CANCEL_S = 2.0  # limit of the request that cancels a rollout
+_LOOK_S = 5.0  # between two checks for rollouts that run for too long
 _SHOWN = 3  # rollouts in the line about a stall
 
 
 class StoreLostError(TrainingError):
-    """The store does not answer any more."""
+    """The store is down, refuses requests, or sends answers that cannot be read."""
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """Ask for one rollout of `question` in training step `step`; the rewards within `group` are compared."""
+    """A request for one rollout of `question` in training step `step`; rewards are compared within `group`."""
 
     question: Question
     mode: Mode
@@ -49,11 +49,11 @@ class RolloutRequest:
 
 
 class RolloutScheduler:
-    """Runs rollouts through `store`; `watch` must run at the same time.
+    """Runs rollouts through `store` while `watch` runs.
 
-    `resources` are ids of store resources, each of them another route to the policy; all rollouts of a group use the
-    same route. A rollout is given up when it has run for `timeout_s` seconds, and all are when none has ended for twice
-    as long. `train_roles` matches the roles that are trained.
+    Each id in `resources` names one route to the policy; all rollouts of a group use the same route. A rollout is
+    given up after `timeout_s` seconds; all are given up when none has ended for twice as long. The regular expression
+    `train_roles` matches the trained roles.
     """
 
     def __init__(
@@ -71,21 +71,23 @@ class RolloutScheduler:
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._train_roles = train_roles
-        self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}  # how it ended, or why it was given up
-        self._running: dict[str, float] = {}  # since when a rollout is known to run
+        self._waiting: dict[
+            str, asyncio.Future[agl.Rollout | Drop]
+        ] = {}  # result: the ended rollout, or why it was given up
+        self._running: dict[str, float] = {}  # when a rollout was first seen running
         self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._last_end = self._last_look = time.monotonic()
-        self._deaths: dict[str, tuple[float, str]] = {}  # when the process behind a resource last died, and how
+        self._deaths: dict[str, tuple[float, str]] = {}  # by resource: when its proxy last died, and how
 
     @property
     def waiting(self) -> dict[str, float]:
-        """Return the ids of the rollouts that have not ended yet, with the seconds for which each is known to run."""
+        """Return the seconds since each unfinished rollout was first seen running, by its id."""
         now = time.monotonic()
         return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Run one attempt of one rollout; one that the infrastructure lost is returned with `dropped` set."""
+        """Run one attempt of one rollout; a lost rollout is returned with the reason as `dropped`."""
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         ended = await self._ended_rollout(rollout_id)
@@ -108,13 +110,13 @@ class RolloutScheduler:
         return finished
 
     def route_died(self, resources: Collection[str], reason: str) -> None:
-        """Note why the process behind the routes `resources` died, for the rollouts that are lost there."""
+        """Record why the proxy behind the routes `resources` died; their lost rollouts get this reason."""
         self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
         """Watch for ended rollouts, through the store's callback or by polling, until cancelled.
 
-        Raises StoreLostError when the store does not answer any more, also to all that wait for a rollout.
+        Raises StoreLostError when the store is lost, here and in every waiting `run`.
         """
         try:
             with named_store_errors():
@@ -135,14 +137,14 @@ class RolloutScheduler:
                     for rollout in await self._store.wait_for_rollouts(rollout_ids=list(self._waiting), timeout=0.0):
                         self._end(rollout)
                     await self._give_up_slow()
-                # A store that takes long to answer is asked less often, because it has one thread for all.
+                # A slow store is polled less often, because it has one thread for all requests.
                 idle_s = min(_IDLE_SHARE * (time.monotonic() - asked), _LONGEST_IDLE_S)
                 await asyncio.sleep(max(_POLL_S if notified.done() else _NOTIFIED_POLL_S, idle_s))
         finally:
             notified.cancel()
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
-        """Queue a rollout with one attempt, because a second was seen to hang when a late span revived the first."""
+        """Queue a rollout with one attempt: a second one was seen to hang when a late span revived the first."""
         queued: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         rollout = agl.EnqueueRolloutRequest(
             input=request.question.model_dump(mode="json"),
@@ -158,7 +160,7 @@ class RolloutScheduler:
             return await queued
 
     async def _send_unsent(self) -> None:
-        """Queue all requested rollouts in one request, because a store's time goes per request."""
+        """Queue all requested rollouts in one request, because a store's cost is per request."""
         await asyncio.sleep(0)
         while self._unsent:
             batch, self._unsent = self._unsent[:_ENQUEUE_LIMIT], self._unsent[_ENQUEUE_LIMIT:]
@@ -176,15 +178,15 @@ class RolloutScheduler:
                     queued.set_result(rollout.rollout_id)
 
     async def _cancel(self, rollout_id: str) -> None:
-        # A lost store is reported elsewhere, and the next algorithm cancels what is left in it.
+        # `watch` reports a lost store, and the next algorithm cancels the rollouts that are left in the store.
         with suppress(StoreLostError), named_store_errors():
             async with asyncio.timeout(_CANCEL_S):
                 await self._store.update_rollout(rollout_id, status="cancelled")
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | Drop:
-        """Wait for a rollout's end; return why, when it was given up.
+        """Wait for a rollout's end; return a Drop when the rollout was given up.
 
-        A rollout that was given up, or whose caller was cancelled, is cancelled in the store.
+        The rollout is cancelled in the store when it was given up or its caller was cancelled.
         """
         if not self._waiting:
             self._last_end = time.monotonic()
@@ -208,9 +210,9 @@ class RolloutScheduler:
         return True
 
     async def _give_up_slow(self) -> None:
-        """Give up the rollouts that have run for too long, and all when none has ended for too long.
+        """Give up the rollouts that have run for too long, and all rollouts when none has ended for too long.
 
-        Not left to the store, because it goes by the time of day: a clock that was set forward ended all rollouts.
+        The store's own time limits use the time of day: a clock that was set forward ended all rollouts.
         """
         now = time.monotonic()
         if now - self._last_end > 2 * self._timeout_s:
@@ -231,9 +233,9 @@ class RolloutScheduler:
 
 
 async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]) -> str:
-    """Return one line about the rollouts `waiting`, which have not ended: counts by state, and those that run longest.
+    """Return one line about the rollouts that have not ended: counts by state, and the longest-running rollouts.
 
-    The values of `waiting` are the seconds for which each rollout is known to run.
+    `waiting` maps the id of each rollout to the seconds since it was first seen running.
     """
     rollouts = list(await store.query_rollouts(rollout_id_in=list(waiting)))
     states = Counter("running" if r.status in STARTED else r.status for r in rollouts)
@@ -260,9 +262,9 @@ def _loss_of(rollout: agl.Rollout) -> Drop | None:
 
 @contextmanager
 def named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for the errors of a store's client: no answer, a refusal, or an answer that cannot be read.
+    """Raise StoreLostError for the errors of a store's client: no answer, a refusal, or an unreadable answer.
 
-    A SqlAgentError passes.
+    A SqlAgentError is passed on.
     """
     try:
         yield
@@ -276,7 +278,7 @@ def _store_lost(error: Exception) -> StoreLostError:
     if isinstance(error, aiohttp.ClientResponseError) and is_refusal(error.status):
         return StoreLostError(
             f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
-            hint="see what it printed, and start another: this one may keep what it cannot send",
+            hint="read the output of the store and start a new one: this one may contain data that it cannot send",
         )
     if isinstance(error, ValueError):  # of JSON, or of pydantic
         return StoreLostError(
@@ -285,5 +287,5 @@ def _store_lost(error: Exception) -> StoreLostError:
         )
     return StoreLostError(
         f"the store does not answer any more: {type(error).__name__}: {error}",
-        hint="start it again; what was finished is saved",
+        hint="start the store again, then continue this run with --resume",
     )

@@ -1,18 +1,16 @@
-"""Keep the rollouts of a run in memory: report ended ones, delete consumed ones."""
+"""The store of a run, in memory: reports ended rollouts and deletes consumed ones."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import agentlightning as agl
 from agentlightning.store.collection import InMemoryLightningCollections
 from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
-from agentlightning.store.collection.memory import ListBasedCollection
 
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.store_protocol import AlgorithmStore
@@ -22,22 +20,20 @@ logger = logging.getLogger(__name__)
 _ENDED = ("succeeded", "failed", "cancelled")
 _SPAN_BYTES = 1400  # of a span without attributes
 _MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the memory
-_KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
-
-_NOTHING = nullcontext()
+_KEPT = 2048  # consumed rollouts that stay in the store, because a runner may report an end twice
 
 
 class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc]
-    """Calls `on_end` for each ended rollout, and deletes consumed ones.
+    """Calls `on_end` for each ended rollout, and deletes consumed rollouts.
 
-    agent-lightning's store drops old spans, but keeps every rollout and attempt for ever: millions in one night. All
-    calls must come from one event loop.
+    agent-lightning's store drops old spans but never a rollout or an attempt: millions in one night. All calls must
+    come from one event loop.
     """
 
     def __init__(self) -> None:
         # `thread_safe`, because the server of agent-lightning's other stores locks threads out while a call waits.
         super().__init__(thread_safe=True, eviction_memory_threshold=_MOST_SPAN_BYTES, span_size_estimator=_size_of)
-        self.collections = OneLoopCollections()
+        self.collections = InMemoryLightningCollections("asyncio")
         self.on_end: Callable[[agl.Rollout], object] | None = None
         self._consumed: deque[str] = deque()
 
@@ -112,51 +108,3 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
 def _size_of(span: agl.Span) -> int:
     """Estimate the bytes of a span in memory: its attributes are nearly all of it."""
     return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
-
-
-class OneLoopCollections(InMemoryLightningCollections):  # type: ignore[misc]
-    """Agent-lightning's collections in memory, for a store that one event loop uses.
-
-    The originals take up to four locks for a call, and enter a context for metrics around each lock and each look-up,
-    which was a third of the store's time. Tasks need no lock, because no operation on a collection waits for anything.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("asyncio")
-        self._unlocked = nullcontext(self)
-        self._rollouts = KeyedCollection([], agl.Rollout, ["rollout_id"])
-        self._attempts = KeyedCollection([], agl.Attempt, ["rollout_id", "attempt_id"])
-        self._spans = KeyedCollection([], agl.Span, ["rollout_id", "attempt_id", "span_id"])
-        for untracked in (self.resources, self.workers, self.rollout_queue, self.span_sequence_ids):
-            untracked.tracking_context = _untracked
-
-    def atomic(
-        self, *, mode: Any = "rw", snapshot: bool = False, labels: Sequence[Any] | None = None, **kwargs: Any
-    ) -> AbstractAsyncContextManager[OneLoopCollections]:
-        """Return a context of these collections."""
-        return self._unlocked
-
-
-class KeyedCollection(ListBasedCollection[Any]):  # type: ignore[misc]
-    """Finds an object without a search when all of its keys are given."""
-
-    def tracking_context(self, operation: str, collection: str) -> AbstractAsyncContextManager[None]:
-        """Measure nothing."""
-        return _NOTHING
-
-    async def get(self, filter: Any = None, sort: Any = None) -> Any:  # noqa: A002  as the base class names it
-        """Return the first object that matches `filter`, or None."""
-        if filter and len(filter) == len(self.primary_keys()):
-            with suppress(KeyError):  # there is none, or the filter names something else than the keys
-                return self._found(filter)
-        return await super().get(filter, sort)
-
-    def _found(self, keys: Mapping[str, Mapping[str, str]]) -> Any:
-        found: Any = self._items
-        for name in self.primary_keys():
-            found = found[keys[name]["exact"]]
-        return found
-
-
-def _untracked(_operation: str, _collection: str) -> AbstractAsyncContextManager[None]:
-    return _NOTHING

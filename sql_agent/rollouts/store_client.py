@@ -37,7 +37,7 @@ _CONSUMED_AT_ONCE = 32
 _PAUSE_S = 0.5  # between two requests of the watch
 _WATCH_TIMEOUT_S = 1.5
 _SILENT_S = 3.5  # two requests that time out, or refused ones for as long: a store may be busy, or restart
-_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # what a gateway says while the store behind it does not answer
+_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # statuses of a gateway while the store behind it is down
 _ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
 _ENDED = TypeAdapter(list[EndedRollout])
 
@@ -48,13 +48,13 @@ def open_store(address: StoreAddress, **options: Any) -> AglStoreClient:
 
 
 class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[misc]
-    """Adapter for a store that knows agent-lightning's own requests only, as `agl store` does.
+    """Client of a store with agent-lightning's own requests only, such as `agl store`.
 
-    Such a store reports no ends and keeps all rollouts.
+    The store must be polled for ended rollouts, and never deletes a rollout.
     """
 
     def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
-        """Use the store at `server_address`, a URL without a path, which wants the bearer `token`, if any."""
+        """Use the store at the URL `server_address` (without a path) with the bearer `token`, if any."""
         super().__init__(server_address, **options)
         self.token = token
 
@@ -63,16 +63,16 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
     ) -> Sequence[agl.AttemptedRollout]:
         """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
 
-        Raises one of STORE_ERRORS when the store does not answer; the store may then have the spans or not, so the same
-        attempts must be reported again. An attempt whose end the store refuses is given up as failed.
+        Raises one of STORE_ERRORS when the store does not answer: it may have received the report or not, so report the
+        same attempts again. An attempt whose end the store refuses ends as failed.
         """
-        # At once, because `agl store` is asked for seconds about a rollout that it does not have any more.
+        # Concurrently, because agent-lightning's client retries for seconds when the store has lost a rollout.
         await asyncio.gather(*map(self._report, ended))
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
-        """Return at once: the store cannot report ends."""
+        """Return at once, because this store must be polled."""
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
         """Return the spans of a rollout's latest attempt, in any order."""
@@ -91,26 +91,26 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
         try:
             await self.add_many_spans(attempt.spans)
             await self.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
-        except aiohttp.ClientResponseError as error:  # as of a rollout that it does not have any more
+        except aiohttp.ClientResponseError as error:  # for example when the store has lost the rollout
             await self._give_up(attempt.rollout_id, f"status {error.status}: {error.message}")
 
     async def _give_up(self, rollout_id: str, cause: str) -> None:
-        """End a rollout as failed whose end the store refuses, because it would be reported for ever."""
+        """End a rollout as failed when the store refuses the report of its end, which would be repeated for ever."""
         try:
             for rollout in await self.query_rollouts(rollout_id_in=[rollout_id], status_in=STARTED):
-                metadata = (rollout.metadata or {}) | {REFUSED: f"the store refused its end with {cause}"}
+                metadata = (rollout.metadata or {}) | {REFUSED: f"the store refused the report of its end: {cause}"}
                 await self.update_rollout(rollout_id, status="failed", metadata=metadata)
         except aiohttp.ClientResponseError as error:
             if not is_refusal(error.status):
                 raise
-            logger.warning("rollout %s ends by its time limit: the store refuses its end with %s", rollout_id, cause)
+            logger.warning("rollout %s will time out, because the store refuses its end: %s", rollout_id, cause)
 
 
 class StoreClient(AglStoreClient):
     """Client of a RunStore, which answers one request for many rollouts."""
 
     def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
-        """Use the store at `server_address`, a URL without a path, which wants the bearer `token`, if any."""
+        """Use the store at the URL `server_address` (without a path) with the bearer `token`, if any."""
         super().__init__(server_address, token=token, **options)
         self._consumed: list[str] = []
         self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
@@ -147,7 +147,7 @@ class StoreClient(AglStoreClient):
     async def mark_consumed(self, rollout_id: str) -> None:
         """Let the store delete an ended rollout later; many are sent in one request.
 
-        A store that does not answer now is asked again with the next rollouts: it only keeps them for longer.
+        When the store does not answer, the ids are sent again with the next ones.
         """
         self._spans.pop(rollout_id, None)
         self._consumed.append(rollout_id)
@@ -164,16 +164,16 @@ class StoreClient(AglStoreClient):
 
 
 def is_refusal(status: int) -> bool:
-    """Return whether `status` is a store's answer to the content of a request, which will be the same the next time."""
+    """Decide whether an HTTP `status` means that the store will refuse the same request again."""
     return status >= 400 and status not in _AWAY
 
 
 @contextmanager
 def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Print with `say` when the store at `address`, for which `who` waits, goes down, and when it comes back.
+    """Print with `say` when the store at `address` goes down, so that `who` waits, and when the store comes back.
 
-    Must be entered in a running event loop, on which `say` is called. A thread asks the store, because to an event loop
-    that is busy for seconds every store would seem silent.
+    Enter it on a running event loop, on which `say` is called. A thread polls the store, because to an event loop that
+    is busy for seconds every store would seem silent.
     """
     loop, closed = asyncio.get_running_loop(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Define what an algorithm asks of a store, and the requests by which one message does for many rollouts."""
+"""The interface of a store for an algorithm, and the batched requests of a RunStore's HTTP server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import agentlightning as agl
 import aiohttp
 from pydantic import BaseModel
 
-REPORT = "/v1/agl/report"  # of a runner: a RunnerReport, answered by a list of AttemptedRollout
-ENDED = "/v1/agl/ended"  # of the algorithm: answered by the EndedRollouts since its last request, once there are some
-CONSUMED = "/v1/agl/consumed"  # of the algorithm: a list of ids of rollouts that may be deleted
+REPORT = "/v1/agl/report"  # a runner sends a RunnerReport and gets a list of AttemptedRollout
+ENDED = "/v1/agl/ended"  # the algorithm gets the EndedRollouts since its last request; long polling
+CONSUMED = "/v1/agl/consumed"  # the algorithm sends the ids of rollouts that may be deleted
 
-QUEUED: Final = ("queuing", "requeuing")  # statuses of a rollout that no runner has taken
-STARTED: Final = ("preparing", "running")  # statuses of a rollout that a runner has taken
-# Keys of a rollout's metadata that say why it ended as failed.
-LOST = "lost"  # its process died, or did not get it
-REFUSED = "refused"  # the store refused its end
+QUEUED: Final = ("queuing", "requeuing")  # statuses before a runner takes a rollout
+STARTED: Final = ("preparing", "running")  # statuses from then until the end
+# Keys in the metadata of a failed rollout; the value is the reason.
+LOST = "lost"  # the runner's process died, or never received the rollout
+REFUSED = "refused"  # the store refused the report of the end
 
-STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # of a store that does not answer
+STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # raised when a store is down
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.01, 0.1
 _DELAY_SHARE = 3.0  # of the last request's time, because a busy store answers late
@@ -35,7 +35,7 @@ class EndedAttempt(BaseModel):
 
 
 class RunnerReport(BaseModel):
-    """Report the attempts that the runner `worker_id` has ended, and ask for up to `limit` queued rollouts."""
+    """The attempts that the runner `worker_id` has ended, and how many queued rollouts it requests at most."""
 
     worker_id: str
     ended: Sequence[EndedAttempt]
@@ -43,19 +43,19 @@ class RunnerReport(BaseModel):
 
 
 class EndedRollout(BaseModel):
-    """An ended rollout and the spans that its store has."""
+    """An ended rollout and its spans."""
 
     rollout: agl.Rollout
     spans: Sequence[agl.Span]
 
 
 class AlgorithmStore(agl.LightningStore):  # type: ignore[misc]
-    """What an algorithm asks of a store beyond agent-lightning's interface."""
+    """Extends agent-lightning's interface of a store by what an algorithm needs."""
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
-        """Call `callback` with each rollout that ends, until cancelled; at once returns a store that reports no ends.
+        """Call `callback` with each rollout that ends, until cancelled. Return at once if the store must be polled.
 
-        `callback` returns whether anybody waits for the rollout.
+        `callback` returns whether a request waits for the rollout.
         """
         raise NotImplementedError
 

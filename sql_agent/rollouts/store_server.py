@@ -1,4 +1,4 @@
-"""Serve a RunStore: its frequent requests are answered without FastAPI."""
+"""Serve a RunStore over HTTP; the frequent requests bypass FastAPI."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from sql_agent.system.web_server import served, uvicorn_server
 logger = logging.getLogger(__name__)
 
 _WAIT_S = 1.0
-_GRACE_S = 2  # for requests in hand, which is more than _WAIT_S
-_MOST_ENDED = 4096  # until they are asked for; the scheduler's polls find a rollout that fell out
+_GRACE_S = 2  # for open requests; more than _WAIT_S
+_MOST_ENDED = 4096  # unreported ended rollouts; the scheduler's polls find those beyond
 
 
 class FrequentRequests:
-    """Answers the requests that rollouts make: those of runners, and of the algorithm that consumes the rollouts.
+    """ASGI app that answers the requests of `store_protocol.py` itself and passes all others to `app`.
 
-    All others go to `app`.
+    FastAPI took most of the time of a request.
     """
 
     def __init__(self, app: ASGIApp, store: RunStore) -> None:
@@ -78,21 +78,21 @@ class FrequentRequests:
         return to_json(await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id))
 
     async def _end(self, attempt: EndedAttempt) -> None:
-        """Store the end of one attempt; an end that cannot be stored fails the rollout, and no other."""
+        """Store the end of one attempt. When that fails, only this rollout fails."""
         try:
             await self._store.add_many_spans(attempt.spans)
             await self._store.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
         except ValueError:  # the rollout was deleted meanwhile
             logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
-        except Exception as error:  # any defect: the runner would report the end for ever
+        except Exception as error:  # else the runner would repeat the report for ever
             rollout = await self._store.get_rollout_by_id(attempt.rollout_id)
             metadata = (rollout.metadata or {}) | {
-                REFUSED: f"the store refused its end: {type(error).__name__}: {error}"
+                REFUSED: f"the store refused the report of its end: {type(error).__name__}: {error}"
             }
             await self._store.update_rollout(attempt.rollout_id, status="failed", metadata=metadata)
 
     async def _report_ended(self, _body: bytes) -> bytes:
-        """Answer when rollouts have ended since the last request, or after a second."""
+        """Return the rollouts that ended since the last request, after at most a second of waiting."""
         self._store.on_end = self._note_end  # only now, because a run's own store calls its algorithm
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)

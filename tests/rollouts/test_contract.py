@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import uvicorn
 
 import sql_agent.rollouts
 from sql_agent.rollouts.lit_agent import SqlLitAgent
-from sql_agent.rollouts.store import KeyedCollection, OneLoopCollections, RunStore
+from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import AglStoreClient
 from sql_agent.training.algorithm import TrainingAlgorithm
 
@@ -25,9 +25,6 @@ from sql_agent.training.algorithm import TrainingAlgorithm
 OVERRIDES = [
     (RunStore, "_post_update_rollout"),
     (RunStore, "add_many_spans"),
-    (KeyedCollection, "get"),
-    (KeyedCollection, "tracking_context"),
-    (OneLoopCollections, "atomic"),
     (AglStoreClient, "_get_session"),
     (SqlLitAgent, "training_rollout_async"),
     (SqlLitAgent, "validation_rollout_async"),
@@ -117,24 +114,6 @@ async def test_the_store_s_collections_can_be_locked_queried_and_emptied() -> No
         await collections.span_sequence_ids.pop(rollout.rollout_id)
 
 
-def test_no_call_of_our_store_waits_because_its_collections_have_no_locks() -> None:
-    store = RunStore()
-
-    def result(call: Coroutine[Any, Any, Any]) -> Any:
-        with pytest.raises(StopIteration) as ended:  # a call that waits returns from `send` instead
-            call.send(None)
-        return ended.value.value
-
-    result(store.enqueue_rollout(input={}))
-    (taken,) = result(store.dequeue_many_rollouts(limit=2, worker_id="w"))
-    ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
-    span = agl.Span.from_attributes(name="call", attributes={}, sequence_id=1, **ids)
-    result(store.add_many_spans([span]))
-    result(store.update_attempt(**ids, status="succeeded"))
-    assert result(store.spans_of(taken.rollout_id)) == [span]
-    result(store.mark_consumed(taken.rollout_id))
-
-
 def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     """Compare with the code: attributes that no module of the package defines, and private overrides."""
     folder = Path(sql_agent.rollouts.__file__).parent
@@ -144,13 +123,7 @@ def test_this_contract_names_every_private_name_that_the_package_uses() -> None:
     own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     own.add("_exit")  # os._exit, which Python documents
     used = {n.attr for n in nodes if isinstance(n, ast.Attribute) and _is_private(n.attr)} - own
-    classes = (
-        RunStore,
-        OneLoopCollections,
-        KeyedCollection,
-        AglStoreClient,
-        SqlLitAgent,
-    )
+    classes = (RunStore, AglStoreClient, SqlLitAgent)
     used |= {name for ours in classes for name in vars(ours) if _is_private(name) and base_of(ours, name)}
     named = {name for _, name in [*OVERRIDES, *CALLED] if _is_private(name)} | set(READ) | {COLLECTION_READ}
     assert used == named, f"add to this test or remove from it: {sorted(used ^ named)}"
