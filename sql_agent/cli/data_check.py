@@ -18,7 +18,7 @@ from sql_agent.cli.question_sets import set_name
 from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import ConfigError
-from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, problem_of, quotes_that_stand
+from sql_agent.questions.question_check import CheckedQuestion, Form, check_questions, count_quotes, problem_of
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
@@ -99,7 +99,7 @@ def _figures(
     with_sql = [c for c in checked if c.question.statements]
     earned = [c.earned for c in checked if c.earned is not None]
     derived = sum(not q.evidence and bool(c.question.evidence) for q, c in zip(questions, checked, strict=True))
-    found = quotes_that_stand(questions, databases)
+    found = count_quotes(questions, databases)
     return (
         {"questions": str(len(questions)), **{f"  language {lang}": str(langs[lang]) for lang in get_args(Lang)}},
         {f"task type {name}": str(count) for name, count in sorted(types.items())},
@@ -107,7 +107,7 @@ def _figures(
         {
             "with evidence": str(sum(bool(q.evidence) for q in questions)),
             "  found through the gold SQL": str(derived),
-            "evidence quotes found in their cell": f"{found.standing} of {quotes}"
+            "evidence quotes found in their cell": f"{found.found} of {quotes}"
             + (f", {found.unchecked} not checked" if found.unchecked else ""),
         },
         {

@@ -1,4 +1,4 @@
-"""Run gold SQL: check that it returns rows, grade references, and read the rows that judges are evaluated on."""
+"""Check questions by their gold SQL: rows, evidence, and the judge's score of the reference answer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from sql_agent.schemas import Evidence, Lang, QueryAnswer, QueryCall, Question
 
 Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
-REQUIRED_SHARE = 0.9  # of gold SQL with rows, and the mean score of references: no policy can do better than these
-_MIN_CHECKED = 8  # questions, however slow the database is
+# Minimum share of gold SQL with rows, and minimum mean score of references: an upper limit of every policy's reward.
+REQUIRED_SHARE = 0.9
+_MIN_CHECKED = 8  # questions, even if the time is over
 _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
 _TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
@@ -33,12 +34,12 @@ _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
 class CheckedQuestion:
     """The result of checking one question.
 
-    question      with its evidence, derived if possible
+    question      the question, with derived evidence if it had none
     database      the queried database
     form          form of the reference answer
-    returns_rows  whether all gold statements run and one returns rows
-    failure       why a gold statement failed, with the kind of its QueryFailure in `failure_kind`
-    earned        score of the reference (0.0–1.0), None without a judge; `reason` and `hint` explain a low one
+    returns_rows  whether all gold statements run and one of them returns rows
+    failure       error message of a gold statement; `failure_kind` is the kind of error
+    earned        score of the reference (0.0–1.0) or None without a judge; `reason` and `hint` explain a low score
     """
 
     question: Question
@@ -53,7 +54,7 @@ class CheckedQuestion:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the gold SQL must return rows; for a refusal it need only run."""
+        """Whether the gold SQL must return rows. The gold SQL of a refusal must only run without an error."""
         return bool(self.question.statements) and (self.form != "refusal" or self.failure is not None)
 
 
@@ -66,9 +67,9 @@ def check_questions(
     seconds: float | None = None,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> list[CheckedQuestion]:
-    """Run the gold SQL of each question in its database, and grade the reference with `judge` unless it is None.
+    """Run the gold SQL of each question, and grade the reference answer with `judge` unless it is None.
 
-    After `seconds` no further question is checked, so fewer may be returned. `on_done` gets the number checked so far.
+    After `seconds` no further question is checked. `on_done` receives the number of checked questions.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items()}
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -87,7 +88,7 @@ def check_questions(
 
 
 def gold_calls(question: Question, database: Database) -> tuple[QueryCall, ...]:
-    """Run the gold SQL of a question."""
+    """Run the gold SQL of `question`."""
     return _calls(question.statements, database)
 
 
@@ -96,21 +97,22 @@ def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ..
 
 
 def read_example(question: Question, database: Database) -> Example:
-    """Run the gold SQL of `question`, the same statements with all columns, and a SELECT of each whole table.
+    """Run the gold SQL of `question`, then the same statements with all columns, then a SELECT of each whole table.
 
-    Raises DataError when the question has no SQL, or its SQL fails on `database`.
+    The judge evaluation grades answers against these three readings. Raises DataError when the question has no SQL, or
+    its SQL fails on `database`.
     """
     if not question.statements:
         raise DataError(
-            f"question {question.id!r} has no SQL, so an answer can have read no rows",
-            hint="give each question its gold SQL, or evaluate on labelled answers with --labels FILE",
+            f"question {question.id!r} has no gold SQL, so there are no rows to grade answers against",
+            hint="add the gold SQL of each question, or evaluate on labelled answers with --labels FILE",
         )
     gold = _reading(question, question.statements, database)
     failure = next((call.answer.error for call in gold.calls if call.answer.error), None)
     if failure is not None:
         raise DataError(
             f"the SQL of question {question.id!r} fails on {database.source}: {failure.message}",
-            hint="is --db the database of these questions? if it is slow, raise database.deadline_s",
+            hint="check that --db is the database of these questions; raise database.deadline_s for a slow database",
         )
     tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
     every_column = (_COLUMNS.sub("SELECT * FROM", sql, count=1) for sql in question.statements)
@@ -126,7 +128,7 @@ def _reading(question: Question, statements: Iterable[str], database: Database) 
 
 
 def reference_form(question: Question, reader: Reader) -> Form:
-    """Return the form of the reference answer, as the judge "facts" distinguishes forms."""
+    """Return the form of the reference answer, by the rules of the judge "facts"."""
     if reader.is_refusal(question.answer):
         return "refusal"
     if is_prose(question.answer, question.lang):
@@ -135,32 +137,31 @@ def reference_form(question: Question, reader: Reader) -> Form:
     return "facts" if conclusion is None else "yes or no" if conclusion.isalpha() else "number"
 
 
-class Quotes(NamedTuple):
-    """Counts of quotes found in their cells, and of quotes that could not be checked."""
+class QuoteCounts(NamedTuple):
+    """Numbers of quotes found in their cells, and of quotes that could not be checked."""
 
-    standing: int
+    found: int
     unchecked: int
 
 
-def quotes_that_stand(questions: Iterable[Question], databases: DatabasePool) -> Quotes:
-    """Count the evidence quotes that their cells contain verbatim."""
-    standing = unchecked = 0
+def count_quotes(questions: Iterable[Question], databases: DatabasePool) -> QuoteCounts:
+    """Count the evidence quotes that occur verbatim in their cells."""
+    found = unchecked = 0
     for question in questions:
         with databases.of(question.database) as database:
             text = database.dialect.text_literal
             for item in question.evidence:
-                holds = f"instr({quoted(item.field)}, {text(item.quote)}) > 0"
-                answer = database.query(f"SELECT id FROM {quoted(item.table)} WHERE id = {item.row_id} AND {holds}")
-                standing += answer.count
+                contains = f"instr({quoted(item.field)}, {text(item.quote)}) > 0"
+                answer = database.query(f"SELECT id FROM {quoted(item.table)} WHERE id = {item.row_id} AND {contains}")
+                found += answer.count
                 unchecked += answer.error is not None and answer.error.kind not in _NO_CELL
-    return Quotes(standing, unchecked)
+    return QuoteCounts(found, unchecked)
 
 
 def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigError | None:
-    """Return an error, with an example, if training on these questions is pointless; None otherwise.
+    """Return an error, with an example, if training on these questions is pointless, else None.
 
-    That is so when fewer than REQUIRED_SHARE of the gold queries that must return rows do, or when the mean score of
-    the references is lower.
+    Too few gold queries return rows, or the mean score of the references is too low: the limit is REQUIRED_SHARE.
     """
     with_sql = [c for c in checked if c.needs_rows]
     wrong = [c for c in with_sql if not c.returns_rows]
@@ -169,7 +170,7 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
         return ConfigError(
             f"{len(wrong)} of {len(with_sql)} gold queries fail or return no row in {first.database}, such as "
             f"{'; '.join(first.question.statements)!r} of question {first.question.id!r}: {first.failure or 'no row'}",
-            hint="is this the database that the questions are about? set database.path=FILE",
+            hint="set database.path=FILE to the database of these questions",
         )
     graded = [(c.earned, c) for c in checked if c.earned is not None]
     mean = fmean(earned for earned, _ in graded) if graded else 1.0
@@ -177,9 +178,10 @@ def problem_of(checked: Sequence[CheckedQuestion], judge_name: str) -> ConfigErr
         return None
     worst = min(graded, key=lambda pair: pair[0])[1]
     return ConfigError(
-        f"the reference answers of {len(graded)} questions earn {mean:.2f} of 1.0 from the judge {judge_name}, so no "
-        f"answer could earn more; that of question {worst.question.id!r} earns {worst.earned:.2f}: {worst.reason}",
-        hint=worst.hint or "give references whose facts stand in the rows of the gold SQL, or take another judge.name",
+        f"the reference answers of {len(graded)} questions earn {mean:.2f} of 1.0 from the judge {judge_name}, and no "
+        f"answer can earn more; the reference of question {worst.question.id!r} earns {worst.earned:.2f}: "
+        f"{worst.reason}",
+        hint=worst.hint or "use references whose facts are in the rows of the gold SQL, or another judge.name",
     )
 
 
@@ -204,7 +206,7 @@ async def _graded(
 ) -> CheckedQuestion:
     question = result.question
     quotes = tuple(item.quote for item in question.evidence)
-    # For a prose reference the judge reads only the evidence.
+    # The judge compares an answer to a prose reference with the evidence only.
     answer = "\n".join(quotes) if result.form == "prose" and quotes else question.full_answer
     read: tuple[Evidence, ...] | None = question.evidence or None
     if not calls:
@@ -222,7 +224,7 @@ async def _graded(
 
 
 def _as_if_read(cells: tuple[str, ...]) -> QueryCall:
-    """Return a call that read these cells, for a question without SQL."""
+    """Return a call whose result is one row of `cells`, for a question without SQL."""
     columns = tuple(f"c{number}" for number in range(len(cells)))
     answer = QueryAnswer(status="ok", columns=columns, records=(cells,), count=1, from_tables=True)
     return QueryCall(sql="", answer=answer, seconds=0.0)

@@ -1,7 +1,7 @@
-"""Have a teacher model rewrite a question as somebody would ask it, and prove that it still asks the same.
+"""Have a teacher model reword a question as a person would ask it, and prove that the meaning is unchanged.
 
-A rewritten text is used when it passes the checks of `rewrite_checks.py` and when the teacher, shown nothing but this
-text and the rows of the gold SQL, gives an answer that earns full marks from the judge "facts" against the reference.
+A new wording is used if it passes the checks of `rewrite_checks.py` and the proof: the teacher, given only this wording
+and the rows of the gold SQL, gives an answer with full marks from the judge "facts".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sql_agent.reward.judges.prompt_parts import json_string, render
 from sql_agent.schemas import Lang, QueryAnswer, QueryCall, Question, Record, Usage
 
 _FULL_MARKS = 1.0 - 1e-9
-_NARROWER = ("group", "having", "limit", "offset", "distinct")  # clauses that leave no room for whole rows
+_NO_WHOLE_ROWS = ("group", "having", "limit", "offset", "distinct")  # a statement with one of these stays unchanged
 _REPAIR = 'That is not a JSON object of the form {{"{field}": "…"}}. Reply with it and nothing else.'
 
 
@@ -47,7 +47,7 @@ class GivenAnswer(Record):
 
 
 class Rewriting(Entry):
-    """One line of the progress file: the text before and after, and, where the new one cannot be used, why."""
+    """One line of the progress file: the original text, the new text, and the problem of a rejected text."""
 
     original: str
     text: str
@@ -56,9 +56,10 @@ class Rewriting(Entry):
 
 @dataclass(frozen=True)
 class QuestionWriter:
-    """Rewrites questions about one database.
+    """Rewords questions about one database.
 
-    `namings` says by table how its rows are named; `words` and `checks` are the task's; `used` collects the new texts.
+    `namings` are the name columns and aliases by table; `words` and `checks` are the task's; `used` collects accepted
+    texts.
     """
 
     client: JudgeClient
@@ -73,14 +74,14 @@ class QuestionWriter:
         return FactsJudge(self.words)
 
     def digest(self, question: Question, half: Half) -> str:
-        """Return what distinguishes this rewriting from that of another question, prompt or model."""
+        """Return a digest of question, prompt and model."""
         return digest_of(self.client.model, question, _writing_prompt(question, half))
 
     async def rewrite(self, question: Question, half: Half) -> tuple[Rewriting, Usage]:
-        """Ask for a new text and prove it; return the entry and the cost of both requests.
+        """Request a new text and its proof; return the log entry and the cost of both requests.
 
-        A text that passes the checks without a model is added to `used`. Raises JudgeError when the teacher cannot be
-        asked, does not reply in the asked form, or refuses.
+        A text that passes the checks without a model is added to `used`. Raises JudgeError when the teacher is
+        unavailable, refuses, or does not reply with the requested JSON.
         """
         text, problem, usage = await self._rewrite(question, half)
         digest = self.digest(question, half)
@@ -90,7 +91,7 @@ class QuestionWriter:
     async def _rewrite(self, question: Question, half: Half) -> tuple[str, Problem | None, Usage]:
         calls = await self.database.in_thread(gold_calls, question, self.database)
         if wrong := next((call.answer for call in calls if call.answer.error or call.answer.truncated), None):
-            return "", Problem("rows", wrong.error.message if wrong.error else "they are too many"), Usage()
+            return "", Problem("rows", wrong.error.message if wrong.error else "too many rows"), Usage()
         reply, usage = await self.client.ask(
             _writing_prompt(question, half),
             NewText,
@@ -117,7 +118,7 @@ class QuestionWriter:
         return text, await self._proof_problem(rewritten, given.answer, calls), usage + spent
 
     def _answering_prompt(self, question: Question, rows: Sequence[str]) -> str:
-        """Return the prompt with the text and the rows, but neither the reference nor the gold SQL."""
+        """Return the prompt of the proof: the text and the rows, without reference and gold SQL."""
         values = {
             "refusal": self.words[question.lang].refusals[0],
             "rows": "\n".join(rows) or "[]",
@@ -126,7 +127,7 @@ class QuestionWriter:
         return render(prompt_file(f"answer.{question.lang}.txt"), values)
 
     async def _proof_problem(self, question: Question, answer: str, calls: tuple[QueryCall, ...]) -> Problem | None:
-        """Return why the answer is no proof. All evidence counts as read: the gold SQL was seen to return it."""
+        """Return why `answer` does not earn full marks, or None. All evidence counts as read."""
         case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=question.evidence or None)
         verdict = await self._judge.grade(case)
         if verdict.score >= _FULL_MARKS:
@@ -145,7 +146,7 @@ def _writing_prompt(question: Question, half: Half) -> str:
 
 
 def _voice(question: Question, half: Half) -> str:
-    """Return a persona, chosen by the question's id: at temperature 0 a model repeats the same persona."""
+    """Return a persona chosen by the question's id, because a model at temperature 0 always invents the same one."""
     voices = tomllib.loads(prompt_file("voices.toml"))[question.lang][half]
     number = int.from_bytes(hashlib.sha256(question.id.encode()).digest()[:8], "big")
     return str(voices[number % len(voices)])
@@ -154,11 +155,11 @@ def _voice(question: Question, half: Half) -> str:
 def whole_rows(
     calls: tuple[QueryCall, ...], database: Database, namings: Mapping[str, Naming], *, unanswerable: bool
 ) -> list[str]:
-    """Return the distinct rows of gold statements as JSON objects, with all columns where one table is read.
+    """Return the distinct rows of the gold statements as JSON objects, with all columns of a statement on one table.
 
-    All columns are shown so that only the question's text says which of them is meant. A count shows the rows that it
-    counts; a join, a GROUP BY, or rows beyond the limits of `database` stay as they are. The statement of an
-    `unanswerable` question finds nothing, so the row that it names is shown, if there is one.
+    With all columns, only the question's text determines which column is meant. A count becomes the counted rows. The
+    result of a join, of a GROUP BY, or with whole rows beyond the limits of `database` stays unchanged. For an
+    `unanswerable` question, whose gold SQL finds nothing, the row with the name in the statement is shown.
     """
     lines = []
     for call in calls:
@@ -171,7 +172,7 @@ def whole_rows(
 def _whole_statement(sql: str, database: Database, namings: Mapping[str, Naming], *, unanswerable: bool) -> str | None:
     tree = parse(sql, database.dialect)
     table = only_table(tree, database.schema)
-    if table is None or any(tree.args.get(part) for part in _NARROWER):
+    if table is None or any(tree.args.get(part) for part in _NO_WHOLE_ROWS):
         return None
     where = where_of(tree, database.dialect)
     if unanswerable:

@@ -1,6 +1,6 @@
-"""Ask a teacher model about each question: keep or drop it, or turn its prose reference into facts.
+"""Send each question to a teacher model: to keep or drop the question, or to turn a prose reference into facts.
 
-Several questions are asked at once, and every reply is on disk, so a restart pays nothing twice.
+Requests run in parallel. Each reply is written to disk at once, so that no request is paid twice after a restart.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sql_agent.system.messages import first_problem
 DEFAULT_RUBRIC = "filter_rubric.txt"
 _DECIDE_AGAIN = 'That is not a JSON object of the form {"reason": "…", "keep": true}. Reply with it and nothing else.'
 _GIVE_FACTS_AGAIN = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
-_SHOWN = ("question", "answer", "sql", "evidence", "task_type")  # of a question, to the model that decides
+_SHOWN = ("question", "answer", "sql", "evidence", "task_type")  # fields of a question in the request for a decision
 _SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
-_MAX_SOURCE_CHARS = 4000  # of all sources of facts together, so that a whole table is not sent
+_MAX_SOURCE_CHARS = 4000  # of the texts to quote from, so that a whole table is not sent
 
 
 class Entry(Record):
-    """Base of a line: the question's id, and the digest of the question, the prompt and the teacher model."""
+    """Base of a log line: the question's id, and a digest of question, prompt and teacher model."""
 
     id: str
     digest: str
@@ -50,13 +50,10 @@ AnyEntry = TypeVar("AnyEntry", bound=_WithId)
 
 
 class ProgressLog(Generic[AnyEntry]):
-    """JSONL file with one entry for each finished question, written as soon as the question is done."""
+    """JSONL file with one entry for each finished question."""
 
     def __init__(self, path: Path, kind: type[AnyEntry]) -> None:
-        """Read `path` if it exists, without a last line that an interrupt cut off.
-
-        Raises DataError when the file cannot be written, or a line is wrong.
-        """
+        """Create or read `path` and drop an incomplete last line. Raises DataError for a damaged or read-only file."""
         self.path = path
         self.entries: dict[str, AnyEntry] = {}
         self._adapter = TypeAdapter(kind)
@@ -72,17 +69,17 @@ class ProgressLog(Generic[AnyEntry]):
                 entry = self._adapter.validate_json(line)
             except ValidationError as error:
                 what = first_problem(error)
-                raise DataError(f"{path}, line {number}: {what}", hint="delete the file to ask again") from None
+                raise DataError(f"{path}, line {number}: {what}", hint="delete the file to start again") from None
             self.entries[entry.id] = entry
 
     def find(self, question: Question, digest: str) -> AnyEntry | None:
-        """Return the entry of a question. Raises ConfigError when its digest is another one."""
+        """Return the entry of `question`, or None. Raises ConfigError for an entry with a different digest."""
         entry = self.entries.get(question.id)
         if isinstance(entry, Entry) and entry.digest != digest:
             raise ConfigError(
-                f"{self.path} was written for other questions, prompts or another teacher model: its question "
-                f"{entry.id} differs from what is asked for now",
-                hint="repeat the command that wrote it, choose another place with --out, or delete the file",
+                f"{self.path} belongs to other questions, prompts or another teacher model: the entry of question "
+                f"{entry.id} differs from the current request",
+                hint="repeat the earlier command, choose another place with --out, or delete the file",
             )
         return entry
 
@@ -95,7 +92,7 @@ class ProgressLog(Generic[AnyEntry]):
 
 @dataclass
 class TeacherRun:
-    """Asks the teacher, `at_once` questions at a time; counts those that are done or refused, and the cost."""
+    """Sends requests to the teacher, `at_once` in parallel; records progress, failed questions and cost."""
 
     at_once: int
     on_done: Callable[[int], None]
@@ -104,10 +101,10 @@ class TeacherRun:
     usage: Usage = field(default_factory=Usage)
 
     async def ask_each(self, questions: Sequence[Question], ask: Callable[[Question], Awaitable[Usage]]) -> None:
-        """Call `ask`, which logs the reply and returns its cost, for each question.
+        """Call `ask` for each question; `ask` logs the reply and returns its cost.
 
-        A question that the teacher refuses, or whose reply is cut off, goes to `failed`. Any other error stops the run:
-        requests under way are finished, then the first such error is raised.
+        A question with a refused request or a truncated reply is added to `failed`. After any other error no further
+        request is sent; once the running requests have ended, the first such error is raised.
         """
         waiting = iter(questions)
         stopped: list[SqlAgentError] = []
@@ -116,7 +113,7 @@ class TeacherRun:
             while not stopped and (question := next(waiting, None)) is not None:
                 try:
                     spent = await ask(question)
-                    self.usage += spent  # not in one statement: others add to it during the await
+                    self.usage += spent  # not += await …, which would read `usage` before the await
                 except SqlAgentError as error:
                     if isinstance(error, JudgeError):
                         self.usage += error.usage or Usage()
@@ -134,7 +131,7 @@ class TeacherRun:
 
 
 def digest_of(model: str, question: Question, prompt: str) -> str:
-    """Return 16 hexadecimal digits that change with the model, the question or the prompt."""
+    """Return 16 hexadecimal digits of the SHA-256 of model, question and prompt."""
     return hashlib.sha256("\0".join((model, question.model_dump_json(), prompt)).encode()).hexdigest()[:16]
 
 
@@ -153,7 +150,7 @@ class Choice(Record):
 
 
 class Decision(Entry):
-    """One line of the progress file: the question's text, whether it is kept, and why."""
+    """One line of the progress file: the question's text, whether the question is kept, and the reason."""
 
     question: str
     keep: bool
@@ -161,14 +158,14 @@ class Decision(Entry):
 
 
 async def decide(question: Question, client: JudgeClient, rubric: str) -> tuple[Decision, Usage]:
-    """Return the teacher's decision by `rubric`, a text, and its cost. Raises JudgeError."""
+    """Return the teacher's decision by the text `rubric`, and the cost. Raises JudgeError."""
     choice, usage = await client.ask(_decision_prompt(question, rubric), Choice, repair=_DECIDE_AGAIN)
     made = {"digest": decision_digest(question, client, rubric), "question": question.question}
     return Decision(id=question.id, **made, keep=choice.keep, reason=choice.reason), usage
 
 
 def decision_digest(question: Question, client: JudgeClient, rubric: str) -> str:
-    """Return what distinguishes this decision from one on another question, by another rubric or model."""
+    """Return a digest of question, rubric and model."""
     return digest_of(client.model, question, _decision_prompt(question, rubric))
 
 
@@ -185,7 +182,7 @@ class FactList(Record):
 
 
 class Rewritten(NamedTuple):
-    """A question whose reference is now facts, or still prose if `problem` is set, and the cost."""
+    """A question and the cost of its requests; the reference is facts now, or still prose if `problem` is set."""
 
     question: Question
     problem: str
@@ -193,14 +190,14 @@ class Rewritten(NamedTuple):
 
 
 async def facts_of_prose(question: Question, client: JudgeClient, database: Database | None) -> Rewritten:
-    """Ask the teacher for the facts of a prose reference; ask once more if facts are not verbatim quotes.
+    """Have the teacher replace a prose reference by facts; a second request is sent if facts are not verbatim quotes.
 
-    Facts are quoted from the evidence and, with a `database`, from the cells that the gold SQL returns. If the teacher
-    refuses, the prose stays. Raises JudgeError when the teacher cannot be asked.
+    Facts are quoted from the evidence and, with a `database`, from the cells of the gold SQL's result. If the teacher
+    refuses, the prose stays. Raises JudgeError when the teacher is unavailable.
     """
     sources = _sources(question, database)
     if not sources:
-        return Rewritten(question, "neither evidence nor rows of gold SQL to take facts from", Usage())
+        return Rewritten(question, "there is neither evidence nor a row of the gold SQL to quote from", Usage())
     prompt, usage, complaint = _facts_prompt(question, sources), Usage(), ""
     for _ in range(2):
         try:
@@ -220,7 +217,7 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
 
 
 def _sources(question: Question, database: Database | None) -> list[str]:
-    """Return the texts to quote from, the evidence first, up to a total number of characters."""
+    """Return the texts to quote from, evidence first, up to _MAX_SOURCE_CHARS together."""
     texts = [item.quote for item in question.evidence]
     if database is not None:
         answers = [database.query(sql) for sql in question.statements]

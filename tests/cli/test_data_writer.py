@@ -261,7 +261,7 @@ def test_options_and_files_that_do_not_fit_together_end_with_code_2(
     assert case.rewrite("--writer-share", 0.2) == 0
     asked = len(case.teacher.prompts)
     assert case.rewrite("--seed", 1) == 2
-    assert "was written for other questions" in capsys.readouterr().err
+    assert "belongs to other questions" in capsys.readouterr().err
     assert len(case.teacher.prompts) == asked
     (case.out / "rewritten.jsonl").write_text("{}\n")
     assert case.rewrite() == 2

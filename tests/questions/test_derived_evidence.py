@@ -11,7 +11,7 @@ import pytest
 
 from sql_agent.database import DatabasePool, RequiredSchema, open_database
 from sql_agent.questions.derived_evidence import with_derived_evidence
-from sql_agent.questions.question_check import quotes_that_stand
+from sql_agent.questions.question_check import count_quotes
 from sql_agent.schemas import Evidence, Question
 from tests.support.mariadb import empty_database, execute
 
@@ -48,7 +48,7 @@ def test_a_quoted_cell_is_found_and_stands_and_what_cannot_be_asked_for_is_count
         derived.evidence[0].model_copy(update=change)
         for change in ({"row_id": 1}, {"field": "none"}, {"quote": "x" * 100_000})
     ]
-    assert quotes_that_stand([question.model_copy(update={"evidence": (*derived.evidence, *others)})], databases) == (
+    assert count_quotes([question.model_copy(update={"evidence": (*derived.evidence, *others)})], databases) == (
         1,
         1,
     )

@@ -11,7 +11,7 @@ import pytest
 from sql_agent.config.settings import load_settings
 from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
-from sql_agent.questions.question_check import check_questions, quotes_that_stand
+from sql_agent.questions.question_check import check_questions, count_quotes
 from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical import medical_task
@@ -46,7 +46,7 @@ def test_there_are_enough_of_them_each_asked_once_in_its_language(lang: Lang, sa
     assert {q.lang for q in questions} == {lang}
     assert not {q.id for q in questions} & {q.id for other in get_args(Lang) if other != lang
                                             for q in TASK.natural_questions(other)}  # fmt: skip
-    assert quotes_that_stand(questions, samples) == (sum(len(q.evidence) for q in questions), 0)
+    assert count_quotes(questions, samples) == (sum(len(q.evidence) for q in questions), 0)
 
 
 @pytest.mark.parametrize(("lang", "task_type"), TYPES)
