@@ -197,7 +197,7 @@ async def facts_of_prose(question: Question, client: JudgeClient, database: Data
     """
     sources = _sources(question, database)
     if not sources:
-        return Rewritten(question, "there is neither evidence nor a row of the gold SQL to quote from", Usage())
+        return Rewritten(question, "there are neither evidence nor rows of the gold SQL to quote from", Usage())
     prompt, usage, complaint = _facts_prompt(question, sources), Usage(), ""
     for _ in range(2):
         try:

@@ -85,7 +85,7 @@ def test_a_rubric_of_one_s_own_is_shown_and_decisions_by_another_are_not_taken(
     assert run(source, "--out", out, "--rubric", rubric) == 0
     assert "- It is about paracetamol." in teacher.prompt
     assert run(source, "--out", out) == 2
-    assert "written for other questions, prompts" in capsys.readouterr().err
+    assert "belongs to other questions, prompts" in capsys.readouterr().err
 
 
 def test_a_question_that_the_model_refuses_is_left_out_and_named(
