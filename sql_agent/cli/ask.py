@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, flag_settings, help_text, positive, split_words
 from sql_agent.cli.model_choice import ChosenModel, check_model, describe_local, find_model, served
+from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
@@ -28,7 +29,6 @@ from sql_agent.runs.run_lines import LargestGain, largest_gain
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.system.runtime import slow_imports
 from sql_agent.tasks.task import Task, load_task
-from sql_agent.training.batching import evenly_spaced
 
 _QUESTIONS = 4
 

@@ -18,6 +18,7 @@ from sql_agent.chat.terminal import Terminal
 from sql_agent.chat.web import ChatPage
 from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, address, flag_settings, help_text, split_words
 from sql_agent.cli.model_choice import find_model, known_models, served
+from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.config.endpoints import ChatSettings
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import ConfigError, DataError
@@ -29,7 +30,6 @@ from sql_agent.system.runtime import slow_imports
 from sql_agent.system.sockets import LOCAL_NAMES, bind
 from sql_agent.system.tokens import new_token
 from sql_agent.tasks.task import Task, load_task
-from sql_agent.training.batching import evenly_spaced
 
 _EXAMPLES_SHOWN, _EXAMPLE_CHARS = 3, 70
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,6 @@ from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
-from sql_agent.training.batching import evenly_spaced, spread_over_types
 
 TEMPLATE, NATURAL, TEST = "template", "natural", "test"
 Sets = dict[str, list[Question]]
@@ -143,3 +142,14 @@ def _describe(name: str, count: int, overlap: Overlap, run: Path) -> str:
             f"{row.table} {row.row_id}"
         )
     return f"of the {count} questions of {name!r}, the training of {run} saw some: {'; '.join(parts)}"
+
+
+def evenly_spaced(questions: Sequence[Question], count: int) -> list[Question]:
+    """Return at most `count` questions, evenly spaced over the whole file; the choice never varies."""
+    step = max(1.0, len(questions) / count)
+    return [questions[int(i * step)] for i in range(min(count, len(questions)))]
+
+
+def spread_over_types(questions: Iterable[Question], count: int) -> list[Question]:
+    """Return at most `count` questions, evenly spaced over the task types; the choice never varies."""
+    return evenly_spaced(sorted(questions, key=lambda q: q.task_type or ""), count)

@@ -11,7 +11,8 @@ from typing import Any
 from rich.text import Text
 
 from sql_agent.cli.command import SETS, TASK_FLAGS, add_setting_flags, help_text
-from sql_agent.cli.model_choice import describe_local, remote_endpoint
+from sql_agent.cli.model_choice import ChosenModel, describe_local, remote_endpoint, served
+from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import DataError, SqlAgentError, TrainingError
@@ -31,7 +32,6 @@ from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import database_digest
-from sql_agent.training.batching import evenly_spaced
 
 _TRACED_QUESTIONS = 10
 _VALUE_CHARS = 200  # of an attribute of a span
@@ -257,24 +257,28 @@ def show_trace(plan: Plan, ui: Ui) -> None:
     TrainingError when a rollout was lost.
     """
     settings = plan.settings
-    endpoint = remote_endpoint(settings, settings.model or None)
+    remote = remote_endpoint(settings, settings.model or None)
     questions = evenly_spaced([q for of in plan.val.values() for q in of], _TRACED_QUESTIONS)
     folder = timestamped_folder(settings.runs_dir, "dev-")
-    asked = f"{endpoint.model} at {endpoint.base_url}" if endpoint else describe_local(settings)
+    asked = f"{remote.model} at {remote.base_url}" if remote else describe_local(settings)
     ui.say(f"Asking {asked}; nothing is trained. The proxy's output goes to {folder / 'proxy.log'}")
     with slow_imports():
         from sql_agent.training.dev import trace_rollouts  # noqa: PLC0415  takes seconds
 
-    traced = trace_rollouts(settings, questions, endpoint, folder, ui)
-    for number, each in enumerate(traced, 1):
+    with plan.task.databases(settings) as databases:
+        model = served(ChosenModel(asked, settings, remote), databases, ui)
+        traced = trace_rollouts(settings, questions, model, folder, ui, with_token_ids=remote is None)
+    for number, (rollout, spans) in enumerate(traced, 1):
         ui.console.rule(Text(f"Question {number} of {len(traced)}"))
-        if each.rollout.record is not None:
-            show_rollout(each.rollout.record, ui.console)
-        for span in each.spans:
+        if rollout.record is not None:
+            show_rollout(rollout.record, ui.console)
+        for span in spans:
             _show_span(span, ui)
-    lost = [each.rollout.dropped for each in traced if each.rollout.record is None or each.rollout.record.dropped]
-    triplets = sum(each.rollout.triplets for each in traced)
-    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, {sum(len(t.spans) for t in traced)} spans, "
+    rollouts = [rollout for rollout, _ in traced]
+    lost = [rollout.dropped for rollout in rollouts if rollout.record is None or rollout.record.dropped]
+    triplets = sum(rollout.triplets for rollout in rollouts)
+    spans_in_all = sum(len(spans) for _, spans in traced)
+    ui.say(f"{len(traced) - len(lost)} of {len(traced)} rollouts ended, {spans_in_all} spans, "
            f"{triplets} triplets{'' if triplets else ', because this endpoint returns no token ids'}")  # fmt: skip
     ui.say(plan.task.disclaimer)
     if lost:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sql_agent.cli.command import flag_settings
 from sql_agent.cli.model_choice import check_model
-from sql_agent.cli.question_sets import TEMPLATE, leaves_out_natural, questions_of_run
+from sql_agent.cli.question_sets import TEMPLATE, evenly_spaced, leaves_out_natural, questions_of_run
 from sql_agent.cli.train_checks import check_settings, verl_is_installed
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, Source, merge, read_sources, sources_shown, toml_source
@@ -29,7 +29,6 @@ from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task, given_source, load_task
 from sql_agent.training import local
-from sql_agent.training.batching import evenly_spaced
 from sql_agent.training.verl.config import defaults as verl_defaults
 from sql_agent.training.verl.config import trains_on_npu
 

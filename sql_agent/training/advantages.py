@@ -1,4 +1,4 @@
-"""GRPO's advantages: how much better a rollout did than the others of its group."""
+"""Compute GRPO's advantages: how much better a rollout did than the others of its group."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     advantage = (reward - mean of its group) / (standard deviation of its group + 1e-6)
 
     This is the outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample's deviation, as verl
-    computes it. A rollout alone in its group gets 0, because there is nothing to compare it with; verl takes the reward
-    instead, but its groups shrink to one rollout only when all retries of the others were lost.
+    computes it. A rollout alone in its group gets 0, because there is no rollout to compare it with; verl takes the
+    reward instead, but a group shrinks to one rollout only when all retries of the others were lost.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():
@@ -30,14 +30,14 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def extreme_advantages(rollouts: Iterable[FinishedRollout], count: int) -> dict[str, float]:
-    """Return the advantage of each kept rollout, by its id, where at most `count` of each group are trained.
+    """Return the advantage of each kept rollout, by its id, when at most `count` rollouts of each group are trained.
 
     advantage = (reward - mean of the trained rollouts) / FULL_REWARD; 0 for the others
 
-    FULL_REWARD is the largest difference of two rewards. Half of the trained rollouts are those with the highest and
-    half those with the lowest rewards, because their variance is the largest (Xu et al. 2025, arXiv:2504.13818): on a
-    CPU an update costs more than sampling. There is no standard deviation (Liu et al. 2025, arXiv:2503.20783): with two
-    rollouts, the 0.1 for a query that ran would count as much as the whole reward.
+    FULL_REWARD is the largest difference of two rewards. Few rollouts are trained, because on a CPU an update costs
+    more than sampling: those with the highest and the lowest rewards of the group, in equal numbers, because their
+    variance is the largest (Xu et al. 2025, arXiv:2504.13818). There is no division by the standard deviation (Liu et
+    al. 2025, arXiv:2503.20783): with two rollouts, the 0.1 for a successful query would count as the whole reward.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():

@@ -1,4 +1,4 @@
-"""The base of both backends' algorithms: start the rollouts, stop at a signal, and keep the error of a run."""
+"""Base class of both backends' algorithms: start rollouts, stop at a signal, keep the error that ended the run."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from sql_agent.training.step_monitor import StepMonitor
 
 T = TypeVar("T")
 
-_LOOK_S = 5.0  # that a store may take to describe a stall
+_STALL_TIMEOUT_S = 5.0  # for the store to describe a stall
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
-    """Runs `_run`, which must check `_stop` and `_monitor.failure` regularly, until it ends or a signal comes.
+    """Runs `_run` until it returns or a signal comes; `_run` must check `_stop` and `_monitor.failure` regularly.
 
-    `store_address`, the address of the store for runners and proxies, must be set before `run`. Afterwards `error` is
-    the error that ended the run early, and `interrupted` is true when a signal ended it. `processes` starts and
-    replaces the runners and proxies.
+    `store_address`, the store's address for runners and proxies, must be set before `run`. Afterwards `error` is the
+    error that ended the run early, and `interrupted` is true if a signal ended the run. `processes` starts and replaces
+    the runners and proxies.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -56,7 +56,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._processes = processes
         self._resume = resume
         self._recovery: Recovery
-        self._proxy_at: dict[str, str] = {}  # names of the proxies by address
+        self._proxy_at: dict[str, str] = {}  # proxy names by URL
         self._stop: asyncio.Event
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
@@ -73,9 +73,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
             self._ui.say(text)
 
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
-        """Train on `train_dataset` (a sequence of Question) and validate on `val_dataset` before and after.
+        """Train on `train_dataset` (a sequence of Question), and validate on `val_dataset` before and after.
 
-        `val_dataset` maps the name of each validation set to its questions; all sets are asked together.
+        `val_dataset` maps the name of each validation set to its questions.
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
         end: End = "failed"
@@ -91,7 +91,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
             except SqlAgentError as error:
-                self.error = self._monitor.failure or error  # because the error may be a consequence of the failure
+                self.error = self._monitor.failure or error  # the error may be a consequence of the failure
             finally:
                 self._processes.unwatch()
                 for watch in self._watches:
@@ -100,9 +100,12 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                     await self._lease.release("was interrupted" if self.interrupted and not self.error else end)
 
     async def _claim_store(self) -> None:
-        """Raise TrainingError when a live algorithm uses the store, because this run would cancel its rollouts."""
+        """Acquire the lease of an external store. Raises TrainingError when another live algorithm has the lease.
+
+        Two algorithms would cancel each other's rollouts.
+        """
         store = self.get_store()
-        if isinstance(store, RunStore):  # which nobody else uses
+        if isinstance(store, RunStore):  # this run's own store
             return
         self._lease = LeaseHolder(store, uuid4().hex, self._log.folder.name, on_loss=self._lose_store)
         with named_store_errors():
@@ -110,21 +113,21 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         if other is not None:
             raise TrainingError(
                 f"the run {other} uses the store at {self.store_address.url}",
-                hint="wait until it has ended, or start another store on another port",
+                hint="wait until that run has ended, or start another store on another port",
             )
 
     def _lose_store(self, other: str) -> None:
         self._fail(
             TrainingError(
                 f"the run {other} took the store at {self.store_address.url} while this run was suspended",
-                hint="continue this run with --resume once the other has ended, or on another store",
+                hint="continue this run with --resume after the other run has ended, or with another store",
             )
         )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of `waiting`, or None as soon as a signal ends the run.
 
-        For requests to another process, which does not reply for minutes when it is stopped.
+        Use this for requests to another process, because a suspended process does not reply.
         """
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
@@ -137,28 +140,27 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        """Train to the end. Raises SqlAgentError for whatever ends the run early."""
+        """Train to the last step. Raises SqlAgentError when the run must end early."""
 
     async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
-        """Start one proxy for `models` for each of `log_files`, and return the addresses of the proxies."""
+        """Start a proxy for `models` for each of `log_files`; returns the proxies' URLs."""
         addresses = await self._processes.start_proxies(models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
 
     def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
-        """Return the route to `model` through the proxy at the address `proxy`."""
+        """Return the route to `model` through the proxy at the URL `proxy`."""
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
-        """Make one call through each of the `routes` to the policy, and start to schedule rollouts over them.
+        """Make one call through each of the `routes` to the policy, then start to schedule rollouts over all routes.
 
-        Raises PreflightError when a call does not come back with its token ids, and StoreLostError when the store does
-        not answer.
+        Raises PreflightError when a call returns no token ids, and StoreLostError when the store does not answer.
         """
         store = self.get_store()
         sent = sent_settings(self._settings, self._log.folder.name)
         with named_store_errors():
-            # All at once, because the first call of a proxy takes seconds.
+            # Concurrently, because the first call of a proxy takes seconds.
             first, *_ = await asyncio.gather(*map(check_call, routes))
             self._ui.say(
                 f"Preflight: a call over each of {len(routes)} routes to the policy came back with its token ids "
@@ -194,26 +196,26 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _show_stall(self) -> None:
-        """Describe what the run waits for when no rollout was enqueued or ended for `runner.stall_s` seconds."""
+        """Print what the run waits for, if no rollout was enqueued or ended for `runner.stall_s` seconds."""
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
         if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
 
     async def _stall(self) -> str | None:
-        """Describe what the run waits for; None when no rollout is waited for."""
+        """Describe what the run waits for; None when there are no unfinished rollouts."""
         waiting = self._scheduler.waiting if self._scheduler else {}
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_STALL_TIMEOUT_S):
                 with named_store_errors():
                     return await describe_stall(self.get_store(), waiting) if waiting else None
         except TimeoutError:
-            return f"Nothing has ended for a while, and the store does not say within {_LOOK_S:.0f} s why."
+            return f"No rollout has ended for a while, and the store did not say why within {_STALL_TIMEOUT_S:.0f} s."
 
     def _watch_ended(self, watch: asyncio.Task[None]) -> None:
         if not watch.cancelled() and (error := watch.exception()):
             if not isinstance(error, TrainingError):
-                error = TrainingError(f"rollouts are no longer watched: {error!r}")
+                error = TrainingError(f"the task that watches the rollouts failed: {error!r}")
             self._fail(error)
 
     def _fail(self, error: TrainingError) -> None:

@@ -1,4 +1,4 @@
-"""Run a training: the store, the runner and proxy processes, and the algorithm."""
+"""Run a training with its store, its runner and proxy processes, and its algorithm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive the fork of the supervisor
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a tokenizer's threads do not survive the supervisor's fork
 
 import agentlightning as agl
 
@@ -30,7 +30,7 @@ from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.local.grpo import LocalGrpo
 from sql_agent.training.verl.grpo import VerlGrpo
 
-_CANCEL_S = 3.0
+_CANCEL_TIMEOUT_S = 3.0
 
 
 def run_algorithm(
@@ -46,13 +46,12 @@ def run_algorithm(
 ) -> TrainingAlgorithm:
     """Train on `train`, validate on each set of `val`, and return the algorithm after its end.
 
-    The run starts runner processes unless `run_role` makes this process the algorithm alone. `error` and `interrupted`
-    of the returned algorithm tell how the run ended. When this process is killed, the supervisor calls `if_killed` with
-    how it ended.
+    The run starts runner processes unless `run_role` is that of the algorithm alone. `error` and `interrupted` of the
+    algorithm say how the run ended. If this process is killed, the supervisor calls `if_killed` with a description.
     """
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
-    # Runners of other hosts must reach the proxies.
+    # Runners on other hosts must reach the proxies.
     host = address_towards(run_role.store.url) if run_role.store else "127.0.0.1"
     n_proxies = settings.runner.n_proxies if verl else 1
     processes = RunProcesses(settings, n_proxies=n_proxies, host=host, if_killed=if_killed)
@@ -74,9 +73,9 @@ def run_algorithm(
 
 
 def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> bool:
-    """Run the rollouts of another process's algorithm that uses `store`, until it has ended or a signal comes.
+    """Run the rollouts of an algorithm in another process through `store`, until that ends or a signal comes.
 
-    Returns whether a signal came. Prints one line for each rollout unless `quiet`. Raises as `RunnerRole.run` does.
+    Returns whether a signal came. Prints a line for each rollout unless `quiet`. Raises as `RunnerRole.run` does.
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
@@ -93,12 +92,12 @@ def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool)
 
 
 def set_log_level(*, debug: bool) -> None:
-    """Show errors only, or with `debug` the logs of every part."""
+    """Log only errors, or with `debug` everything."""
     agl.setup_logging("DEBUG" if debug else "ERROR")
     if not debug:
-        # It logs each failed request of each process; `watched_store` reports once that the store does not respond.
+        # This logger reports each failed request of each process; `watched_store` reports a lost store once.
         logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
-        # A filter, because uvicorn sets the level again whenever a server starts.
+        # A filter, because uvicorn resets the level whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
@@ -106,10 +105,10 @@ def set_log_level(*, debug: bool) -> None:
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
 ) -> AsyncIterator[tuple[AlgorithmStore, StoreAddress]]:
-    """Serve a store for this run inside the context, or connect to the external one; yield the store and its address.
+    """Serve a store for this run inside the context, or connect to the external store; yields store and address.
 
-    `say` is called with a line when the external store does not respond. Raises TrainingError when the store of this
-    run cannot be served.
+    `say` receives a line when the external store does not respond. Raises TrainingError when this run's store cannot be
+    served.
     """
     if run_role.store:
         client = open_store(run_role.store)
@@ -117,11 +116,11 @@ async def opened_store(
             with watched_store(run_role.store.url, "the run", say):
                 yield client, run_role.store
         finally:
-            # Running tasks cancel their rollouts in the store, which would open a session after the last was closed.
+            # Running tasks cancel their rollouts in the store, which would open another session after `close`.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in others:
                     task.cancel()
-                await asyncio.wait(others, timeout=_CANCEL_S)
+                await asyncio.wait(others, timeout=_CANCEL_TIMEOUT_S)
             await client.close()
         return
     own, token = RunStore(), new_token()

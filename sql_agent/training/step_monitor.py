@@ -1,4 +1,4 @@
-"""Count the rollouts of each step, write its metrics, and decide when a run must stop."""
+"""Monitor the rollouts of each step: write the step's metrics, and decide when a run must stop."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sql_agent.schemas import Drop, DropCause, Question
 from sql_agent.tasks.task import load_task
 from sql_agent.training.advantages import group_advantages
 
-_SAY_EVERY_S = 30.0  # between two lines about lost rollouts of the same cause
-_MAX_LINE = 500
+_SAY_EVERY_S = 30.0  # between two messages about rollouts lost from the same cause
+_MAX_LINE = 500  # characters
 
 
 @dataclass(frozen=True)
 class StepUpdate:
-    """The update of a step as its backend reports it.
+    """A step as its backend measured it.
 
-    `rollout_s` and `update_s` are seconds, `figures` those of the update, such as grad_norm, and `others` what only
-    this backend measures, under its own names.
+    `rollout_s` and `update_s` are seconds, `figures` are numbers of the update, such as grad_norm, and `others` are
+    metrics of this backend only.
     """
 
     rollout_s: float
@@ -36,37 +36,37 @@ class StepUpdate:
     others: Mapping[str, float] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics under the names that are the same for both backends: `timing/...` and `update/...`."""
+        """Return the metrics, those of both backends under the names `timing/...` and `update/...`."""
         timing = {"timing/rollout_s": self.rollout_s, "timing/update_s": self.update_s}
         return {**self.others, **timing, **{f"update/{name}": value for name, value in self.figures.items()}}
 
 
 @dataclass
 class _Entry:
-    """The tries and the ended rollouts of one step."""
+    """The rollouts of one step, retries included."""
 
-    groups: Counter[str] = field(default_factory=Counter)  # tries by group
+    groups: Counter[str] = field(default_factory=Counter)  # started rollouts by group
     finished: list[FinishedRollout] = field(default_factory=list)
-    sets: dict[str, str] = field(default_factory=dict)  # of a validation: the set of questions by group
+    sets: dict[str, str] = field(default_factory=dict)  # validation set by group
 
     @property
     def enqueued(self) -> int:
-        """Return the number of tries that began."""
+        """Return the number of started rollouts."""
         return self.groups.total()
 
     def only(self, groups: Collection[str]) -> _Entry:
-        """Return the entry of `groups` only."""
+        """Return the rollouts of `groups` only."""
         return _Entry(
-            Counter({group: tries for group, tries in self.groups.items() if group in groups}),
+            Counter({group: started for group, started in self.groups.items() if group in groups}),
             [r for r in self.finished if r.group in groups],
         )
 
     def of_set(self, name: str) -> _Entry:
-        """Return the entry of one validation set only."""
+        """Return the rollouts of one validation set only."""
         return self.only([group for group, of_group in self.sets.items() if of_group == name])
 
     def take_ended(self) -> _Entry:
-        """Remove the groups without a running try, and return them."""
+        """Remove and return the groups without a running rollout."""
         running = self.groups - Counter(r.group for r in self.finished)
         ended = self.only(self.groups.keys() - running.keys())
         self.groups -= ended.groups
@@ -75,7 +75,7 @@ class _Entry:
 
 
 class StepMonitor:
-    """Observes every try of every rollout, and sets `failure` as soon as a step is not worth finishing.
+    """Observes all rollouts, retries included, and sets `failure` as soon as a step is not worth finishing.
 
     A lost rollout is run again. The run stops, and its error gives the reasons, when
 
@@ -84,9 +84,9 @@ class StepMonitor:
     - the judge failed on more than its accepted share, or
     - dynamic sampling does not find enough groups whose rewards differ.
 
-    Rollouts lost when their process died do not count as failed, because a new process took over. `last_event` is the
-    monotonic time in seconds at which a try last began or ended. `val` maps each validation set to its questions, whose
-    ids are unique over all sets.
+    Rollouts lost because their process died are not counted, because another process has replaced it. `last_event` is
+    the monotonic time in seconds at which a rollout last started or ended. `val` maps each validation set to its
+    questions, whose ids are unique over all sets.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:
@@ -106,7 +106,7 @@ class StepMonitor:
         self._said_at: dict[DropCause, float] = {}
 
     def enqueued(self, request: RolloutRequest) -> None:
-        """Count a try that begins."""
+        """Count a rollout that starts."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.groups[request.group] += 1
@@ -123,7 +123,7 @@ class StepMonitor:
             self.failure = _too_few_informative_groups(request.step, entry, self._settings)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Count a try that ended, and decide whether the run must stop."""
+        """Count a rollout that ended, and decide whether the run must stop."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
@@ -135,7 +135,7 @@ class StepMonitor:
                 self._log.rollouts(request.step, request.mode, entry.finished)
 
     def close_validation(self, step: int) -> None:
-        """Write the metrics and rollouts of the validation at `step`, if there was one; step 0 is before training."""
+        """Write the metrics and rollouts of the validation after `step`, if any; step 0 is before training."""
         entry = self._entries.pop(("val", step), None)
         if entry is None:
             return
@@ -149,9 +149,9 @@ class StepMonitor:
         self._ui.validation(step, measured)
 
     def close_step(self, step: int, update: StepUpdate) -> None:
-        """Write the metrics and rollouts of training step `step`, with those of its `update`.
+        """Write the rollouts of training step `step`, and its metrics with those of `update`.
 
-        In verl's asynchronous trainer modes some groups still run when a step ends; they are counted in a later step.
+        In verl's asynchronous trainer modes, groups that still run when a step ends are counted in a later step.
         """
         entry = self._take_ended(step)
         measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | update.metrics()
@@ -160,9 +160,9 @@ class StepMonitor:
         self._ui.step(step, self._settings.train.steps, measured)
 
     def _say_lost(self, drop: Drop) -> None:
-        """Print why a rollout was lost, unless a line about the same cause was printed a moment ago."""
+        """Print why a rollout was lost, unless a line about the same cause was printed in the last 30 s."""
         now = time.monotonic()
-        # Whoever replaces a process has reported its death.
+        # The supervisor has already reported the death of a process.
         if drop.cause is not DropCause.PROCESS and now - self._said_at.get(drop.cause, -_SAY_EVERY_S) >= _SAY_EVERY_S:
             self._said_at[drop.cause] = now
             self._ui.say(f"A rollout was lost and is run again: {drop}"[:_MAX_LINE])
@@ -187,12 +187,12 @@ class StepMonitor:
         if judge_failures > self._accepted_losses(self._settings.judge.max_failed_share, expected):
             return TrainingError(
                 f"{where}: the judge failed on {judge_failures} of {expected} rollouts: {drop_reasons(finished)}",
-                hint="repair the judge, then start it again; the accepted share is "
+                hint="repair the judge, then start the run again; the accepted share is "
                 f"judge.max_failed_share={self._settings.judge.max_failed_share:g}",
             )
         if lost <= self._accepted_losses(self._settings.runner.max_failed_share, expected) and not nothing_kept:
             return None
-        hint = f"see {self._log.folder}/rollouts.jsonl, repair the cause, then start it again"
+        hint = f"see {self._log.folder}/rollouts.jsonl, repair the cause, then start the run again"
         if not any(r.triplets for r in finished):
             return NoTripletsError(
                 f"{where}: zero triplets from {len(finished)} rollouts: {drop_reasons(finished)}", hint=hint
@@ -203,9 +203,9 @@ class StepMonitor:
         )
 
     def _accepted_losses(self, share: float, expected: int) -> float:
-        """Return how many of `expected` rollouts may be lost: `share` of them, but at least one.
+        """Return how many of `expected` rollouts may be lost: the `share`, but at least one.
 
-        With the judge `ranking` at least one group, because a failed ranking loses all rollouts of its group.
+        With the judge `ranking` it is at least one group, because a failed ranking loses its whole group.
         """
         one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
         return max(one, share * expected)
@@ -216,5 +216,5 @@ def _too_few_informative_groups(step: int, entry: _Entry, settings: Settings) ->
     return TrainingError(
         f"step {step}: after {entry.enqueued - 1} rollouts still not {settings.train.questions_per_step} groups whose "
         f"rewards differ ({share:.1%} of the groups do), and GRPO learns from no others",
-        hint="the last checkpoint is the result; to train on, use harder questions or a higher agent.temperature",
+        hint="the last checkpoint is the result; to continue, use harder questions or a higher agent.temperature",
     )

@@ -108,9 +108,9 @@ async def test_a_stall_is_described_in_seconds_also_while_the_store_does_not_ans
 
     store = agl.InMemoryLightningStore()
     monkeypatch.setattr(store, "query_rollouts", silent)
-    monkeypatch.setattr(training_algorithm, "_LOOK_S", 0.05)
+    monkeypatch.setattr(training_algorithm, "_STALL_TIMEOUT_S", 0.05)
     algorithm.set_store(store)
     scheduler: Any = SimpleNamespace(waiting={"ro-1": 61.0})
     algorithm._scheduler = scheduler
     async with asyncio.timeout(5):
-        assert "the store does not say" in (await algorithm._stall() or "")
+        assert "the store did not say why" in (await algorithm._stall() or "")

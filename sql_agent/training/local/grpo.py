@@ -1,9 +1,10 @@
-"""Train with GRPO on one machine without a GPU. `LocalGrpo._step` is one step from top to bottom."""
+"""Train with GRPO on one machine without a GPU; `LocalGrpo._step` is one step from top to bottom."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
 from sql_agent.training.advantages import extreme_advantages, group_advantages
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.batching import batch_for_step
 from sql_agent.training.serving.server import ServerThread
 from sql_agent.training.step_monitor import StepUpdate
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _SERVED_AS = "policy"
 _POLL_S = 0.1
-_CHEAP_PER_GROUP = 2  # rollouts of a group that local.cheap_update trains
+_CHEAP_PER_GROUP = 2  # rollouts of each group that are trained with local.cheap_update
 
 
 class LocalGrpo(TrainingAlgorithm):
-    """Trains the policy in this process and serves it to the runners, for backend `local`.
+    """Trains the policy in this process and serves the policy to the runners, for backend `local`.
 
-    Torch is imported inside `run`, after the supervisor of runners and proxies was forked, because a process that has
-    started torch's threads must not be forked.
+    Torch is imported inside `run`, after the supervisor of runners and proxies was forked, because a process with
+    torch's threads must not be forked.
     """
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
@@ -61,7 +61,7 @@ class LocalGrpo(TrainingAlgorithm):
             server.stop()
 
     async def _open_trainer(self, train: Sequence[Question], server: ServerThread) -> PolicyTrainer | None:
-        """Load the policy and serve it; None when a signal or a failure of the run ends supervised fine-tuning."""
+        """Load and serve the policy; returns None when a signal or a failure ends supervised fine-tuning."""
         with slow_imports():
             from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
             from sql_agent.training.policy.sft import FineTuningStopped  # noqa: PLC0415
@@ -69,7 +69,7 @@ class LocalGrpo(TrainingAlgorithm):
         def stopped() -> bool:
             return self._stop.is_set() or self._monitor.failure is not None
 
-        # In a thread, so that the event loop can handle a signal meanwhile.
+        # In a thread, so that the event loop handles signals meanwhile.
         run = self._settings, self._log, self._ui, server
         if self._resume:
             return await asyncio.to_thread(PolicyTrainer.resume, *run)
@@ -88,7 +88,7 @@ class LocalGrpo(TrainingAlgorithm):
                 with named_memory_errors():
                     trained = await self._step(trainer, scheduler, train)
             except SqlAgentError:
-                if trainer.step > 0:  # the steps before this one are finished; without one the run's name stays free
+                if trainer.step > 0:  # save the finished steps; without a checkpoint the run's name stays free
                     await self._save(trainer)
                 raise
             if not trained:
@@ -100,9 +100,9 @@ class LocalGrpo(TrainingAlgorithm):
             await self._validate(scheduler, trainer.step, val)
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
-        """Do one GRPO step; return False when a signal came before its rollouts had ended, so nothing was changed.
+        """Do one GRPO step; returns False when a signal came before its rollouts had ended, so nothing was changed.
 
-        1. Pick the step's questions, and request a group of rollouts of each.
+        1. Pick the step's questions, and request a group of rollouts for each question.
         2. Run the rollouts: runners sample turns from the policy, query the database, and score the answers.
         3. Compute each rollout's advantage over the others of its group.
         4. Update the policy with the gradient of the clipped loss (`grpo_update.py`).
@@ -130,7 +130,7 @@ class LocalGrpo(TrainingAlgorithm):
         return True
 
     async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:
-        if self._log.has_validation(step):  # of the run before it was resumed
+        if self._log.has_validation(step):  # done before the run was resumed
             return
         requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
         await self._roll_out(scheduler, requests, f"Validation at step {step}")
@@ -144,7 +144,7 @@ class LocalGrpo(TrainingAlgorithm):
     async def _roll_out(
         self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
     ) -> list[FinishedRollout]:
-        """Run `requests` and return the rollouts that were kept; those still running at a signal are cancelled.
+        """Run `requests` and return the kept rollouts; a signal cancels the running ones.
 
         Raises the monitor's TrainingError as soon as the step is not worth finishing.
         """
@@ -166,3 +166,18 @@ class LocalGrpo(TrainingAlgorithm):
             if isinstance(result, BaseException) and not isinstance(result, RolloutLostError | asyncio.CancelledError):
                 raise result
         return [result for result in results if isinstance(result, FinishedRollout)]
+
+
+def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
+    """Return the `count` questions of a step, the first of which is step 1.
+
+    The steps pass over all questions again and again, each pass in a new random order. The result depends on `seed`
+    and `step` alone, so a resumed run has the same questions as an uninterrupted one.
+    """
+    chosen = []
+    for position in range((step - 1) * count, step * count):
+        epoch, index = divmod(position, len(questions))
+        order = list(range(len(questions)))
+        random.Random(f"{seed}-{epoch}").shuffle(order)
+        chosen.append(questions[order[index]])
+    return chosen

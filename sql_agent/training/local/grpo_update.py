@@ -1,8 +1,8 @@
-"""The GRPO update of the local backend: from the kept rollouts of a step to new weights.
+"""Update the weights by GRPO from the kept rollouts of a step, for backend `local`.
 
 1. Leave out rollouts whose advantage is 0, because they have no gradient.
-2. Split the others into minibatches, each of which is one optimizer step.
-3. For each minibatch, add up the gradient of the clipped loss in micro-batches, clip it, and step.
+2. Split the other rollouts into minibatches, one for each optimizer step.
+3. For each minibatch, add up the gradient of the clipped loss over micro-batches, clip the gradient, and step.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and
     from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 _WARMUP_STEPS = 2  # AdamW's first step moves every weight by the full learning rate
-_FROZEN_SHARE = 0.5  # of the layers, the lowest, and the embedding with them
+_FROZEN_SHARE = 0.5  # of the layers, from the lowest up; the embedding is frozen too
 
 
 @dataclass(frozen=True)
 class _Item:
     """A sequence, the advantage of its rollout, and its log-probabilities before the step's first minibatch.
 
-    `old` is None where there is one minibatch only: the weights are then those that sampled the sequence.
+    `old` is None if there is only one minibatch, because its weights are those that sampled the sequence.
     """
 
     sequence: TokenSequence
@@ -41,18 +41,18 @@ class _Item:
 class GrpoUpdate:
     """Updates the weights of a policy by GRPO; call it with the kept rollouts of each step.
 
-    `optimizer` is AdamW over all weights. With `local.cheap_update` the lower half of the layers and the embedding,
-    which is the output layer too where the model ties them, stay as they are, and the learning rate rises over the
-    first steps. With `train.kl_coef` above 0 a frozen copy of the policy as it is now is the reference of the KL
-    penalty. `half_updated` is true after an error between two minibatches, when the weights are those of no step.
+    `optimizer` is AdamW over all trained weights. With `local.cheap_update` the lower half of the layers and the
+    embedding (also the output layer, if tied) are frozen, and the learning rate rises over the first steps. With
+    `train.kl_coef` above 0 a frozen copy of the policy at construction is the reference of the KL penalty.
+    `half_updated` is true after an error between two minibatches, which leaves the weights of no step.
     """
 
     def __init__(self, policy: Policy, settings: Settings, *, bf16: bool) -> None:
         self._policy = policy
         self._settings = settings.train
         self._bf16 = bf16
-        # The policy that is improved is the one that sampled the rollouts, at their temperature. At 0 nothing differs
-        # within a group and nothing is learned, so any value will do.
+        # The updated policy is the one that sampled the rollouts, at their temperature. At temperature 0 the rollouts
+        # of a group are equal and nothing is learned, so any value is right.
         self._temperature = settings.agent.temperature or 1.0
         self._warmup_steps = _WARMUP_STEPS if settings.local.cheap_update else 0
         self.half_updated = False
@@ -65,10 +65,10 @@ class GrpoUpdate:
     def __call__(
         self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
     ) -> dict[str, float]:
-        """Do one optimizer step for each minibatch of training step `step`, and return the figures of the update.
+        """Do the optimizer steps of training step `step`, and return the figures of the update.
 
-        `advantages` are by rollout id. Rollouts whose advantage is 0 still count in the number of tokens that the loss
-        is divided by, so that a step with few informative groups changes the policy less, not more. Raises
+        `advantages` are by rollout id. The loss is divided by the number of sampled tokens, including those of rollouts
+        whose advantage is 0, so that a step with few informative groups changes the policy less, not more. Raises
         TrainingError when a gradient is not finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
@@ -96,7 +96,7 @@ class GrpoUpdate:
     def _minibatches(self, useful: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> list[list[_Item]]:
         """Split the sequences of `useful` rollouts into `train.minibatches` lists, or fewer; a group is not split."""
         parts = _split_by_group(useful, self._settings.minibatches)
-        # With several, the later ones are off-policy, because they come after the first optimizer step.
+        # The later minibatches are off-policy, because they come after the first optimizer step.
         return [
             [
                 _Item(s, advantages[r.rollout_id], self._old_logprobs(s) if len(parts) > 1 else None)
@@ -107,7 +107,7 @@ class GrpoUpdate:
         ]
 
     def _optimizer_step(self, items: Sequence[_Item], tokens: float, *, where: str) -> dict[str, float]:
-        """Do one optimizer step on `items`, in micro-batches of sequences of similar length, and return its figures.
+        """Do one optimizer step on `items`, in micro-batches of sequences of similar length; returns its figures.
 
         The loss is divided by `tokens`.
         """
@@ -124,7 +124,7 @@ class GrpoUpdate:
             self._policy.model.parameters(),
             self._settings.max_grad_norm,
             where=where,
-            hint="--resume goes on after the last checkpoint; if it fails again, lower train.lr in a new run",
+            hint="continue after the last checkpoint with --resume; if that fails too, lower train.lr in a new run",
         )
         self.optimizer.step()
         return {
@@ -134,7 +134,7 @@ class GrpoUpdate:
         }
 
     def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[torch.Tensor, float]:
-        """Return the loss of a micro-batch and how many of its tokens were clipped."""
+        """Return the loss of a micro-batch and the number of its clipped tokens."""
         sequences = [item.sequence for item in batch]
         new, mask = self._forward(self._policy.model, sequences)
         old = new.detach().clone()
@@ -154,7 +154,7 @@ class GrpoUpdate:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _old_logprobs(self, sequence: TokenSequence) -> torch.Tensor:
-        """Return the log-probabilities (response tokens,) of `sequence` under the weights of the step before."""
+        """Return the log-probabilities (response tokens,) of `sequence` under the weights before this step."""
         return self._forward(self._policy.model, [sequence])[0][0]
 
     def _forward(self, model: Any, sequences: Sequence[TokenSequence]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -171,7 +171,7 @@ def clipped_loss(
     clip_high: float,
     tokens: float,
 ) -> tuple[torch.Tensor, float]:
-    """Return the clipped policy-gradient loss and how many tokens were clipped.
+    """Return the clipped policy-gradient loss and the number of clipped tokens.
 
     The loss is the sum over the sampled tokens divided by `tokens`, the number of sampled tokens of the whole
     minibatch, so that the losses of its micro-batches add up to its mean. `new` and `old` are natural log-probabilities
@@ -197,14 +197,14 @@ def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *
 
 
 def _freeze_lower_layers(model: Any) -> None:
-    """Keep the embedding and the lower layers as they are, which saves their backward pass."""
+    """Freeze the embedding and the lower layers, which saves their backward pass."""
     layers = model.model.layers
     model.get_input_embeddings().requires_grad_(False)
     layers[: round(_FROZEN_SHARE * len(layers))].requires_grad_(False)
 
 
 def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:
-    """Split `rollouts` into at most `parts` lists of about equal size; a group is never split."""
+    """Split `rollouts` into at most `parts` lists with about as many groups each; a group is never split."""
     groups: dict[str, list[FinishedRollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group, []).append(rollout)

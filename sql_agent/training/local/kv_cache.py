@@ -1,4 +1,4 @@
-"""Keys and values: of the common prefix, which all rows of a batch read, of these rows, and of turns that ended."""
+"""Cache keys and values: of the prefix that all rows of a batch share, of each row, and of finished turns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "shared_prefix"
-SHARING = {"llama", "qwen2", "qwen3"}  # model types whose whole attention is what `attend` computes
+SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention `attend` computes completely
 _BLOCK = 128  # columns by which the buffers grow
-_MAX_TURN_TOKENS = 1 << 14  # 0.4 GB of SmolLM2's in bf16
+_MAX_TURN_TOKENS = 1 << 14  # 0.4 GB for SmolLM2 in bf16
 
-Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer, (key heads, tokens, dimension)
+Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer (key heads, tokens, dimension)
 
 
 def attend(
@@ -30,12 +30,12 @@ def attend(
     prefix: Layers | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention as "sdpa" does; a `prefix`, where there is one, comes before each row's `key`.
+    """Compute attention as "sdpa" does, with the keys and values of `prefix`, if any, before those of each row.
 
-    `query` is (rows, heads, tokens, dimension), `key` and `value` have fewer heads in a model with grouped queries.
-    With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. The queries of
-    all rows are multiplied by the one prefix as a matrix, because a copy of it for each row is most of what a token
-    reads from memory.
+    `query` is (rows, heads, tokens, dimension); `key` and `value` have fewer heads in a model with grouped queries.
+    With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. One matrix
+    product multiplies the queries of all rows by the prefix, because reading a copy of the prefix for each row would
+    take most of a token's time.
     """
     if prefix is None or attention_mask is None:
         result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -43,7 +43,7 @@ def attend(
     rows, heads, tokens, size = query.shape
     kv_heads = key.shape[1]
     keys, values = prefix[module.layer_idx]
-    grouped = query.reshape(rows, kv_heads, -1, size)  # the queries of the heads that share keys
+    grouped = query.reshape(rows, kv_heads, -1, size)  # by the heads that share keys
     together = grouped.transpose(0, 1).reshape(kv_heads, -1, size)
     common = (together @ keys.mT).view(kv_heads, rows, -1, keys.shape[1]).transpose(0, 1)
     scores = torch.cat([common, grouped @ key.mT], dim=-1).view(rows, kv_heads, heads // kv_heads, tokens, -1)
@@ -60,9 +60,9 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 class TurnCache:
-    """Keys and values of turns that ended, because the next turn of the conversation begins with them.
+    """Keys and values of finished turns, which the next turn of the conversation continues.
 
-    The oldest of more than 16,384 tokens are dropped.
+    The oldest turns are dropped when the cache exceeds 16,384 tokens.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class TurnCache:
         self._tokens = 0
 
     def add(self, ids: tuple[int, ...], layers: Layers) -> None:
-        """Add `layers`, those of the last tokens of `ids`; the tokens before are in the shared prefix."""
+        """Add the `layers` of the last tokens of `ids`; the tokens before are in the shared prefix."""
         if ids in self._turns:
             return
         self._turns[ids] = layers
@@ -80,23 +80,21 @@ class TurnCache:
             self._tokens -= token_count(dropped)
 
     def longest_start(self, prompt: tuple[int, ...]) -> Layers | None:
-        """Return the layers of the longest cached turn that `prompt` continues, by at least one token."""
+        """Return the layers of the longest cached turn that `prompt` continues by at least one token."""
         lengths = sorted({len(ids) for ids in self._turns if len(ids) < len(prompt)}, reverse=True)
         return next((self._turns[prompt[:n]] for n in lengths if prompt[:n] in self._turns), None)
 
     def clear(self) -> None:
-        """Drop everything, because the weights or the shared prefix changed."""
         self._turns.clear()
         self._tokens = 0
 
 
 class RowCache:
-    """Keys and values of the rows 0..n-1 of a batch, each from column 0 on, with a length (in tokens) for each row.
+    """Keys and values of the rows of a batch, each from column 0 on; `lengths` are the tokens of each row.
 
-    `transformers`' DynamicCache concatenates all keys and values for each new token, and rows of different length
-    have to be padded and copied whenever one joins or leaves. With 64 rows that copying took most of the time. Here a
-    token is written to its column, and the last row replaces one that leaves. `prefix` has the tokens before column 0,
-    which rows share; a row may be without the prefix.
+    The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
+    whenever one joins or leaves; with 64 rows this took most of the time. Here a token is written to its column, and
+    the last row replaces one that leaves. The shared `prefix` comes before column 0; a row may be without the prefix.
     """
 
     def __init__(self, prefix: Layers | None = None) -> None:
@@ -106,7 +104,7 @@ class RowCache:
         self._cache: Any = None
 
     def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]], *, has_prefix: bool) -> None:
-        """Append the rows of the DynamicCache `prefilled`; row i is made of its columns `spans[i]` (start, end)."""
+        """Append the rows of the DynamicCache `prefilled`; row i joins the columns `spans[i]` (start, end)."""
         first = len(self.lengths)
         self.lengths += [sum(end - start for start, end in row) for row in spans]
         self._has_prefix += [has_prefix] * len(spans)
@@ -142,7 +140,7 @@ class RowCache:
                 layer.values[row, :, :length] = layer.values[last, :, :length]
 
     def extend(self) -> dict[str, Any]:
-        """Make room for one more token in each row; returns the model's arguments for a pass over these tokens."""
+        """Make room for one more token in each row; returns the model's arguments for the pass over these tokens."""
         columns = torch.tensor(self.lengths)
         self.lengths = [length + 1 for length in self.lengths]
         self._reserve(self._cache, max(self.lengths))
@@ -153,7 +151,7 @@ class RowCache:
         return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], visible)
 
     def _reserve(self, like: Any, columns: int) -> None:
-        """Make the buffers large enough for all rows; the first time with the heads and the type of `like`."""
+        """Grow the buffers to all rows and at least `columns`; new ones get the heads and the type of `like`."""
         rows, columns = len(self.lengths), -(-columns // _BLOCK) * _BLOCK
         if self._cache is None:
             self._cache = DynamicCache()
@@ -163,12 +161,12 @@ class RowCache:
 
 
 def token_count(layers: Layers | None) -> int:
-    """Return how many tokens `layers` have keys and values of."""
+    """Return the number of tokens of `layers`."""
     return 0 if layers is None else layers[0][0].shape[1]
 
 
 def padded_cache(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
-    """Return a DynamicCache with a row for each of `starts`, padded on the right, and how many tokens each has."""
+    """Return a DynamicCache with a row for each of `starts`, padded on the right, and the length of each row."""
     lengths = torch.tensor(list(map(token_count, starts)))
     cache = DynamicCache()
     known = next((start for start in starts if start is not None), None)
@@ -187,8 +185,8 @@ def pass_arguments(
 ) -> dict[str, Any]:
     """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of their rows.
 
-    `has_prefix` (rows) says which rows begin with `prefix`; `cache` has what follows. `visible` (rows, tokens,
-    columns of the cache with these tokens) is true where a token may attend.
+    `has_prefix` (rows,) is true for rows that begin with `prefix`; `cache` has the tokens after the prefix. `visible`
+    (rows, tokens, columns with the new ones) is true where a token may attend.
     """
     common = prefix[0][0].shape[1] if prefix else 0
     of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
@@ -201,7 +199,7 @@ def pass_arguments(
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's buffers (rows, heads, columns, dimension); `update` writes each row's token at its column."""
+    """One layer's buffers (rows, heads, columns, dimension); `update` writes one token of each row to its column."""
 
     keys: torch.Tensor | None
     values: torch.Tensor | None
@@ -209,7 +207,6 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     width: int
 
     def reserve(self, rows: int, columns: int, like: torch.Tensor) -> None:
-        """Grow the buffers to at least `rows` and `columns`; new ones have the other dimensions of `like`."""
         self.keys = _grown(self.keys, rows, columns, like)
         self.values = _grown(self.values, rows, columns, like)
         self.is_initialized = True
@@ -217,7 +214,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token of each row and return the keys and values of all rows so far."""
+        """Write one token of each row, and return the keys and values of all rows."""
         if self.keys is None or self.values is None:
             raise RuntimeError("call reserve before update")
         rows = torch.arange(len(key_states))
@@ -231,7 +228,7 @@ def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Ten
     old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
     if buffer is not None and rows <= old_rows and columns <= old_columns:
         return buffer
-    # Zeros, because a masked column has the weight 0, and 0 times what was left in memory can be NaN.
+    # Zeros, because a masked column has the weight 0, and 0 times an uninitialised value can be NaN.
     grown = like.new_zeros(max(rows, old_rows), like.shape[1], max(columns, old_columns), like.shape[3])
     if buffer is not None:
         grown[:old_rows, :, :old_columns] = buffer

@@ -1,10 +1,9 @@
-"""Serve a policy on an OpenAI-compatible endpoint of this machine, with continuous batching."""
+"""Serve a policy from this process, with continuous batching."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -15,17 +14,14 @@ from dataclasses import replace
 import torch
 
 from sql_agent.config.settings import Settings
-from sql_agent.system.memory import MORE_MEMORY
 from sql_agent.training.local.sampler import Request, Sampler
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 
 _MAX_BATCH = 96  # rows that are sampled together
-_WINDOW_S = 0.15  # without a new request, after which an idle sampler starts a batch
+_WINDOW_S = 0.15  # an idle sampler starts a batch after this time without a new request
 _JOIN_S = 60.0
-# Made here, because a thread without memory cannot make it.
-_LAST_WORDS = f"error: the process that samples the policy got no more memory\n  next: {MORE_MEMORY}\n".encode()
 
 _Job = tuple[Request, "Future[Generation]"]
 
@@ -49,7 +45,7 @@ class PolicyService:
 
     @contextmanager
     def weights_locked(self) -> Iterator[None]:
-        """Sample no request inside the context, and afterwards drop all that was computed with the old weights."""
+        """Pause sampling inside the context, and afterwards drop what was computed with the old weights."""
         with self._batcher.lock:
             yield
             if self._serving is not self._policy:
@@ -63,11 +59,11 @@ class PolicyService:
 
 
 class Batcher:
-    """The engine of the server: passes requests to the sampler, in the one thread that uses the model.
+    """The server's engine: passes requests to the sampler, in the only thread that runs the model.
 
     Up to 96 rows are sampled together, and new requests join between two tokens (continuous batching). A batch starts
-    when it is full or no further request has arrived for 0.15 s. Hold `lock` while the weights change: the batcher
-    holds it while a row is sampled.
+    when it is full or no further request has arrived for 0.15 s. `lock` is locked while rows are sampled; lock it to
+    change the weights.
     """
 
     def __init__(self, sampler: Sampler, max_context: int) -> None:
@@ -81,7 +77,7 @@ class Batcher:
         self._thread.start()
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn after `prompt_ids`, see `Engine.generate`; `conversation` is not needed."""
+        """Sample one turn, see `Engine.generate`; `conversation` is not used."""
         request = Request(prompt_ids, sampling.max_tokens, sampling.temperature)
         future: Future[Generation] = Future()
         self._jobs.put((request, future))
@@ -92,23 +88,15 @@ class Batcher:
             raise
 
     def close(self) -> None:
-        """End the thread after the rows that are being sampled; wait up to 60 s for that."""
+        """End the thread after the current rows; wait up to 60 s for this."""
         self._jobs.put(None)
         self._thread.join(timeout=_JOIN_S)
 
     def _work(self) -> None:
-        try:
-            while not self._closing:
-                first = self._jobs.get()
-                if first is None:
-                    return
-                if _is_wanted(first):
-                    with self.lock:
-                        self._sample_until_idle(first)
-        except MemoryError:
-            # Every rollout would wait for this thread for ever, and to report the error takes memory.
-            os.write(2, _LAST_WORDS)
-            os._exit(2)
+        while not self._closing and (first := self._jobs.get()) is not None:
+            if _is_wanted(first):
+                with self.lock:
+                    self._sample_until_idle(first)
 
     def _sample_until_idle(self, first: _Job) -> None:
         fresh = [first, *self._take_jobs(_MAX_BATCH - 1, _WINDOW_S)]
@@ -119,12 +107,12 @@ class Batcher:
                     self._sampler.admit([request for request, _ in fresh])
                 for request, sampled in self._sampler.step():
                     self._futures.pop(id(request)).set_result(sampled)
-            except Exception as error:  # any error is raised in the clients that wait
+            except Exception as error:  # the waiting clients get any error
                 self._fail(error)
             fresh = self._take_jobs(_MAX_BATCH - self._sampler.active, 0.0)
 
     def _take_jobs(self, limit: int, window_s: float) -> list[_Job]:
-        """Take at most `limit` jobs that are queued already or arrive within `window_s` seconds of each other."""
+        """Take at most `limit` jobs that are queued or arrive within `window_s` seconds of each other."""
         jobs: list[_Job] = []
         while len(jobs) < limit and not self._closing:
             try:
@@ -145,7 +133,7 @@ class Batcher:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Return whether the client of `job` still waits, and keep its future from being cancelled from now on.
+    """Return whether the client of `job` still waits; from now on the future cannot be cancelled.
 
     Setting the result of a cancelled future raises an error, which would fail the other rows of the batch.
     """

@@ -1,4 +1,4 @@
-"""Sample turns from the policy in a batch that rows join and leave between any two tokens."""
+"""Sample turns from the policy in a batch; rows join and leave between any two tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIN_SHARED = 64  # tokens; a shorter common prefix is not a system prompt
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A request for one turn after `prompt_ids`; a client that disconnects sets `cancelled`, which ends the turn."""
+    """A request for one turn after `prompt_ids`; setting `cancelled` ends the turn."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -39,14 +39,14 @@ class Request:
 
 @dataclass
 class _Row:
-    """A row of the batch: its request, and the tokens sampled so far."""
+    """A row of the batch: a request, and the tokens sampled so far."""
 
     request: Request
     sampled: list[int] = field(default_factory=list)
 
 
 class Sampler:
-    """Samples from one policy; keys and values of the common prefix and of ended turns are cached for its weights."""
+    """Samples from one policy; caches the keys and values of the common prefix and of finished turns."""
 
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._policy = policy
@@ -54,18 +54,18 @@ class Sampler:
             policy.model.set_attn_implementation(ATTENTION)
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
-        self._rows: list[_Row] = []  # in the order of the rows of `_cache`
+        self._rows: list[_Row] = []  # in the order of `_cache`
         self._cache = RowCache()
         self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
 
     @property
     def active(self) -> int:
-        """Return how many rows are being sampled."""
+        """Return the number of unfinished rows."""
         return len(self._rows)
 
     def weights_changed(self) -> None:
-        """Drop what was computed with the old weights; no row may be active."""
+        """Drop the keys and values of the old weights; no row may be active."""
         self._cache = RowCache()
         self._turns.clear()
 
@@ -90,11 +90,11 @@ class Sampler:
         starts: Sequence[Layers | None],
         shared: int,
     ) -> None:
-        """Run `tails`, the ends of the prompts after the common prefix of `shared` tokens and the cached `starts`."""
+        """Run the `tails` of the prompts, which follow the common prefix of `shared` tokens and the cached `starts`."""
         cache, known = padded_cache(starts)
         lengths = torch.tensor([len(t) for t in tails])
         width, before = int(lengths.max()), int(known.max())
-        # Padded on the right, where by causal attention no real token attends to it.
+        # Padding is on the right, where causal attention lets no real token attend to it.
         ids = torch.tensor([list(t) + [self._policy.end_id] * (width - len(t)) for t in tails])
         columns = known[:, None] + torch.arange(width)
         of_start = (torch.arange(before) < known[:, None])[:, None].expand(-1, width, -1)
@@ -114,7 +114,7 @@ class Sampler:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
-        """Sample one token in each row, and remove and return the rows that ended with it."""
+        """Sample one token in each row; removes and returns the rows that end with this token."""
         if not self._rows:
             return []
         chosen = self._choose(self._logits, [r.request for r in self._rows])
@@ -126,7 +126,7 @@ class Sampler:
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row.request, Generation(tuple(row.sampled), reason)))
-                if (layers := self._cache.copy_of(index)) is not None:  # of all but the last token, which was not run
+                if (layers := self._cache.copy_of(index)) is not None:  # without the last token, which was not run
                     self._turns.add((*row.request.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]
@@ -146,7 +146,7 @@ class Sampler:
         return [done[id(request)] for request in batch]
 
     def _advance(self) -> None:
-        """Run the last token of each row, for the logits of the next one."""
+        """Run the last token of each row to compute the logits of the next token."""
         last = torch.tensor([[row.sampled[-1]] for row in self._rows])
         self._logits = self._next_logits(
             self._policy.model.model(input_ids=last, **self._cache.extend()).last_hidden_state[:, 0]
@@ -155,16 +155,15 @@ class Sampler:
     def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits (rows, vocabulary) of the token after `hidden` (rows, width).
 
-        For a slice (rows, 1, width) that is not contiguous, torch would copy the output layer for each row, which took
-        7 of the 11 s of the prompts of 64 rows.
+        For a slice that is not contiguous, torch copies the output layer for each row: 7 of 11 s for 64 prompts.
         """
         logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
         return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """Return how many leading tokens of all `prompts` are the cached prefix.
+        """Return how many leading tokens of all `prompts` are the cached prefix: its length, or 0.
 
-        While no row is sampled, a new common prefix of the prompts replaces the old one.
+        While there are no rows, a new common prefix of the prompts replaces the old one.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -178,17 +177,17 @@ class Sampler:
         return len(self._prefix) if self._cache.prefix is not None else 0
 
     def _prefix_cache(self) -> Layers | None:
-        """Compute the keys and values of the prefix; None for a model whose rows cannot share them."""
+        """Compute the keys and values of the prefix; None for a model whose rows cannot share a prefix."""
         if self._policy.model.config.model_type not in SHARING:
             return None
         cache = prefix_cache(self._policy.model, self._prefix)
         return None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
 
     def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-        """Sample the next token of each row from logits (rows, vocabulary); returns ids (rows,)."""
+        """Sample the next token of each row from `logits` (rows, vocabulary); returns ids (rows,)."""
         temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)
-        # By the inverse of the distribution function, because torch.multinomial draws a number for every token.
+        # Inverse transform sampling, because torch.multinomial draws a random number for each token of the vocabulary.
         mass = probabilities.cumsum(-1)
         threshold = torch.rand(len(mass), 1, generator=self._generator) * mass[:, -1:]
         drawn = torch.searchsorted(mass, threshold, right=True)[:, 0].clamp(max=mass.shape[-1] - 1)
@@ -203,9 +202,9 @@ class Sampler:
 
 
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Return the indices of `tails` in parts; in a part, the longest tail has at most twice the tokens of the shortest.
+    """Split the indices of `tails` into parts, in each of which no tail is more than twice as long as another.
 
-    A part is padded to its longest tail, and one long tool result among 96 made a step take three times as long.
+    A part is padded to its longest tail; one long tool result among 96 rows made a step take three times as long.
     """
     parts: list[list[int]] = []
     for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):

@@ -1,41 +1,47 @@
-"""The policy of a local run: load it, serve it, update it and save it; or serve one for questions only."""
+"""Load, serve, update and save the policy of a local run; serve a policy without training."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-# libgomp reads this when torch loads it. Its threads wait for each other in a busy loop, by default for milliseconds.
-# Where another process needs the core, a backward pass took up to five times as long because of that; on an idle
-# machine the long wait gains nothing.
+# libgomp, which torch loads, reads this variable. By default its threads wait for each other in a busy loop for
+# milliseconds: a backward pass took up to five times as long when other processes needed the cores, and no less on an
+# idle machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import torch
+from safetensors import SafetensorError
 
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
-from sql_agent.runs.checkpoints import local_checkpoints
+from sql_agent.errors import TrainingError
+from sql_agent.runs.checkpoints import digests, how_to_go_on, local_checkpoint, local_checkpoints
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
+from sql_agent.system.files import sync, sync_tree
+from sql_agent.system.resources import free_disk, shown_size
 from sql_agent.tasks.task import load_task
-from sql_agent.training.local import checkpoint
 from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, load_policy
-from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
+from sql_agent.training.policy.sft import Compute, Hooks, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
 
-if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
+if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes seconds and is not needed to serve a model
     from sql_agent.rollouts.finished_rollout import FinishedRollout
 
 
 class PolicyTrainer:
-    """The policy of a local run with its service and its optimizer: all parts that need torch.
+    """The policy of a local run, its service and its optimizer.
 
-    `step` is the number of finished updates, `saved` the step of the last checkpoint, None before the first one.
+    `step` is the number of finished updates, `saved` the step of the last checkpoint or None.
     """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, server: ServerThread, *, bf16: bool) -> None:
@@ -57,10 +63,9 @@ class PolicyTrainer:
         train: Sequence[Question],
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
-        """Fine-tune the model on `train`, and serve the policy.
+        """Fine-tune the model on `train`, and serve the policy. Raises as `fine_tuned_model` does.
 
-        `stopped` is called between two steps of the fine-tuning, which ends when it returns true. Raises what
-        `supervised_policy` raises.
+        `stopped` is called between two steps of the fine-tuning, and ends the fine-tuning when it returns true.
         """
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
@@ -69,7 +74,7 @@ class PolicyTrainer:
 
     @classmethod
     def resume(cls, settings: Settings, log: RunLog, ui: Ui, server: ServerThread) -> PolicyTrainer:
-        """Load the newest checkpoint of the run, which must have one, and serve its policy."""
+        """Load the newest checkpoint of the run, and serve the policy; a run without a checkpoint is an error."""
         bf16 = prepare_torch()
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
@@ -80,18 +85,18 @@ class PolicyTrainer:
         return trainer
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
-        """Update the policy once and return the figures of the update; the arguments are those of `GrpoUpdate`."""
+        """Do the next update and return its figures, see `GrpoUpdate`."""
         with self._service.weights_locked():
             figures = self._update(kept, advantages, step=self.step + 1)
         self.step += 1
         return figures
 
     def save(self) -> None:
-        """Write a checkpoint of the last step, unless it has one or an error left the weights between two steps."""
+        """Write a checkpoint of the last step, unless it exists or an error left a half-finished update."""
         if self.step == self.saved or self._update.half_updated:
             return
         keep = self._settings.train.keep_checkpoints
-        checkpoint.save(self._log.folder, self.step, self._policy, self._update.optimizer, keep=keep)
+        save_checkpoint(self._log.folder, self.step, self._policy, self._update.optimizer, keep=keep)
         self.saved = self.step
 
     def close(self) -> None:
@@ -100,7 +105,7 @@ class PolicyTrainer:
 
 
 def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> PolicyService:
-    """Serve a policy that is not trained: `settings.model` as it is, or the embedded model after `sft.steps` steps."""
+    """Serve `settings.model` as it is, or the embedded model after `sft.steps` steps of fine-tuning."""
     bf16 = prepare_torch()
     if settings.model or not settings.sft.steps:
         with ui.status(f"Loading {settings.model or 'the model'}"):
@@ -120,8 +125,44 @@ def _fine_tuned(
     bf16: bool,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Policy:
-    """Return the policy after supervised fine-tuning, whose progress `ui` shows."""
+    """Load the policy after supervised fine-tuning, and show the progress on `ui`."""
     compute = Compute(bf16=bf16, max_context=settings.local.max_context)
     hooks = Hooks(progress=ui.sft, say=ui.say, stopped=stopped)
+    task = load_task(settings.task)
     with ui.status("Loading the model"):
-        return supervised_policy(settings, questions, load_task(settings.task), databases, compute=compute, hooks=hooks)
+        model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=hooks)
+        return load_policy(model, cache_dir=settings.local.cache_dir)
+
+
+def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
+    """Write the folder `checkpoints/step-N` and return it; only the newest `keep` checkpoints stay.
+
+    `model/` is a Hugging Face folder, and `state.json` has the step and the SHA-256 of each file. The folder is synced
+    to the disk under another name and then renamed, so that a power cut leaves no incomplete checkpoint. Raises
+    TrainingError when the folder cannot be written; the earlier checkpoints stay.
+    """
+    target = local_checkpoint(run_folder, step)
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        policy.save(partial / "model")
+        torch.save(optimizer.state_dict(), partial / "optimizer.pt")
+        (partial / "state.json").write_text(
+            json.dumps({"step": step, "sha256": digests(partial)}, indent=2) + "\n", encoding="utf-8"
+        )
+        sync_tree(partial)
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors replace the OSError
+        shutil.rmtree(partial, ignore_errors=True)
+        free = shown_size(free_disk(run_folder))
+        raise TrainingError(
+            f"could not save the checkpoint of step {step} to {target}, where {free} are free: "
+            f"{str(error).splitlines()[0]}",
+            hint=f"free space on that disk, then {how_to_go_on(run_folder)}",
+        ) from error
+    shutil.rmtree(target, ignore_errors=True)
+    partial.replace(target)
+    sync(target.parent)
+    for old in list(local_checkpoints(run_folder).values())[:-keep]:
+        shutil.rmtree(old)
+    return target

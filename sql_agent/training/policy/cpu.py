@@ -1,4 +1,4 @@
-"""Prepare torch for a CPU: its threads, the memory that it frees, and whether bf16 pays."""
+"""Prepare torch for a CPU: the number of threads, the memory allocator, and whether bf16 is faster than fp32."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from torch.nn import functional
 from sql_agent.system.resources import usable_cores
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
-_CLEARLY = 0.8  # of the time of fp32; casting the weights costs some of what bf16 gains
+_BF16_SHARE = 0.8  # of the time of fp32, at most, because casting the weights takes some of the gain
 
 
 def prepare_torch() -> bool:
-    """Use all cores that this process may use, unless OMP_NUM_THREADS is set, and keep freed memory in the process.
-
-    Returns whether to compute in bf16.
-    """
+    """Use all available cores, unless OMP_NUM_THREADS is set, and keep freed memory; returns whether to use bf16."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(usable_cores())
     _keep_freed_memory()
@@ -28,22 +25,22 @@ def prepare_torch() -> bool:
 
 
 def _bf16_is_faster() -> bool:
-    """Return whether this CPU multiplies bf16 matrices clearly faster than fp32 ones; takes about 0.1 s.
+    """Measure whether this CPU multiplies bf16 matrices clearly faster than fp32 ones, in about 0.1 s.
 
-    Measured, because no flag of the CPU tells: with AMX bf16 is several times as fast as fp32, with avx512_bf16 alone
-    an Intel Xeon did 84 GFLOP/s a core in bf16 and 160 in fp32.
+    No CPU flag decides this: with AMX bf16 is several times as fast as fp32, but with avx512_bf16 alone an Intel Xeon
+    did 84 GFLOP/s a core in bf16 and 160 in fp32.
     """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two that wait for each other would measure what else runs on the machine
+    torch.set_num_threads(1)  # threads that wait for each other would measure the load of the machine
     try:
         times = [(_matmul_s(torch.bfloat16), _matmul_s(torch.float32)) for _ in range(20)]
     finally:
         torch.set_num_threads(threads)
-    return min(bf16 for bf16, _ in times) < _CLEARLY * min(fp32 for _, fp32 in times)
+    return min(bf16 for bf16, _ in times) < _BF16_SHARE * min(fp32 for _, fp32 in times)
 
 
 def _matmul_s(dtype: torch.dtype) -> float:
-    """Return the seconds of one matrix product of the size of SmolLM2's layers."""
+    """Return the time of one matrix product of the size of SmolLM2's layers, in seconds."""
     rows, weight = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
     started = time.perf_counter()
     functional.linear(rows, weight)
@@ -51,7 +48,7 @@ def _matmul_s(dtype: torch.dtype) -> float:
 
 
 def _keep_freed_memory() -> None:
-    """Keep glibc from returning large tensors to the kernel, because a pass in a thread took three times as long."""
+    """Keep glibc from returning freed tensors to the kernel; a pass in a thread took three times as long otherwise."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has neither mallopt nor this problem

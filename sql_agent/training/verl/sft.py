@@ -16,7 +16,7 @@ import torch
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
 from sql_agent.tasks.task import load_task
-from sql_agent.training.policy.sft import Compute, Hooks, supervised_policy
+from sql_agent.training.policy.sft import Compute, Hooks, fine_tuned_model
 from sql_agent.training.verl.bridge import SFT_PROGRESS, write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
 
@@ -35,13 +35,11 @@ def main(run: Path) -> int:
         with task.databases(settings) as databases:
             questions = task.questions(settings, "train")
             compute = Compute(device, bf16=device != "cpu", lora_rank=settings.verl.lora_rank)
-            policy = supervised_policy(
-                settings, questions, task, databases, compute=compute, hooks=Hooks(write_progress)
-            )
+            model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=Hooks(write_progress))
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    write_sft_result(run, str(Path(policy.source).resolve()))
+    write_sft_result(run, str(Path(model).resolve()))
     return 0
 
 

@@ -11,7 +11,7 @@ import torch
 
 from sql_agent.errors import TrainingError
 from sql_agent.runs.checkpoints import last_checkpoint, last_saved_step
-from sql_agent.training.local import checkpoint
+from sql_agent.training.local.trainer import save_checkpoint
 from sql_agent.training.policy.model import load_policy
 
 
@@ -22,7 +22,7 @@ def test_what_lies_beside_checkpoints_is_no_checkpoint_and_stays(tmp_path: Path,
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
         (tmp_path / "checkpoints" / name / "state.json").touch()
     for step in (1, 2):
-        saved = checkpoint.save(tmp_path, step, policy, optimizer, keep=1)
+        saved = save_checkpoint(tmp_path, step, policy, optimizer, keep=1)
     assert last_checkpoint(tmp_path).parent == saved
     assert last_saved_step(tmp_path) == 2
     left = {folder.name for folder in saved.parent.iterdir()}
@@ -47,7 +47,7 @@ def test_the_disk_holds_all_of_a_checkpoint_before_it_takes_its_name(
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(Path, "replace", replace)
-    saved = checkpoint.save(tmp_path, 1, policy, torch.optim.AdamW(policy.model.parameters()), keep=1)
+    saved = save_checkpoint(tmp_path, 1, policy, torch.optim.AdamW(policy.model.parameters()), keep=1)
     assert lacking == []
     assert saved.parent.stat().st_ino in held, "its new name too"
 
@@ -57,12 +57,12 @@ def test_a_disk_that_takes_no_more_leaves_the_checkpoint_before_and_says_so(
 ) -> None:
     policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
     optimizer = torch.optim.AdamW(policy.model.parameters())
-    saved = checkpoint.save(tmp_path, 1, policy, optimizer, keep=1)
+    saved = save_checkpoint(tmp_path, 1, policy, optimizer, keep=1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # less than the weights take
     try:
         with pytest.raises(TrainingError, match="could not save the checkpoint of step 2") as caught:
-            checkpoint.save(tmp_path, 2, policy, optimizer, keep=1)
+            save_checkpoint(tmp_path, 2, policy, optimizer, keep=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "--resume" in str(caught.value.hint)

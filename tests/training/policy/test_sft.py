@@ -21,7 +21,7 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
-from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.model import load_policy
 from sql_agent.training.policy.sft import (
     Compute,
     FineTuningStopped,
@@ -31,7 +31,7 @@ from sql_agent.training.policy.sft import (
     _within,
     answers_to_demonstrate,
     example,
-    supervised_policy,
+    fine_tuned_model,
     tool_schema,
 )
 from sql_agent.training.serving.chat import ChatEncoder
@@ -65,7 +65,7 @@ class FineTuning:
         micro_batch: int = 4,
         lora_rank: int = 0,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> Policy:
+    ) -> str:
         settings = load_settings(
             ["sft.steps=3", "sft.batch=4", "sft.lr=1e-3", "judge.name=facts", f"train.micro_batch={micro_batch}",
              f"model={self.model}", f"local.cache_dir={self.folder / cache}"]
@@ -73,7 +73,7 @@ class FineTuning:
         with TASK.databases(settings, self.database) as databases:
             hooks = Hooks(progress=lambda step, steps, loss: self.losses.append(loss), stopped=stopped)
             compute = Compute(lora_rank=lora_rank)
-            return supervised_policy(settings, QUESTIONS, TASK, databases, compute=compute, hooks=hooks)
+            return fine_tuned_model(settings, QUESTIONS, TASK, databases, compute=compute, hooks=hooks)
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def fine_tune(tiny_model_folder: Path, tmp_path: Path) -> FineTuning:
 @pytest.mark.slow
 def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
     """So that a smaller GPU needs only a smaller train.micro_batch."""
-    whole, parts = fine_tune(cache="a", micro_batch=4), fine_tune(cache="b", micro_batch=3)
+    folders = fine_tune(cache="a", micro_batch=4), fine_tune(cache="b", micro_batch=3)
+    whole, parts = (load_policy(folder, cache_dir=fine_tune.folder) for folder in folders)
     assert fine_tune.losses[:3] == pytest.approx(fine_tune.losses[3:], rel=1e-4)
     assert fine_tune.losses[2] < fine_tune.losses[0]
     for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
@@ -93,7 +94,7 @@ def test_smaller_portions_learn_the_same(fine_tune: FineTuning) -> None:
 
 @pytest.mark.slow
 def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result(fine_tune: FineTuning) -> None:
-    made = Path(fine_tune().source)
+    made = Path(fine_tune())
     away = made.rename(made.with_name("not yet"))
     with ThreadPoolExecutor() as threads:
         with FileLock(f"{made}.lock"):  # as the other run holds it
@@ -103,7 +104,7 @@ def test_a_run_waits_for_the_same_fine_tuning_of_another_run_and_uses_its_result
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=1)
             away.rename(made)
-        assert waiting.result().source == str(made)
+        assert waiting.result() == str(made)
     assert len(fine_tune.losses) == 3, "only the first one took its three steps"
 
 
@@ -123,7 +124,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_anything_is_cached(fi
 def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(fine_tune: FineTuning) -> None:
     tuned = fine_tune(lora_rank=2)
     assert fine_tune.losses[-1] < fine_tune.losses[0]
-    before, saved = (load_policy(p, cache_dir=fine_tune.folder) for p in (str(fine_tune.model), tuned.source))
+    before, saved = (load_policy(p, cache_dir=fine_tune.folder) for p in (str(fine_tune.model), tuned))
     learned = dict(saved.model.named_parameters())
     assert learned.keys() == dict(before.model.named_parameters()).keys(), "an ordinary Hugging Face folder"
     for name, weight in before.model.named_parameters():
@@ -132,7 +133,7 @@ def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(
             assert 1 <= torch.linalg.matrix_rank(change, atol=1e-6) <= 2, name
         else:
             assert not change.any(), name
-    assert fine_tune(lora_rank=0).source != tuned.source, "another fine-tuning"
+    assert fine_tune(lora_rank=0) != tuned, "another fine-tuning"
 
 
 def demonstrated(question: Question, model: Path, database: Database) -> str:
