@@ -1,1 +1,1 @@
-"""The backend `verl`: GRPO on GPUs by verl's trainer, with rollouts from agent-lightning."""
+"""The backend `verl`: verl's trainer does GRPO on GPUs, agent-lightning runs the rollouts."""

@@ -1,7 +1,7 @@
-"""Attention over packed sequences without flash-attn, by PyTorch's variable-length kernel.
+"""Attention over packed sequences with PyTorch's variable-length kernel, for hosts without flash-attn.
 
-verl packs the sequences of a batch into one row, and no token may attend to another sequence. flash-attn does that, but
-is hard to build and missing on many hosts; `torch.nn.attention.varlen` has the same kernel inside PyTorch.
+verl packs the sequences of a batch into one row, in which no token may attend to another sequence. flash-attn supports
+this but is hard to build; `torch.nn.attention.varlen` is the same kernel inside PyTorch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 ) -> tuple[torch.Tensor, None]:
     """Compute causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
 
-    `query` has the shape (1, heads, tokens, head size), `key` and `value` have as many heads or fewer, `position_ids`
-    has as many elements as tokens. Returns (1, tokens, heads, head size) and None for the weights. Raises ValueError
-    for more than one row, for missing position ids and for dropout.
+    `query` has the shape (1, heads, tokens, head size), `key` and `value` may have fewer heads, and `position_ids` has
+    one element for each token. Returns (1, tokens, heads, head size), and None for the weights. Raises ValueError for
+    several rows, missing position ids and dropout.
     """
     if query.shape[0] != 1 or position_ids is None:
-        raise ValueError(f"{NAME} takes one packed row with its position ids, not a batch of {query.shape[0]}")
+        raise ValueError(f"{NAME} needs one packed row with position ids, not a batch of {query.shape[0]} rows")
     if dropout:
-        raise ValueError(f"{NAME} has no dropout")
+        raise ValueError(f"{NAME} does not support dropout")
     bounds, longest = _bounds(position_ids)
-    # (tokens, heads, head size) is what the kernel reads
+    # The kernel reads (tokens, heads, head size).
     q, k, v = (tensor.squeeze(0).transpose(0, 1).contiguous() for tensor in (query, key, value))
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
@@ -47,7 +47,10 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 
 
 def _bounds(position_ids: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Return where each sequence starts and the last one ends (int32), and the longest length; cached for layers."""
+    """Return the start of each sequence and the end of the last one (int32), and the length of the longest sequence.
+
+    The result is cached on `position_ids`, which all layers share.
+    """
     known: tuple[torch.Tensor, int] | None = getattr(position_ids, "_sequence_bounds", None)
     if known is None:
         row = position_ids.reshape(-1)

@@ -1,6 +1,6 @@
-"""What the main process passes to verl's processes besides their options: the dataset, the token, the fine-tuned model.
+"""Pass the dataset, the token and the fine-tuned model from the main process to verl's processes.
 
-Imports neither torch nor agent-lightning, because every process of verl imports it.
+This module imports neither torch nor agent-lightning, because every process of verl imports this module.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sql_agent.system.files import atomic_write
 if TYPE_CHECKING:
     from sql_agent.rollouts.scheduler import Mode
 
-RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # without the prefix of settings, because it is not a setting
+RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so without the prefix of settings
 SFT_RESULT = "sft.json"
 SFT_PROGRESS = "sft.jsonl"  # a line for each step: step, steps, loss in nats a token
-_VLLM_VARIABLE = "VLLM_API_KEY"  # read by the server that verl starts for each replica
+_VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica
 _POLL_S = 0.2
 
 
 def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None:
-    """Write `questions` to the parquet file `path` that verl reads; each row has its whole question as JSON."""
+    """Write `questions` to the parquet file `path` for verl; each row has its whole question as JSON."""
     rows = [
         {
             "data_source": "sql_agent",
@@ -43,20 +43,20 @@ def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None
 
 
 def token_environment(token: str) -> dict[str, str]:
-    """Return the environment variables that pass a run's bearer token to verl's processes and to vLLM's server.
+    """Return the environment variables with a run's bearer token for verl's processes and vLLM's server.
 
-    The environment of a process is hidden from other users of the host; its command line is not.
+    Other users of the host can read a process's command line but not its environment.
     """
     return {RUN_VARIABLE: token, _VLLM_VARIABLE: token}
 
 
 def run_token() -> str:
-    """Return the bearer token of the run that this process of verl belongs to."""
+    """Return the bearer token of this process's run."""
     return os.environ[RUN_VARIABLE]
 
 
 def write_sft_result(run: Path, model: str) -> None:
-    """Write the path of the fine-tuned `model` to RUN/sft.json, atomically, because verl waits for that file."""
+    """Write the path of the fine-tuned `model` to RUN/sft.json, atomically, because verl waits for this file."""
     with atomic_write(run / SFT_RESULT) as unfinished:
         unfinished.write_text(json.dumps({"model": model}), encoding="utf-8")
 
@@ -64,7 +64,7 @@ def write_sft_result(run: Path, model: str) -> None:
 def wait_for_sft_result(path: Path) -> str:
     """Wait for the file `path` of `write_sft_result`, and return the path of the fine-tuned model.
 
-    There is no time limit, because the main process ends this one when supervised fine-tuning fails.
+    There is no time limit, because the main process ends this process when supervised fine-tuning fails.
     """
     while not path.exists():
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Our settings as verl's configuration, in plain dicts, because verl is not imported here."""
+"""Convert our settings into verl's configuration, as plain dicts, without importing verl."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GRPO = Path(__file__).with_name("grpo.toml")
 _NPU = Path(__file__).with_name("npu.toml")
 _RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
 
-# By GPU memory in GB: the share of it that vLLM may use, and the most tokens in one forward and backward pass, which
-# holds the logits (tokens x vocabulary) several times.
+# By GPU memory in GB: vLLM's share of the memory, and the maximum number of tokens in one forward and backward pass,
+# which stores the logits (tokens x vocabulary) several times.
 _PROFILES: dict[str, dict[str, Any]] = {
     "24": {"vllm_share": 0.35, "tokens": 8192, "checkpointing": True},
     "40": {"vllm_share": 0.4, "tokens": 12288, "checkpointing": True},
@@ -29,41 +29,39 @@ _PROFILES: dict[str, dict[str, Any]] = {
 
 
 class OwnOptions(BaseModel):
-    """The options of our group in verl's configuration: verl.config.sql_agent.level=transition."""
+    """Our own options in verl's configuration, such as verl.config.sql_agent.level=transition."""
 
     model_config = ConfigDict(extra="forbid")
-    endpoints: PositiveInt = 4  # processes that render and parse conversations for the policy
-    level: Literal["trajectory", "transition"] = (
-        "trajectory"  # a sequence is the turns that continue each other, or one
-    )
+    endpoints: PositiveInt = 4  # processes that render and parse the policy's conversations
+    level: Literal["trajectory", "transition"] = "trajectory"  # join turns into sequences, or one sequence a turn
 
 
 def defaults(task: str, *, npu: bool = False) -> list[Path]:
-    """Return the files with the defaults of this backend for a task, on GPUs or on Ascend NPUs, the weakest first."""
+    """Return the files of this backend's defaults for a task, on GPUs or Ascend NPUs; later files take precedence."""
     return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if npu else [])]
 
 
 def trains_on_npu(settings: Settings) -> bool:
-    """Return whether `verl.config.trainer.device` is "npu", as `--device npu` sets it."""
+    """Return whether `verl.config.trainer.device` is "npu", which `--device npu` sets."""
     return bool(settings.verl.config.get("trainer", {}).get("device") == "npu")
 
 
 def own_options(settings: Settings) -> OwnOptions:
-    """Return the options of `verl.config.sql_agent`. Raises ConfigError for an unknown option and a wrong value."""
+    """Return the options of `verl.config.sql_agent`. Raises ConfigError for an unknown option or a wrong value."""
     try:
         return OwnOptions.model_validate(settings.verl.config.get("sql_agent", {}))
     except ValidationError as error:
         raise ConfigError(
             f"verl.config.sql_agent: {first_problem(error)}",
-            hint=f"its options are {' and '.join(OwnOptions.model_fields)}",
+            hint=f"the options are {' and '.join(OwnOptions.model_fields)}",
         ) from None
 
 
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
-    """Return the options of verl that our settings decide, nested; the user's `verl.config` overrides them later.
+    """Convert `settings` into nested options of verl; the user's `verl.config` overrides these options later.
 
-    `run` is the run's folder, `rollout_server` the server's address. The policy is `settings.model` until supervised
-    fine-tuning has made another. Raises ConfigError when the settings contradict each other.
+    `run` is the run's folder, `rollout_server` the URL of the rollout server. The policy is `settings.model`, which
+    supervised fine-tuning replaces. Raises ConfigError when the settings contradict each other.
     """
     train, verl = settings.train, settings.verl
     check(settings)
@@ -83,7 +81,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "path": settings.model,
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
-                # Merged before they are sent to vLLM, because verl finds no adapters to send on a single GPU.
+                # Adapters are merged before weights are sent to vLLM, because verl sends none on a single GPU.
                 "lora": {"merge": verl.lora_rank > 0},
                 "enable_gradient_checkpointing": profile["checkpointing"],
                 "override_config": {"attn_implementation": packed_attention_name()},
@@ -117,21 +115,21 @@ def check(settings: Settings) -> None:
         )
     if verl.config.get("algorithm", {}).get("filter_groups"):
         raise ConfigError(
-            "verl.config.algorithm.filter_groups has no effect here", hint="use verl.dynamic_sampling, for example =10"
+            "verl.config.algorithm.filter_groups has no effect", hint="use verl.dynamic_sampling, for example =10"
         )
     if verl.nnodes > 1 and verl.host == "127.0.0.1":
         raise ConfigError(
-            f"verl.nnodes={verl.nnodes}, and this run listens at verl.host, but other hosts cannot reach 127.0.0.1",
+            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, the address verl.host of this run",
             hint="set verl.host to this host's address in the cluster",
         )
     if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
-        raise ConfigError("verl.trainer_mode=separate_async needs two GPUs or more", hint="use --n-gpus 2")
+        raise ConfigError("verl.trainer_mode=separate_async needs at least two GPUs", hint="use --n-gpus 2")
 
 
 def verl_environment() -> dict[str, str]:
-    """Return the environment variables that every process of verl must have."""
+    """Return the environment variables that every process of verl needs."""
     package_root = str(Path(__file__).resolve().parents[3])
-    # A cluster of restart_ray.sh rejects clients without its token; a cluster without a token ignores it.
+    # A cluster of restart_ray.sh rejects clients without its token; other clusters ignore a token.
     token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
     authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
     return authentication | {
@@ -142,13 +140,13 @@ def verl_environment() -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
-        # 3 KB each: the 100,000 of Ray's default are reached after a quarter of an hour.
+        # Events of 3 KB each; Ray's default of 100,000 is reached after a quarter of an hour.
         "RAY_task_events_max_num_task_in_gcs": "10000",
     }
 
 
 def packed_attention_name() -> str:
-    """Return the name of flash-attn where it is installed, else that of PyTorch's own kernel (see attention.py)."""
+    """Return the name of flash-attn if it is installed, else of PyTorch's own kernel (see attention.py)."""
     return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
 
 

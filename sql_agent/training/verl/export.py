@@ -1,4 +1,4 @@
-"""Complete the model folder that verl's merger wrote, so that transformers and vLLM load it."""
+"""Complete the model folder of verl's model merger, so that transformers and vLLM load the folder."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sql_agent.training.serving.tokenizer import load_tokenizer
 
 
 def complete_model_folder(folder: Path) -> None:
-    """Make `folder` an ordinary Hugging Face folder: merged adapters, no attention of ours, our chat template."""
+    """Turn `folder` into an ordinary Hugging Face folder: adapters merged, our attention removed, our chat template."""
     _remove_attention(folder / "config.json")
     _merge_adapter(folder)
-    # With the chat template that the policy was trained with, in case its own does not render tools.
+    # The policy was trained with our chat template if its own renders no tools.
     load_tokenizer(str(folder)).save_pretrained(folder)
 
 
 def _remove_attention(config: Path) -> None:
-    """Remove our attention kernel from a model's config.json, because other programs lack it."""
+    """Remove our attention kernel from a model's config.json, because other programs do not have the kernel."""
     values = json.loads(config.read_text(encoding="utf-8"))
     values.pop("attn_implementation", None)
     config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _merge_adapter(folder: Path) -> None:
-    """Merge the adapters of --lora-rank into the weights; verl's merger only puts them beside the untrained weights."""
+    """Merge the LoRA adapters into the weights; verl's merger leaves them beside the untrained weights."""
     adapter = folder / "lora_adapter"
     if not adapter.exists():
         return

@@ -1,12 +1,12 @@
-"""The classes that verl loads by name: the agent loop, its manager and the replay buffers.
+"""Extension classes that verl loads by name: the agent loop, its manager and the replay buffers.
 
-`agent_loops.yaml` and `config.py` name this module. It imports verl, so nothing outside verl's processes imports it.
+`agent_loops.yaml` and `config.py` name these classes. Only verl's processes import this module, which imports verl.
 """
 
 from __future__ import annotations
 
 import asyncio
-import weakref
+import functools
 from typing import Any
 
 import aiohttp
@@ -19,30 +19,27 @@ from sql_agent.system.tokens import bearer
 from sql_agent.training.verl.bridge import run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 
-# verl polls every 2 s whether a step's rollouts have ended, which is a third of the step time of a small model.
-_POLL_S = 0.05
-_METRIC = "reward"  # verl's name for what it compares within a group
-_ANNOUNCE_TIMEOUT_S = 600.0  # the rollout server starts the LLM proxies meanwhile
-_SESSIONS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
+_POLL_S = 0.05  # verl's default of 2 s is a third of the step time of a small model
+_METRIC = "reward"  # verl's name for the value that it compares within a group
+_ANNOUNCE_TIMEOUT_S = 600.0  # in which the rollout server starts the LLM proxies
 
 
 class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """Runs a verl session as a rollout of the LightningStore.
 
-    The agent runs in a runner process; the loop only waits for the rollout. `run` returns one output for each series of
-    turns that continue each other, all with the reward of the whole rollout (0.0–1.1). verl counts a session whose
-    rollout was lost as failed.
+    The agent runs in a runner process; the loop only waits for the rollout. `run` returns one output for each sequence
+    of the rollout, all with the reward of the whole rollout (0.0–1.1). verl counts the session of a lost rollout as
+    failed.
     """
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
-        # The base class is not initialised: it would prepare to render conversations, which the endpoint does.
+        # The base class is not initialised, because the policy's endpoint renders the conversations.
         self.config = trainer_config.config
 
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
         """Run one rollout of `sample`, a row of the dataset with verl's `global_steps` and `uid`.
 
-        `sampling_params` is not used, because the agent's settings decide. Raises RuntimeError when the rollout was
-        lost.
+        The agent's settings replace `sampling_params`. Raises RuntimeError when the rollout was lost.
         """
         request = {
             "question": sample["extra_info"]["question"],
@@ -51,7 +48,7 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
             "group": sample["uid"],
         }
         url = f"{self.config.sql_agent.rollout_server}/rollouts"
-        async with _session().post(url, json=request) as response:
+        async with _session(asyncio.get_running_loop()).post(url, json=request) as response:
             if response.status != 200:
                 raise RuntimeError(f"{response.status} from {url}: {await response.text()}")
             body = await response.json()
@@ -66,8 +63,8 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
         """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
 
-        The endpoints start to serve the vLLM replicas, and their addresses go to the rollout server, which answers when
-        a call over each route came back with its token ids. Raises RuntimeError when that fails.
+        The endpoints start to serve the vLLM replicas. Then the rollout server receives the endpoints' URLs, and
+        replies when a call over each route has returned its token ids. Raises RuntimeError when that fails.
         """
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)
@@ -87,9 +84,9 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
 
 class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """Replaces a question when all of its rollouts were lost, in trainer mode `sync`.
+    """Replaces a question whose rollouts were all lost, in trainer mode `sync`.
 
-    With `informative_only`, a question whose rollouts all got the same reward is replaced too (dynamic sampling, Yu et
+    With `informative_only`, a question whose rollouts all have the same reward is replaced too (dynamic sampling, Yu et
     al. 2025, arXiv:2503.14476, 3.2).
     """
 
@@ -105,7 +102,7 @@ class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
 
 class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
-    """Leaves out groups whose rollouts all got the same reward with `informative_only`, in the asynchronous modes."""
+    """With `informative_only`, leaves out groups whose rewards are all equal, in the asynchronous trainer modes."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs, poll_interval=_POLL_S, filter_groups_metric=_filter_metric(kwargs["sampler_kwargs"]))
@@ -115,17 +112,15 @@ def _filter_metric(options: Any) -> str | None:
     return _METRIC if options.informative_only else None
 
 
-def _session() -> aiohttp.ClientSession:
-    """Return the HTTP session of the running event loop."""
-    loop = asyncio.get_running_loop()
-    if loop not in _SESSIONS:
-        # No limit on connections and no time-out, because the scheduler limits the time of each rollout.
-        _SESSIONS[loop] = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=None),
-            headers=bearer(run_token()),
-        )
-    return _SESSIONS[loop]
+@functools.cache
+def _session(_: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
+    """Return the HTTP session of an event loop, which must be running."""
+    # No limit on connections and no timeout, because the scheduler limits the time of each rollout.
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None),
+        headers=bearer(run_token()),
+    )
 
 
 def _output(part: dict[str, Any], rollout: dict[str, Any]) -> AgentLoopOutput:

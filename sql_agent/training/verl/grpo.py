@@ -1,4 +1,4 @@
-"""Train with GRPO on GPUs: verl updates the policy in another process, and requests rollouts over HTTP."""
+"""Train with GRPO on GPUs: verl updates the policy in another process and requests rollouts over HTTP."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class VerlGrpo(TrainingAlgorithm):
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         super().__init__(settings, log, ui, processes, resume=resume)
-        self._token = new_token()  # of the rollout server and the policy's endpoints
-        self._starting = contextlib.ExitStack()  # shows a clock until rollouts can be scheduled
+        self._token = new_token()  # for the rollout server and the policy's endpoints
+        self._starting = contextlib.ExitStack()  # the clock on the console until rollouts can be scheduled
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
@@ -64,7 +64,7 @@ class VerlGrpo(TrainingAlgorithm):
             await server.stop()
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
-        """Put the policy's endpoints behind the proxies and start to schedule rollouts over them."""
+        """Start the LLM proxies for the policy's endpoints at `addresses`, and start to schedule rollouts."""
         models = [
             ServedModel(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
         ]
@@ -77,15 +77,15 @@ class VerlGrpo(TrainingAlgorithm):
             ]
             scheduler = await self._start_rollouts(routes)
         except TrainingError as error:
-            self._fail(error)  # before the answer to this error ends verl
+            self._fail(error)  # before verl ends because of the error reply
             raise
         self._starting.close()
         return scheduler
 
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
-        """Run supervised fine-tuning beside `verl`, unless `sft.steps` is 0 or the run did it before it was resumed.
+        """Run supervised fine-tuning beside `verl`, unless `sft.steps` is 0 or a resumed run already has the result.
 
-        Ends early when verl ends, a signal comes or the run fails, which `_follow` reports.
+        Ends early when verl ends, a signal comes or the run fails; `_follow` reports these.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
@@ -111,7 +111,7 @@ class VerlGrpo(TrainingAlgorithm):
             )
 
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
-        """Start `python -m module` in a new session, which ends with this process."""
+        """Start `python -m module` in a new session; the process ends with this one."""
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *map(str, arguments),
             env=os.environ | verl_environment() | token_environment(self._token),
@@ -119,7 +119,7 @@ class VerlGrpo(TrainingAlgorithm):
         )  # fmt: skip
 
     async def _train(self, rollout_server: str) -> None:
-        """Run verl, which starts Ray beside supervised fine-tuning and then waits for the fine-tuned model."""
+        """Run verl, which starts Ray during supervised fine-tuning and then waits for the fine-tuned model."""
         run = self._log.folder
         metrics = run / f"verl-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
         options = {
@@ -151,7 +151,7 @@ class VerlGrpo(TrainingAlgorithm):
         log = self._log.folder / "verl.log"
         reported, kills = GrowingFile(metrics), memory_kills()
         while True:
-            code = process.returncode  # before reading, so that no last report of verl is missed
+            code = process.returncode  # before reading, so that verl's last report is not missed
             self._close_reported(reported)
             if self._monitor.failure is not None:
                 raise self._monitor.failure
@@ -170,7 +170,7 @@ class VerlGrpo(TrainingAlgorithm):
             raise TrainingError(f"verl ended with exit code {code}: {cause}", hint=_advice(cause, log))
 
     async def _stall(self) -> str | None:
-        """Describe what is waited for: rollouts, an update, or the start of verl."""
+        """Describe what the run waits for: rollouts, an update, or the start of verl."""
         log = self._log.folder / "verl.log"
         if self._scheduler is None:
             return (
@@ -193,12 +193,12 @@ class VerlGrpo(TrainingAlgorithm):
 def _advice(cause: str, log: Path) -> str:
     """Return the hint for an error that ended verl."""
     if "out of memory" in cause:
-        return f"see {log}, end what else uses the GPU, or start it again with a smaller verl.gpu_memory_gb"
-    return f"see {log}, repair the cause, then start it again"
+        return f"see {log}; end other programs on the GPU, or start the run again with a smaller verl.gpu_memory_gb"
+    return f"see {log}, repair the cause, then start the run again"
 
 
 def typed(value: Any) -> Any:
-    """Convert strings from the command line into the numbers, booleans, lists and None that they spell, recursively."""
+    """Parse strings from the command line into numbers, booleans, lists and None, recursively."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -210,10 +210,10 @@ def typed(value: Any) -> Any:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Interrupt verl and all processes that it started, and kill them 20 s later."""
+    """Interrupt the process group of `process`, and kill the group 20 s later."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-            os.killpg(process.pid, signal.SIGCONT)  # because a stopped process does not receive an interrupt
+            os.killpg(process.pid, signal.SIGCONT)  # a suspended process does not receive an interrupt
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), timeout=_GRACE_S)

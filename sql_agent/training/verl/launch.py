@@ -1,6 +1,6 @@
 """Run verl's trainer: python -m sql_agent.training.verl.launch OPTIONS.json
 
-This is a separate process, because the main process forks runners and proxies and must import neither torch nor Ray.
+This is a separate process, because the main process forks runners and proxies, and so must not import torch or Ray.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sql_agent.training.verl.trainer import TaskRunner
 
 
 def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConfig:
-    """Merge verl's defaults, our `options` and the user's `overrides`; the later ones take precedence.
+    """Merge verl's defaults, our `options` and the user's `overrides`; overrides take precedence over options.
 
-    Raises OmegaConfBaseException when an override names a key that verl lacks.
+    Raises OmegaConfBaseException when verl does not have the key of an override.
     """
     with initialize_config_module(config_module="verl.trainer.config", version_base=None):
         config = compose("ppo_trainer")
@@ -42,7 +42,7 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
 
 
 def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
-    """Allow any key in each dict that verl leaves empty, because verl passes these dicts on, for example to vLLM."""
+    """Allow any key in each empty dict of verl's defaults, because verl passes these dicts to others, such as vLLM."""
     for key in node:
         child = OmegaConf.select(node, str(key))
         if OmegaConf.is_dict(child):
@@ -53,7 +53,7 @@ def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
 
 
 def main(path: Path) -> int:
-    """Train with the options in the JSON file `path`, and return the exit code: 2 for a wrong `verl.config`."""
+    """Train with the options of the JSON file `path`; returns the exit code, which is 2 for a wrong `verl.config`."""
     given = json.loads(path.read_text(encoding="utf-8"))
     try:
         config = build_config(given["options"], given["overrides"])
@@ -66,7 +66,7 @@ def main(path: Path) -> int:
     try:
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        # On this host, because the task runner writes the metrics file that the main process reads.
+        # On this host, because the main process reads the metrics file of the task runner.
         runner = ray.remote(TaskRunner).options(scheduling_strategy=here).remote()
         if given["sft_result"] is not None:
             config.actor_rollout_ref.model.path = wait_for_sft_result(Path(given["sft_result"]))
@@ -78,13 +78,12 @@ def main(path: Path) -> int:
 
 
 def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start one on this host."""
+    """Join the cluster at RAY_ADDRESS, or start a cluster on this host."""
     options = OmegaConf.to_container(config.ray_kwargs.ray_init)
     runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
-    if (
-        "RAY_ADDRESS" in os.environ
-    ):  # a cluster of this process inherits it, which is better, because Ray logs runtime_env
+    # A cluster of this process inherits the token, which is safer, because Ray logs runtime_env.
+    if "RAY_ADDRESS" in os.environ:
         passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}
     cluster: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}

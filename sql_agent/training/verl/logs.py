@@ -1,4 +1,4 @@
-"""Read what verl reports: the metrics of its steps and, in its log, the last line, the last error, a failed vLLM."""
+"""Read verl's metrics, and find the last line, the last error and a failure of vLLM in its log."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sql_agent.system.files import GrowingFile
 from sql_agent.training.step_monitor import StepUpdate
 
 _SHOWN = 500  # characters of a line
-_SEARCHED = 400  # lines at the end of a log that may hold the error that ended its process
+_SEARCHED = 400  # last lines of a log, which are searched for the error that ended its process
 # The prefix of Ray and vLLM before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)*(?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\]\s*)?")
 _ERROR = re.compile(r"^(?:error:|[\w.]*(?:Error|Exception)\b(?!\())")
-# vLLM's own words; after either it serves no more requests.
+# Messages after which vLLM serves no more requests.
 _ENGINE_FAILED = ("Worker failed with error", "died unexpectedly, shutting down executor")
 _GRACE_S = 10.0
 _UPDATE_STAGES = ("old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
 class EngineMonitor:
-    """Finds a failure of vLLM in the log of a verl that is about to start.
+    """Finds a failure of vLLM in verl's log; construct the monitor before verl starts.
 
-    verl notices a failed vLLM while it rolls out, but waits for ever when vLLM fails while it takes the new weights.
+    verl notices when vLLM fails during rollouts, but waits for ever when vLLM fails while receiving new weights.
     """
 
     def __init__(self, log: Path) -> None:
@@ -36,7 +36,7 @@ class EngineMonitor:
         self._since = 0.0
 
     def failure(self) -> str | None:
-        """Return vLLM's error message ten seconds after it was logged, which verl had to end by itself; else None."""
+        """Return vLLM's error message 10 s after it was logged, in which verl may end by itself; else None."""
         if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()
         return self._cause if time.monotonic() - self._since > _GRACE_S else None
@@ -50,19 +50,19 @@ class EngineMonitor:
 
 
 def last_error(log: Path) -> str:
-    """Return the last error in a log without its traceback, else its last line (at most 500 characters)."""
+    """Return the last error of a log without the traceback, else the last line (at most 500 characters)."""
     causes = [text for line in _lines(log)[-_SEARCHED:] if _ERROR.match(text := _message(line))]
     return causes[-1][:_SHOWN] if causes else last_line(log)
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is not empty, without colours (at most 500 characters)."""
+    """Return the last non-empty line of a log, without colours (at most 500 characters)."""
     lines = map(_plain, reversed(_lines(log)))
     return next((line[-_SHOWN:] for line in lines if line), "it printed nothing")
 
 
 def step_update(values: Mapping[str, float]) -> StepUpdate:
-    """Return the update of a step, of which verl reports `values`; those that are not finite are left out."""
+    """Convert verl's metrics `values` of a step; values that are not finite are left out."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}
@@ -78,5 +78,5 @@ def _plain(line: str) -> str:
 
 
 def _message(line: str) -> str:
-    """Return a line of a log without its colours and without the prefix that names its process."""
+    """Return a line of a log without colours and without the prefix of its process."""
     return _PREFIX.sub("", _plain(line))

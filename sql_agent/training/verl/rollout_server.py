@@ -1,4 +1,4 @@
-"""Serve rollouts to verl's processes over HTTP, on the event loop of the algorithm."""
+"""Serve rollouts to verl's processes over HTTP, on the algorithm's event loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
 
 
 class RolloutServer:
-    """Serves POST /endpoints once, with the policy's addresses, and POST /rollouts for every session.
+    """Serves POST /endpoints once, with the URLs of the policy's endpoints, and POST /rollouts for every session.
 
-    `open_scheduler` takes the addresses and returns the scheduler that runs the rollouts. With `split_turns` every turn
-    is one sequence (transition level). The reply to a session has its sequences (each a TokenSequence), its reward
-    (0.0–1.1), its number of turns and its seconds; the status is 500 when the rollout was lost. Requests need the
-    bearer `token`, if any.
+    `open_scheduler` takes the URLs and returns the scheduler of the rollouts. With `split_turns` every turn is a
+    sequence of its own (transition level). The reply to a session has the rollout's sequences (TokenSequence), its
+    reward (0.0–1.1), its number of turns and its duration in seconds; the status is 500 when the rollout was lost.
+    Requests need the bearer `token`, if any.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class RolloutServer:
 
     async def start(self) -> None:
         """Start to serve, and return when requests are accepted. Raises TrainingError when that fails."""
-        # serve() would install signal handlers, and the algorithm handles signals itself.
+        # serve() would replace the algorithm's signal handlers.
         self._serving = asyncio.create_task(self._server._serve(sockets=[self._socket]))
         while not self._server.started:
             if self._serving.done():
                 why = self._serving.exception()
                 raise TrainingError(
                     f"the rollout server did not start: {type(why).__name__}: {why}",
-                    hint="is verl.host still an address of this host?",
+                    hint="check that verl.host is an address of this host",
                 )
             await asyncio.sleep(0.01)
 
@@ -69,7 +69,7 @@ class RolloutServer:
             await asyncio.wait([self._serving], timeout=5)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Not FastAPI, which took a third of the time that the algorithm's process spent on a rollout.
+        # FastAPI took a third of the time that the algorithm's process spent on a rollout.
         request = Request(scope, receive)
         try:
             response = await self._answer(request.url.path, orjson.loads(await request.body()))
@@ -86,7 +86,7 @@ class RolloutServer:
         if path != "/rollouts":
             return Response(f"there is no {path}", 404)
         if self._scheduler is None:
-            return Response("the policy's endpoints were not announced yet", 503)
+            return Response("the policy's endpoints are not known yet: send POST /endpoints first", 503)
         rollout = await self._scheduler.run(_request(body))
         return Response(orjson.dumps(self._reply(rollout)), media_type=_JSON)
 
@@ -97,7 +97,7 @@ class RolloutServer:
             [one_turn(turn) for turn in rollout.turns if turn.is_trained] if self._split_turns else rollout.sequences
         )
         return {
-            # verl compares rollouts with a sequence only; one without a trained turn gets a sequence without gradient.
+            # verl needs a sequence of each rollout; a rollout without trained turns gets one without gradient.
             "sequences": sequences or [untrained(rollout.turns[0])],
             "reward": rollout.reward,
             "turns": rollout.record.turns,

@@ -1,7 +1,7 @@
 """Fine-tune the model of a verl run before GRPO, on one GPU: python -m sql_agent.training.verl.sft RUN_FOLDER
 
-This is a separate process, which frees the GPU when it ends. It writes its progress to RUN_FOLDER/sft.jsonl, because
-libraries print to stdout, and the path of the fine-tuned model to RUN_FOLDER/sft.json.
+This is a separate process, so that its end frees the GPU. The progress is written to RUN_FOLDER/sft.jsonl, not to
+stdout, to which libraries print. RUN_FOLDER/sft.json gets the path of the fine-tuned model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sql_agent.training.verl.config import trains_on_npu
 
 
 def main(run: Path) -> int:
-    """Fine-tune with the settings in the run's config.json, and return the exit code: 2 for an error of ours."""
+    """Fine-tune with the settings of RUN/config.json; returns the exit code, which is 2 for a SqlAgentError."""
 
     def write_progress(step: int, steps: int, loss: float) -> None:
         with (run / SFT_PROGRESS).open("a", encoding="utf-8") as progress:
@@ -44,7 +44,7 @@ def main(run: Path) -> int:
 
 
 def _device(settings: Settings) -> str:
-    """Return torch's name of the device: "npu" with --device npu, else "cuda" where there is a GPU, else "cpu"."""
+    """Return torch's device: "npu" with --device npu, else "cuda" if there is a GPU, else "cpu"."""
     if trains_on_npu(settings):
         importlib.import_module("torch_npu")  # registers the device with torch
         return "npu"

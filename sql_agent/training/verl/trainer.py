@@ -1,7 +1,7 @@
-"""Run verl's trainers so that an update leaves out what GRPO cannot learn from.
+"""Run verl's trainers without updates on groups whose rewards are all equal.
 
-Rollouts of a group whose rewards are all equal have the advantage 0: they cost a forward and a backward pass and have
-no gradient. For a policy that is mostly right they are more than half of a step. The local backend leaves them out too.
+The rollouts of such a group have the advantage 0: they cost a forward and a backward pass and have no gradient. For a
+policy that is mostly right they are more than half of a step. The local backend leaves them out too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sql_agent.rollouts.metrics import differ
 
 
 class SkipsZeroAdvantage:
-    """Makes a trainer of verl update only on groups whose rewards differ; a mixin before the trainer's class."""
+    """Mixin for verl's trainers: updates only on groups whose rewards differ."""
 
     config: Any
     actor_rollout_wg: Any
     _balance_batch: Callable[[Any, dict[str, Any]], Any]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Update the policy on the part of `batch` that has a gradient, add to `metrics`, and return `batch`."""
+        """Update the policy on the sequences of `batch` with a gradient, add to `metrics`, and return `batch`."""
         if not _only_the_advantage_trains(self.config):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
@@ -46,9 +46,9 @@ class SkipsZeroAdvantage:
 
 
 class TaskRunner:
-    """Trains as verl's own task runner does, with `SkipsZeroAdvantage` in every trainer; an actor of Ray.
+    """A Ray actor that trains like verl's own task runner, with `SkipsZeroAdvantage` in every trainer.
 
-    The actor starts before its configuration is complete, so that its imports run beside supervised fine-tuning.
+    The actor starts before its configuration is complete, so that its imports run during supervised fine-tuning.
     """
 
     def __init__(self) -> None:
@@ -57,22 +57,22 @@ class TaskRunner:
 
     def run(self, config: Any) -> None:
         """Train until the last step of `config`, an OmegaConf of verl."""
-        from verl.trainer.main_ppo import TaskRunnerV1  # noqa: PLC0415  slow, and missing where verl is not installed
+        from verl.trainer.main_ppo import TaskRunnerV1  # noqa: PLC0415  slow; installed with verl only
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: PLC0415
 
-        # verl has no option for another trainer class, so the mixin goes into each class of its registry.
+        # verl has no option for another trainer class, so each class in its registry is replaced.
         for mode, trainer in list(TRAINER_REGISTRY.items()):
             TRAINER_REGISTRY[mode] = type(trainer.__name__, (SkipsZeroAdvantage, trainer), {})
-        # TaskRunnerV1 is an actor class of Ray; the class below it runs in this actor.
+        # TaskRunnerV1 is a Ray actor class; the class that it wraps runs in this actor.
         TaskRunnerV1.__ray_metadata__.modified_class().run(config)
 
 
 def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: int) -> list[int]:
-    """Return the places of the sequences whose group has different rewards, in ascending order.
+    """Return the indices of the sequences whose group has different rewards, in ascending order.
 
-    `groups` and `rewards` have one element for each sequence. The update takes a `multiple` of sequences, so sequences
-    without an advantage fill up the last one; where there are too few of them, all places are returned. Returns an
-    empty list when no group's rewards differ.
+    `groups` and `rewards` have one element for each sequence. The update needs a number of sequences that is divisible
+    by `multiple`, so sequences without an advantage are added; if there are too few, all indices are returned. The list
+    is empty when no group has different rewards.
     """
     rewards_of: defaultdict[str, list[float]] = defaultdict(list)
     for group, reward in zip(groups, rewards, strict=True):
@@ -86,7 +86,7 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
 def _only_the_advantage_trains(config: Any) -> bool:
     """Return whether equal rewards mean advantages of 0, and no other term of the loss has a gradient.
 
-    The entropy bonus does not count: it keeps open those answers that are compared, and the others need no update.
+    The entropy bonus is ignored, because only groups that are compared need diverse answers.
     """
     algorithm = config.algorithm
     return (
@@ -99,7 +99,7 @@ def _only_the_advantage_trains(config: Any) -> bool:
 
 def _groups_and_rewards(batch: Any) -> tuple[list[str], list[float]]:
     """Return the group and the reward of each sequence of `batch`."""
-    import transfer_queue  # noqa: PLC0415  missing where verl is not installed
+    import transfer_queue  # noqa: PLC0415  installed with verl only
 
     fields = transfer_queue.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["uid", "rm_scores"]

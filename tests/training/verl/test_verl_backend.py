@@ -206,7 +206,7 @@ def options(*overrides: str) -> dict[str, Any]:
     [
         (["train.questions_per_step=5", "train.minibatches=2"], "not a multiple"),
         (["verl.nnodes=2"], "other hosts cannot reach 127.0.0.1"),
-        (["verl.trainer_mode=separate_async"], "two GPUs"),
+        (["verl.trainer_mode=separate_async"], "at least two GPUs"),
         (["verl.config.algorithm.filter_groups.enable=true"], "use verl.dynamic_sampling"),
         (["verl.config.sql_agent.level=turn"], "level.*trajectory"),
         (["verl.config.sql_agent.endpoints=none"], "endpoints"),
