@@ -22,23 +22,10 @@ _SAY_EVERY_S = 30.0  # between two messages about rollouts lost from the same ca
 _MAX_LINE = 500  # characters
 
 
-@dataclass(frozen=True)
-class StepUpdate:
-    """A step as its backend measured it.
-
-    `rollout_s` and `update_s` are seconds, `figures` are numbers of the update, such as grad_norm, and `others` are
-    metrics of this backend only.
-    """
-
-    rollout_s: float
-    update_s: float
-    figures: Mapping[str, float]
-    others: Mapping[str, float] = field(default_factory=dict)
-
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics, those of both backends under the names `timing/...` and `update/...`."""
-        timing = {"timing/rollout_s": self.rollout_s, "timing/update_s": self.update_s}
-        return {**self.others, **timing, **{f"update/{name}": value for name, value in self.figures.items()}}
+def update_metrics(rollout_s: float, update_s: float, figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of an update that both backends measure: seconds, and `figures` such as grad_norm."""
+    timing = {"timing/rollout_s": rollout_s, "timing/update_s": update_s}
+    return timing | {f"update/{name}": value for name, value in figures.items()}
 
 
 @dataclass
@@ -148,13 +135,13 @@ class StepMonitor:
         self._log.validation(step, measured)
         self._ui.validation(step, measured)
 
-    def close_step(self, step: int, update: StepUpdate) -> None:
-        """Write the rollouts of training step `step`, and its metrics with those of `update`.
+    def close_step(self, step: int, update: Mapping[str, float]) -> None:
+        """Write the rollouts of training step `step`, and its metrics with those of its `update`.
 
         In verl's asynchronous trainer modes, groups that still run when a step ends are counted in a later step.
         """
         entry = self._take_ended(step)
-        measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | update.metrics()
+        measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | dict(update)
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)

@@ -14,7 +14,7 @@ from sql_agent.rollouts.trajectory import Turn
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
-from sql_agent.training.step_monitor import StepMonitor, StepUpdate
+from sql_agent.training.step_monitor import StepMonitor, update_metrics
 from tests.support.processes import lines
 
 QUESTION = Question(id="q", question="In which form does Drug 1 come?", answer="capsule")
@@ -117,7 +117,7 @@ def test_groups_that_still_run_when_a_step_ends_are_written_with_a_later_one(tmp
         monitor.enqueued(request)
     for index in (0, 1, 2):
         monitor.finished(requests[index], ended[index])
-    update = StepUpdate(rollout_s=1.0, update_s=1.0, figures={"grad_norm": 1.0})
+    update = update_metrics(rollout_s=1.0, update_s=1.0, figures={"grad_norm": 1.0})
     monitor.close_step(1, update)
     monitor.finished(requests[3], ended[3])
     monitor.close_step(2, update)

@@ -20,7 +20,7 @@ from sql_agent.system.runtime import slow_imports
 from sql_agent.training.advantages import extreme_advantages, group_advantages
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.serving.server import ServerThread
-from sql_agent.training.step_monitor import StepUpdate
+from sql_agent.training.step_monitor import update_metrics
 
 if TYPE_CHECKING:
     from sql_agent.training.local.trainer import PolicyTrainer
@@ -46,11 +46,9 @@ class LocalGrpo(TrainingAlgorithm):
             if addresses is None:
                 return
             trainer = await self._open_trainer(train, server)
-            with contextlib.nullcontext() if trainer is None else contextlib.closing(trainer):
-                if self._monitor.failure is not None:
-                    raise self._monitor.failure
-                if trainer is None:
-                    return
+            if trainer is None:
+                return
+            with contextlib.closing(trainer):
                 self.stopping = "Stopping after saving a checkpoint; interrupt again to stop at once."
                 scheduler = await self._unless_stopped(self._start_rollouts([self._route(addresses[0], _SERVED_AS)]))
                 if scheduler is not None:
@@ -61,7 +59,10 @@ class LocalGrpo(TrainingAlgorithm):
             server.stop()
 
     async def _open_trainer(self, train: Sequence[Question], server: ServerThread) -> PolicyTrainer | None:
-        """Load and serve the policy; returns None when a signal or a failure ends supervised fine-tuning."""
+        """Load and serve the policy; returns None when a signal ends supervised fine-tuning.
+
+        Raises the monitor's TrainingError when the run fails meanwhile.
+        """
         with slow_imports():
             from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
             from sql_agent.training.policy.sft import FineTuningStopped  # noqa: PLC0415
@@ -75,6 +76,8 @@ class LocalGrpo(TrainingAlgorithm):
             return await asyncio.to_thread(PolicyTrainer.resume, *run)
         with contextlib.suppress(FineTuningStopped):
             return await asyncio.to_thread(PolicyTrainer.start, *run, train, stopped)
+        if self._monitor.failure is not None:
+            raise self._monitor.failure
         return None
 
     async def _train(
@@ -126,7 +129,7 @@ class LocalGrpo(TrainingAlgorithm):
             cheap = self._settings.local.cheap_update
             advantages = extreme_advantages(kept, _CHEAP_PER_GROUP) if cheap else group_advantages(kept)
             figures = await asyncio.to_thread(trainer.update, kept, advantages)
-        self._monitor.close_step(step, StepUpdate(rollout_s, time.monotonic() - started, figures))
+        self._monitor.close_step(step, update_metrics(rollout_s, time.monotonic() - started, figures))
         return True
 
     async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:

@@ -26,7 +26,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy, build_once, load_policy
-from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn
+from sql_agent.training.serving.chat import ChatEncoder
 
 _MICRO_TOKENS = 8192  # in one forward and backward pass; 20,000 took over 100 GB with a model of 1.5 B parameters
 _THREADS = 16  # that run the statements of demonstrations
@@ -225,12 +225,12 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
     for turn in demonstration.turns:
         prompt_ids = encoder.encode(messages, tools)
         ids = (*policy.tokenizer(turn.text, add_special_tokens=False)["input_ids"], policy.end_id)
-        reply = encoder.reply(ids)
-        encoder.remember(messages, tools, prompt_ids, DecodedTurn(reply.message, ids))
+        message = encoder.reply(ids)
+        messages.append(message)
+        encoder.remember(messages, tools, prompt_ids + ids)
         if turn.is_trained:
             turns.append(Turn(prompt_ids, ids))
-        messages.append(reply.message)
-        calls = reply.message.get("tool_calls", [])
+        calls = message.get("tool_calls", [])
         messages += [{"role": "tool", "tool_call_id": call["id"], "content": turn.reaction} for call in calls]
         if turn.reaction and not calls:
             messages.append({"role": "user", "content": turn.reaction})

@@ -10,21 +10,12 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _BARE_CALL = re.compile(r"\A\s*(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?\s*\Z", re.DOTALL)
 _REMEMBERED = 2048  # turns
-
-
-@dataclass(frozen=True)
-class DecodedTurn:
-    """A model's turn as an OpenAI message, and the sampled ids of that turn (with the end token if sampled)."""
-
-    message: JsonObject
-    token_ids: tuple[int, ...]
 
 
 class ChatEncoder:
@@ -61,19 +52,15 @@ class ChatEncoder:
         return self._ids(full)
 
     def remember(
-        self,
-        messages: Sequence[JsonObject],
-        tools: Sequence[JsonObject] | None,
-        prompt_ids: Sequence[int],
-        turn: DecodedTurn,
+        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Keep the ids of `turn` for the request that continues the conversation, and the ids of 2047 turns before."""
+        """Keep the ids of `messages`, the last of which the model wrote; the last 2048 conversations are kept."""
         with self._lock:
-            self._known[_key([*messages, turn.message], tools)] = (*prompt_ids, *turn.token_ids)
+            self._known[_key(messages, tools)] = token_ids
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 
-    def reply(self, token_ids: Sequence[int]) -> DecodedTurn:
+    def reply(self, token_ids: Sequence[int]) -> JsonObject:
         """Decode sampled ids into an assistant message; an incomplete tool call stays text, as in vLLM."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         calls = parse_tool_calls(text)
@@ -81,7 +68,7 @@ class ChatEncoder:
         message: JsonObject = {"role": "assistant", "content": content or None}
         if calls:
             message["tool_calls"] = calls
-        return DecodedTurn(message, tuple(token_ids))
+        return message
 
     def _tail(self, full: str, head: str) -> str | None:
         """Return what `full` has after the last end token of `head`; None if the template rewrote earlier turns."""

@@ -24,7 +24,7 @@ from sql_agent.system.memory import is_memory_error
 from sql_agent.system.sockets import bind_local
 from sql_agent.system.tokens import new_token
 from sql_agent.system.web_server import uvicorn_server
-from sql_agent.training.serving.chat import ChatEncoder, DecodedTurn, JsonObject, opening
+from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
 
 MODEL_NAME = "policy"
 _MAX_TOKENS = 256  # of a turn, where the request sets no limit
@@ -100,10 +100,10 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
             return _unavailable(error)
         if turn is None:
             return Response(status_code=499)
-        reply = encoder.reply(turn.token_ids)
-        encoder.remember(chat.messages, chat.offered_tools, prompt_ids, reply)
+        message = encoder.reply(turn.token_ids)
+        encoder.remember([*chat.messages, message], chat.offered_tools, prompt_ids + turn.token_ids)
         ids = _token_ids(prompt_ids, turn) if chat.return_token_ids else {}
-        return JSONResponse(_completion(len(prompt_ids), reply, turn) | ids)
+        return JSONResponse(_completion(len(prompt_ids), message, turn) | ids)
 
     return app
 
@@ -134,10 +134,10 @@ class _ChatRequest(BaseModel):
         return Sampling(limit, 1.0 if self.temperature is None else self.temperature)
 
 
-def _completion(prompt_tokens: int, reply: DecodedTurn, turn: Generation) -> dict[str, Any]:
+def _completion(prompt_tokens: int, message: JsonObject, turn: Generation) -> dict[str, Any]:
     """Return a chat completion in OpenAI's form."""
-    calls = "tool_calls" in reply.message and turn.finish_reason == "stop"
-    choice = {"index": 0, "message": reply.message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
+    calls = "tool_calls" in message and turn.finish_reason == "stop"
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
     new_tokens = len(turn.token_ids)
     usage = {
         "prompt_tokens": prompt_tokens,

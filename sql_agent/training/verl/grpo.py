@@ -29,7 +29,7 @@ from sql_agent.system.tokens import new_token
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_PROGRESS, SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
-from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_update
+from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_metrics
 from sql_agent.training.verl.rollout_server import RolloutServer
 
 _POLL_S = 0.2
@@ -187,7 +187,7 @@ class VerlGrpo(TrainingAlgorithm):
             entry = json.loads(line)
             self._monitor.close_validation(entry["step"])
             if entry["step"] > 0:  # 0 is the validation before training
-                self._monitor.close_step(entry["step"], step_update(entry["data"]))
+                self._monitor.close_step(entry["step"], step_metrics(entry["data"]))
 
 
 def _advice(cause: str, log: Path) -> str:

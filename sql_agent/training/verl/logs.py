@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from sql_agent.system.files import GrowingFile
-from sql_agent.training.step_monitor import StepUpdate
+from sql_agent.training.step_monitor import update_metrics
 
 _SHOWN = 500  # characters of a line
 _SEARCHED = 400  # last lines of a log, which are searched for the error that ended its process
@@ -61,12 +61,12 @@ def last_line(log: Path) -> str:
     return next((line[-_SHOWN:] for line in lines if line), "it printed nothing")
 
 
-def step_update(values: Mapping[str, float]) -> StepUpdate:
+def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
     """Convert verl's metrics `values` of a step; values that are not finite are left out."""
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}
-    return StepUpdate(known.get("timing_s/gen", 0.0), update_s, figures, known)
+    return known | update_metrics(known.get("timing_s/gen", 0.0), update_s, figures)
 
 
 def _lines(log: Path) -> list[str]:

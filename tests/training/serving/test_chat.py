@@ -36,9 +36,9 @@ def converse(encoder: ChatEncoder, policy: Policy, replies: list[tuple[int, ...]
     for ids in replies:
         prompt_ids = encoder.encode(messages, TOOLS)
         reply = encoder.reply(ids)
-        encoder.remember(messages, TOOLS, prompt_ids, reply)
+        encoder.remember([*messages, reply], TOOLS, prompt_ids + ids)
         turns.append(Turn(prompt_ids, ids, tuple(-float(i) for i in ids)))
-        message = json.loads(json.dumps(reply.message))
+        message = json.loads(json.dumps(reply))
         messages = [*messages, message]
         for call in message.get("tool_calls", []):
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": '{"records": [["止痛"]]}'})
@@ -120,8 +120,8 @@ BARE = '{"name": "query_database_by_sql", "arguments": {"sql": "SELECT 1"}}'
 @pytest.mark.parametrize("text", [BARE, f"```json\n{BARE}\n```", f"  ```\n{BARE}```\n"])
 def test_a_reply_that_is_nothing_but_a_call_is_a_call(policy: Policy, text: str) -> None:
     reply = ChatEncoder(policy.tokenizer, policy.end_id).reply(ids_of(policy, text))
-    assert reply.message["tool_calls"][0]["function"]["name"] == "query_database_by_sql"
-    assert reply.message["content"] is None
+    assert reply["tool_calls"][0]["function"]["name"] == "query_database_by_sql"
+    assert reply["content"] is None
 
 
 @pytest.mark.parametrize("text", [f"I would call {BARE}", f"{BARE} and then answer", '{"name": "x"}', "[1, 2]"])
