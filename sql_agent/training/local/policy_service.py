@@ -84,7 +84,7 @@ class Batcher:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            request.cancelled.set()
+            request.cancelled = True
             raise
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -27,22 +26,15 @@ _GREEDY = 1e-5
 _MIN_SHARED = 64  # tokens; a shorter common prefix is not a system prompt
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Request:
-    """A request for one turn after `prompt_ids`; setting `cancelled` ends the turn."""
+    """A request for one turn after `prompt_ids`, and the ids sampled so far; setting `cancelled` ends the turn."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
     temperature: float
-    cancelled: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
-class _Row:
-    """A row of the batch: a request, and the tokens sampled so far."""
-
-    request: Request
     sampled: list[int] = field(default_factory=list)
+    cancelled: bool = False
 
 
 class Sampler:
@@ -54,7 +46,7 @@ class Sampler:
             policy.model.set_attn_implementation(ATTENTION)
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
-        self._rows: list[_Row] = []  # in the order of `_cache`
+        self._rows: list[Request] = []  # in the order of `_cache`
         self._cache = RowCache()
         self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
@@ -110,14 +102,14 @@ class Sampler:
         )
         logits = self._next_logits(out.last_hidden_state[torch.arange(len(tails)), lengths - 1])
         self._logits = torch.cat([self._logits, logits]) if self._rows else logits
-        self._rows += map(_Row, requests)
+        self._rows += requests
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
         """Sample one token in each row; removes and returns the rows that end with this token."""
         if not self._rows:
             return []
-        chosen = self._choose(self._logits, [r.request for r in self._rows])
+        chosen = self._choose(self._logits, self._rows)
         for row, token in zip(self._rows, chosen.tolist(), strict=True):
             row.sampled.append(token)
         ended = []
@@ -125,9 +117,9 @@ class Sampler:
         for index in reversed(range(len(self._rows))):
             row = self._rows[index]
             if reason := self._ended(row):
-                ended.append((row.request, Generation(tuple(row.sampled), reason)))
+                ended.append((row, Generation(tuple(row.sampled), reason)))
                 if (layers := self._cache.copy_of(index)) is not None:  # without the last token, which was not run
-                    self._turns.add((*row.request.prompt_ids, *row.sampled[:-1]), layers)
+                    self._turns.add((*row.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]
                 self._rows.pop()
@@ -194,11 +186,10 @@ class Sampler:
         greedy = torch.tensor([r.temperature <= _GREEDY for r in requests])
         return torch.where(greedy, logits.argmax(-1), drawn)
 
-    def _ended(self, row: _Row) -> Literal["stop", "length"] | None:
+    def _ended(self, row: Request) -> Literal["stop", "length"] | None:
         if row.sampled[-1] in self._policy.stop_ids:
             return "stop"
-        request = row.request
-        return "length" if len(row.sampled) >= request.max_tokens or request.cancelled.is_set() else None
+        return "length" if len(row.sampled) >= row.max_tokens or row.cancelled else None
 
 
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:

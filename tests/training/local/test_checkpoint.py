@@ -12,11 +12,10 @@ import torch
 from sql_agent.errors import TrainingError
 from sql_agent.runs.checkpoints import last_checkpoint, last_saved_step
 from sql_agent.training.local.trainer import save_checkpoint
-from sql_agent.training.policy.model import load_policy
+from sql_agent.training.policy.model import Policy
 
 
-def test_what_lies_beside_checkpoints_is_no_checkpoint_and_stays(tmp_path: Path, tiny_model_folder: Path) -> None:
-    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+def test_what_lies_beside_checkpoints_is_no_checkpoint_and_stays(tmp_path: Path, policy: Policy) -> None:
     optimizer = torch.optim.AdamW(policy.model.parameters())
     for name in ("step-000009-backup", "step-000009.partial"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
@@ -30,9 +29,8 @@ def test_what_lies_beside_checkpoints_is_no_checkpoint_and_stays(tmp_path: Path,
 
 
 def test_the_disk_holds_all_of_a_checkpoint_before_it_takes_its_name(
-    tmp_path: Path, tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
     held: set[int] = set()  # numbers of files and folders, by which a file keeps its identity when it is renamed
     lacking: list[str] = []
     rename = Path.replace
@@ -52,10 +50,7 @@ def test_the_disk_holds_all_of_a_checkpoint_before_it_takes_its_name(
     assert saved.parent.stat().st_ino in held, "its new name too"
 
 
-def test_a_disk_that_takes_no_more_leaves_the_checkpoint_before_and_says_so(
-    tmp_path: Path, tiny_model_folder: Path
-) -> None:
-    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+def test_a_disk_that_takes_no_more_leaves_the_checkpoint_before_and_says_so(tmp_path: Path, policy: Policy) -> None:
     optimizer = torch.optim.AdamW(policy.model.parameters())
     saved = save_checkpoint(tmp_path, 1, policy, optimizer, keep=1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

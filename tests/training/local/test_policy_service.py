@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,13 +13,12 @@ from sql_agent.config.settings import load_settings
 from sql_agent.system.tokens import bearer
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.local.sampler import Sampler
-from sql_agent.training.policy.model import load_policy
+from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.server import ServerThread
 
 
 @pytest.fixture(scope="module")
-def service(tiny_model_folder: Path) -> Iterator[PolicyService]:
-    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
+def service(policy: Policy) -> Iterator[PolicyService]:
     service = PolicyService(policy, load_settings(["local.max_context=4096"]), ServerThread.with_key(), bf16=False)
     yield service
     service.close()

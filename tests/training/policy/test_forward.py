@@ -21,11 +21,6 @@ from sql_agent.training.policy.model import Policy, load_policy
 PREFIX = tuple(range(10, 110))
 
 
-@pytest.fixture(scope="module")
-def policy(tiny_model_folder: Path) -> Policy:
-    return load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
-
-
 def one_by_one(policy: Policy, sequence: TokenSequence) -> torch.Tensor:
     ids = torch.tensor([sequence.prompt_ids + sequence.response_ids])
     logprobs = torch.log_softmax(policy.model(input_ids=ids, use_cache=False).logits[0].float(), -1)

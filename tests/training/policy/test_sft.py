@@ -21,7 +21,7 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.medical_task import TASK
 from sql_agent.tasks.medical.tables import SCHEMA
-from sql_agent.training.policy.model import load_policy
+from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import (
     Compute,
     FineTuningStopped,
@@ -136,41 +136,27 @@ def test_with_a_lora_rank_only_adapters_are_trained_and_merged_into_the_weights(
     assert fine_tune(lora_rank=0) != tuned, "another fine-tuning"
 
 
-def demonstrated(question: Question, model: Path, database: Database) -> str:
-    policy = load_policy(str(model), cache_dir=model)
-    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+def demonstrated(question: Question, policy: Policy, database: Database) -> tuple[str, str]:
+    """Return the text of the demonstration of `question`, and of the tokens that are learned from it."""
     demonstration = demonstrate(0, question, TASK, database, load_settings())
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
     shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
-    return str(policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]))
+    assert question.statements[-1] not in policy.tokenizer.decode(shown.prompt_ids)
+    trained = [token for token, mask in zip(shown.response_ids, shown.response_mask, strict=True) if mask]
+    return policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]), policy.tokenizer.decode(trained)
 
 
-def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(
-    tiny_model_folder: Path, tmp_path: Path
-) -> None:
+def test_each_of_several_statements_is_demonstrated_as_a_call_with_its_rows(policy: Policy, tmp_path: Path) -> None:
     statements = [f"SELECT form FROM drugs_info WHERE id = {row}" for row in (1, 2)]
     question = Question(id="1", question="Which forms?", answer="capsule; syrup", sql=";".join(statements))
     with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
-        shown = demonstrated(question, tiny_model_folder, database)
+        shown, _ = demonstrated(question, policy, database)
     parts = [statements[0], '[["capsule"]]', statements[1], '[["syrup"]]', "capsule; syrup"]
     places = [shown.index(part) for part in parts]
     assert places == sorted(places)
 
 
-def learned(question: Question, model: Path, database: Database) -> str:
-    """Return the text of the tokens that a demonstration is to teach."""
-    policy = load_policy(str(model), cache_dir=model)
-    demonstration = demonstrate(0, question, TASK, database, load_settings())
-    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
-    taught = zip(shown.response_ids, shown.response_mask, strict=True)
-    prompt = policy.tokenizer.decode(shown.prompt_ids)
-    assert not any(statement in prompt for statement in question.statements[-1:])
-    return str(policy.tokenizer.decode([token for token, is_taught in taught if is_taught]))
-
-
-def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(
-    tiny_model_folder: Path, tmp_path: Path
-) -> None:
+def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(policy: Policy, tmp_path: Path) -> None:
     looked_up = "SELECT form FROM drugs_info WHERE med_name = '{}'"
     miss, hit, other_miss = map(looked_up.format, ("Drag 4", "Drug 4", "Drog 9"))
     found = Question(id="1", question="Which form has Drag 4?", answer="tablet", sql=f"{miss}; {hit}")
@@ -179,11 +165,11 @@ def test_a_statement_that_missed_before_the_right_one_is_read_but_not_learned(
         task_type="unanswerable", sql=f"{miss}; {other_miss}",
     )  # fmt: skip
     with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
-        assert miss in demonstrated(found, tiny_model_folder, database)
-        taught = learned(found, tiny_model_folder, database)
-        assert hit in taught and "tablet" in taught and miss not in taught
-        taught = learned(refused, tiny_model_folder, database)
-    assert miss in taught and other_miss in taught
+        shown, learned = demonstrated(found, policy, database)
+        assert miss in shown
+        assert hit in learned and "tablet" in learned and miss not in learned
+        _, learned = demonstrated(refused, policy, database)
+    assert miss in learned and other_miss in learned
 
 
 def test_each_type_is_learned_by_its_share_from_the_first_steps_on() -> None:

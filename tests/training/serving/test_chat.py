@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sql_agent.rollouts.trajectory import Turn, merge_turns
-from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.chat import ChatEncoder, parse_tool_calls
 
 TOOLS = [{"type": "function", "function": {"name": "query_database_by_sql", "parameters": {"type": "object"}}}]
@@ -23,11 +22,6 @@ FORGETFUL = """{%- for m in messages -%}<|im_start|>{{ m.role }}
 {{ m.content if m.role != 'assistant' or loop.last else '' }}<|im_end|>
 {% endfor -%}{%- if tools %}{% endif -%}{%- if add_generation_prompt -%}<|im_start|>assistant
 {% endif -%}"""
-
-
-@pytest.fixture(scope="module")
-def policy(tiny_model_folder: Path) -> Policy:
-    return load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
 
 
 def converse(encoder: ChatEncoder, policy: Policy, replies: list[tuple[int, ...]]) -> list[Turn]:

@@ -6,13 +6,12 @@ import asyncio
 import json
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from sql_agent.training.policy.model import load_policy
+from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 
@@ -40,9 +39,8 @@ class Says:
     ids=["half an emoji", "deeply nested"],
 )
 async def test_a_call_that_json_or_utf8_cannot_hold_is_answered_and_the_conversation_goes_on(
-    tiny_model_folder: Path, arguments: str, called: str | None
+    policy: Policy, arguments: str, called: str | None
 ) -> None:
-    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     text = f'<tool_call>{{"name": "{NAME}", "arguments": {arguments}}}</tool_call>'
     app = build_app(ChatEncoder(policy.tokenizer, policy.end_id), Says(policy.tokenizer, policy.end_id, text))
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
@@ -75,10 +73,9 @@ class NeverEnds:
 
 
 async def test_what_is_sampled_when_serving_ends_is_given_up_at_once_and_without_a_traceback(
-    tiny_model_folder: Path, capfd: pytest.CaptureFixture[str]
+    policy: Policy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As on Ctrl-C in the middle of a step."""
-    policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     engine = NeverEnds()
     server = ServerThread()
     server.start(build_app(ChatEncoder(policy.tokenizer, policy.end_id), engine))
