@@ -151,13 +151,14 @@ def test_a_second_turn_is_sampled_as_if_the_first_had_not_been(policy: Policy) -
 def test_after_the_weights_changed_nothing_of_the_old_ones_is_used(tiny_model_folder: Path) -> None:
     policy = load_policy(str(tiny_model_folder), cache_dir=tiny_model_folder)
     sampler = Sampler(policy, seed=0)
-    requests = [Request((*PREFIX, i), max_tokens=8, temperature=0.0) for i in (5, 6)]
-    sampler.sample(requests)
+    prompts = [(*PREFIX, i) for i in (5, 6)]
+    sampler.sample([Request(p, max_tokens=8, temperature=0.0) for p in prompts])
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.5)
     sampler.weights_changed()
-    assert [s.token_ids for s in sampler.sample(requests)] == [greedy(policy, r.prompt_ids, 8) for r in requests]
+    sampled = sampler.sample([Request(p, max_tokens=8, temperature=0.0) for p in prompts])
+    assert [s.token_ids for s in sampled] == [greedy(policy, p, 8) for p in prompts]
 
 
 def test_sampling_follows_the_temperature(policy: Policy) -> None:
