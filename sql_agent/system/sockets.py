@@ -38,6 +38,12 @@ def bind(host: str, port: int = 0) -> socket.socket:
     return sock
 
 
+def http_url(sock: socket.socket) -> str:
+    """Return the URL of a server that listens on `sock`, without a path."""
+    host, port = sock.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that was free a moment ago."""
     with bind_local() as sock:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from sql_agent.errors import TrainingError
 from sql_agent.system.memory import is_memory_error
-from sql_agent.system.sockets import bind_local
+from sql_agent.system.sockets import bind_local, http_url
 from sql_agent.system.tokens import new_token
 from sql_agent.system.web_server import uvicorn_server
 from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
@@ -187,12 +187,6 @@ def _unavailable(error: BaseException) -> Response:
 
 def _error(status: int, message: str, kind: str) -> JSONResponse:
     return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status)
-
-
-def http_url(sock: socket.socket) -> str:
-    """Return the URL of a server that listens on `sock`, without a path."""
-    host, port = sock.getsockname()[:2]
-    return f"http://{host}:{port}"
 
 
 class ServerThread:

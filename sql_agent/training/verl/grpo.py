@@ -24,13 +24,14 @@ from sql_agent.schemas import Question
 from sql_agent.system.files import GrowingFile
 from sql_agent.system.memory import how_killed, memory_kills
 from sql_agent.system.signals import die_with_parent
-from sql_agent.system.sockets import bind
+from sql_agent.system.sockets import bind, http_url
 from sql_agent.system.tokens import new_token
+from sql_agent.system.web_server import served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
 from sql_agent.training.verl.bridge import SFT_PROGRESS, SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_metrics
-from sql_agent.training.verl.rollout_server import RolloutServer
+from sql_agent.training.verl.rollout_server import RolloutApp
 
 _POLL_S = 0.2
 _GRACE_S = 20.0
@@ -51,17 +52,10 @@ class VerlGrpo(TrainingAlgorithm):
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
         write_dataset(val, self._log.folder / "data" / "val.parquet", "val")
-        server = RolloutServer(
-            bind(self._settings.verl.host),
-            self._open_scheduler,
-            split_turns=own_options(self._settings).level == "transition",
-            token=self._token,
-        )
-        await server.start()
-        try:
-            await self._train(server.url)
-        finally:
-            await server.stop()
+        app = RolloutApp(self._open_scheduler, split_turns=own_options(self._settings).level == "transition")
+        sock = bind(self._settings.verl.host)
+        async with served(uvicorn_server(app, self._token), sock):
+            await self._train(http_url(sock))
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
         """Start the LLM proxies for the policy's endpoints at `addresses`, and start to schedule rollouts."""
