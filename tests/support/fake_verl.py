@@ -10,20 +10,23 @@ prints its address.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import aiohttp
-import pandas as pd
+import pyarrow.parquet as pq
 
 from sql_agent.system.tokens import bearer
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
-from sql_agent.training.serving.tokenizer import load_encoder, load_tokenizer
 from sql_agent.training.verl.bridge import run_token, wait_for_sft_result
 
 # What Ray, verl and vLLM print of an engine that fails while verl sends it the weights.
@@ -79,10 +82,23 @@ class ScriptedEngine:
 
 def serve(model: str, token: str | None = None) -> str:
     """Serve the scripted policy with the tokenizer of `model` in a thread, and return its address."""
-    encoder, (end_id, *_) = load_encoder(model)
+    with without_torch():
+        from sql_agent.training.serving.tokenizer import load_encoder, load_tokenizer
+
+        encoder, (end_id, *_) = load_encoder(model)
+        tokenizer = load_tokenizer(model)
     server = ServerThread(api_key=token or "")
-    server.start(build_app(encoder, ScriptedEngine(load_tokenizer(model), end_id)))
+    server.start(build_app(encoder, ScriptedEngine(tokenizer, end_id)))
     return server.base_url
+
+
+@contextmanager
+def without_torch() -> Iterator[None]:
+    """Inside the context transformers finds no torch: its tokenizers import in two seconds, with torch in eight."""
+    find = importlib.util.find_spec
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    with mock.patch("importlib.util.find_spec", lambda name, *of: None if name == "torch" else find(name, *of)):
+        yield
 
 
 async def train(options: dict[str, Any], overrides: dict[str, Any], metrics: Path) -> None:
@@ -100,8 +116,7 @@ async def train(options: dict[str, Any], overrides: dict[str, Any], metrics: Pat
         folder = Path(trainer["default_local_dir"])
         saved = folder / "latest_checkpointed_iteration.txt"
         done = int(saved.read_text()) if trainer["resume_mode"] == "auto" else 0
-        rows = pd.read_parquet(data["train_files"])["extra_info"].tolist()
-        val = pd.read_parquet(data["val_files"])["extra_info"].tolist()
+        rows, val = (pq.read_table(data[name])["extra_info"].to_pylist() for name in ("train_files", "val_files"))
         if trainer["val_before_train"]:
             await roll_out(session, rollout_server, val, 0, copies=1)
             log(metrics, 0, {"val-core/reward": 0.5})
