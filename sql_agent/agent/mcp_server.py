@@ -11,14 +11,15 @@ from fastmcp.resources import TextResource
 from fastmcp.server.dependencies import get_context
 from fastmcp.tools import Tool, ToolResult
 from mcp.types import ToolAnnotations
-from pydantic import AnyUrl, PrivateAttr
+from pydantic import AnyUrl, PrivateAttr, TypeAdapter, ValidationError
 
 from sql_agent.agent.tools import answer_json, parameters, sql_of
 from sql_agent.database import Database
 from sql_agent.database.answers import refusal
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.mcp_client import META, TOOL_NAME
-from sql_agent.database.provenance import CellRef
 from sql_agent.schemas import QueryAnswer
+from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import Task
 
 SCHEMA_URI = "schema://tables"
@@ -79,14 +80,14 @@ class _QueryTool(Tool):
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """Run the statement in `arguments`; cells listed in the request's `_meta` are read as NULL."""
+        """Run the statement in `arguments`, over the tables with the changes in the request's `_meta`."""
         try:
             sql = sql_of(arguments)
-            emptied = _emptied()
+            changes = _changes()
         except ValueError as error:
             answer = refusal("malformed_call", str(error), 'call it with {"sql": "SELECT ..."}: one text, nothing else')
         else:
-            answer = await self._database.in_thread(self._database.query, sql, emptied=emptied)
+            answer = await self._database.in_thread(self._database.query, sql, changes=changes)
         return _result(answer)
 
 
@@ -96,16 +97,12 @@ def _result(answer: QueryAnswer) -> ToolResult:
     return ToolResult(content=shown, meta=meta, is_error=answer.status == "error")
 
 
-def _emptied() -> list[CellRef]:
-    """Return the cells listed in the request's `_meta`. Raises ValueError for an item that is not a cell."""
+def _changes() -> list[Change]:
+    """Return the changes of tables that the request names in `_meta`. Raises ValueError for what is no change."""
     request = get_context().request_context
     given = getattr(request.meta, META, None) if request is not None and request.meta is not None else None
-    cells = given.get("emptied", []) if isinstance(given, dict) else []
-    found = []
-    for cell in cells if isinstance(cells, list) else [cells]:
-        match cell:
-            case [str(table), int(row_id), str(column)]:
-                found.append(CellRef(table, row_id, column))
-            case _:
-                raise ValueError(f"_meta.{META}.emptied has an item that is not [table, id, column]: {cell!r:.80}")
-    return found
+    changes = given.get("changes", []) if isinstance(given, dict) else []
+    try:
+        return TypeAdapter(list[Change]).validate_python(changes)
+    except ValidationError as error:
+        raise ValueError(f"_meta.{META}.changes is no list of changes: {first_problem(error)}") from None

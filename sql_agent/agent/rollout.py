@@ -18,9 +18,10 @@ from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
 from sql_agent.database.answers import DATABASE_CHANGED
-from sql_agent.database.provenance import evidence_read
+from sql_agent.database.provenance import judge_case
 from sql_agent.errors import DatabaseFileError, JudgeError
-from sql_agent.reward import Judge, JudgeCase, score
+from sql_agent.reward import Judge, score
+from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, RolloutRecord, Usage
 from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tasks.task import Task
@@ -66,9 +67,11 @@ async def run_rollout(  # noqa: PLR0917  the parts of a rollout, in the order of
             return _dropped(record, DropCause.DATABASE, trouble)
         if judge is None:
             return record
-        if question.evidence:
-            read = await database.in_thread(evidence_read, database, record.calls, question.evidence)
-        case = JudgeCase(question=question, answer=record.answer, calls=record.calls, evidence_read=read)
+        reader = Reader(task.words[question.lang])
+        case = await database.in_thread(
+            judge_case, question, record.answer, record.calls, database, task.schema.names, reader
+        )
+        read = case.evidence_read
         reward, usage = await score(case, judge, task.rule)
     except JudgeError as error:
         dropped = _dropped(record, DropCause.JUDGE, error.message)

@@ -34,6 +34,7 @@ from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_columns import ColumnMapping
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import Judge
+from sql_agent.reward.judges.items import Reader
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
 from sql_agent.system.messages import first_of, printable
@@ -205,7 +206,8 @@ def _read_all(
                 of_file = [question for question, of in questions if of == path]
                 for question in with_extractive_answers(of_file, databases) if extractive else of_file:
                     with databases.of(question.database) as database:
-                        examples.append(read_example(question, database))
+                        reader = Reader(task.words[question.lang])
+                        examples.append(read_example(question, database, reader, task.schema.names))
                     on_done(len(examples))
     return examples
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.dialect import Dialect
-from sql_agent.database.provenance import CellRef
 from sql_agent.database.schema import Schema
 from sql_agent.schemas import QueryAnswer, QueryLimits
 
@@ -49,11 +49,11 @@ class Database(ABC):
         self.close()
 
     @abstractmethod
-    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
+    def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
         """Run one statement. A statement that is refused, fails or is too slow gives an answer with `error` set.
 
-        With `emptied`, these cells read as NULL and the answer has no `hint`. Raises DatabaseFileError if the server of
-        the database cannot be reached.
+        With `changes` the statement reads changed tables and the answer has no `hint`. Raises DatabaseFileError if the
+        server of the database cannot be reached.
         """
 
     async def in_thread(self, function: Callable[_In, _Out], *args: _In.args, **kwargs: _In.kwargs) -> _Out:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from sql_agent.database.answers import DATABASE_CHANGED, MAX_REFUSAL_CHARS, UNAVAILABLE, refusal
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.database import Database
 from sql_agent.database.guard import check_length
-from sql_agent.database.provenance import CellRef
 from sql_agent.database.schema import RequiredSchema
 from sql_agent.database.source import Opened, Source, open_source
 from sql_agent.database.workers import Workers
@@ -59,9 +59,9 @@ class LocalDatabase(Database):
         self._closed = threading.Event()
         weakref.finalize(self, self._workers.close)  # for callers that forget to close it
 
-    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
+    def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
         """Run one statement; its deadline counts from this call."""
-        request = {"sql": sql, "emptied": [(cell.table, cell.row_id, cell.column) for cell in emptied]}
+        request = {"sql": sql, "changes": [change.model_dump() for change in changes]}
         try:
             check_length(sql)
             return self._patient_answer(request)

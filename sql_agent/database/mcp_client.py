@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sql_agent.database.answers import refusal
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.database import Database
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import check_length
 from sql_agent.database.mysql.dialect import MYSQL
-from sql_agent.database.provenance import CellRef
 from sql_agent.database.schema import Schema
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import DatabaseFileError, QueryError
@@ -66,14 +66,13 @@ class McpDatabase(Database):
             raise
         super().__init__(server, schema, dialect, limits)
 
-    def query(self, sql: str, *, emptied: Sequence[CellRef] = ()) -> QueryAnswer:
+    def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
         """Run one statement on the server. Raises DatabaseFileError if the server itself fails."""
         try:
             check_length(sql)
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint)
-        cells = [(cell.table, cell.row_id, cell.column) for cell in emptied]
-        result = self._wait(self._call(sql, cells), self.limits.deadline_s + _TRANSFER_S)
+        result = self._wait(self._call(sql, changes), self.limits.deadline_s + _TRANSFER_S)
         if result.is_error and META not in (result.meta or {}):  # the server failed, not the statement
             raise self._unusable(" ".join(getattr(content, "text", "") for content in result.content))
         try:
@@ -101,8 +100,8 @@ class McpDatabase(Database):
         except (KeyError, TypeError, ValueError) as error:
             raise self._unusable(f"it is a sql-agent of another version: {error!r}") from error
 
-    async def _call(self, sql: str, emptied: list[tuple[str, int, str]]) -> Any:
-        meta = {META: {"emptied": emptied}}
+    async def _call(self, sql: str, changes: Sequence[Change]) -> Any:
+        meta = {META: {"changes": [change.model_dump() for change in changes]}}
         for is_last in (False, True):
             client = await self._connected()
             try:

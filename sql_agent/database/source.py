@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.deadline import Deadline
 from sql_agent.database.dialect import Dialect
 from sql_agent.database.guard import Result
 from sql_agent.database.mysql.address import SCHEMES, ServerAddress
 from sql_agent.database.mysql.connection import open_server
-from sql_agent.database.provenance import CellRef
 from sql_agent.database.schema import Naming, RequiredSchema, Schema
 from sql_agent.database.sqlite.connection import open_file
 from sql_agent.errors import ConfigError
@@ -29,8 +29,8 @@ _URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNOREC
 class Connection(Protocol):
     """Runs statements read-only. Raises QueryError if a statement fails."""
 
-    def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
-        """Run a statement of a model; the cells `emptied` read as NULL."""
+    def run(self, sql: str, changes: Sequence[Change], limits: QueryLimits, deadline: Deadline) -> Result:
+        """Run a statement of a model, over the tables with `changes`."""
 
     def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:
         """Return all rows of a trusted statement, which may take `seconds`."""

@@ -21,10 +21,10 @@ from typing import Any
 from sqlglot import exp
 
 from sql_agent.database.answers import refusal
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.hints import Hints, is_wanted
 from sql_agent.database.name_index import NameIndex
-from sql_agent.database.provenance import CellRef
 from sql_agent.database.source import Connection, Opened
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
@@ -52,7 +52,7 @@ def limit_resources() -> None:
 def answer_requests(pipe: Pipe, session: Session) -> None:
     """Answer statements until the parent closes its end or this process has grown; then return.
 
-    A request is JSON: `{"sql": text, "emptied": [[table, id, column], ...], "due": seconds of time.monotonic()}`. Its
+    A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": seconds of time.monotonic()}`. Its
     reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
     """
     # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
@@ -96,10 +96,10 @@ class Session:
 
     def answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
         """Return the answer, and what went wrong with its hint."""
-        sql, emptied = request["sql"], [CellRef(*cell) for cell in request["emptied"]]
+        sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
         deadline = Deadline(request["due"], self._turns)
         try:
-            result = self._connect().run(sql, emptied, self._opened.limits, deadline)
+            result = self._connect().run(sql, changes, self._opened.limits, deadline)
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint), None
         except MemoryError:
@@ -117,7 +117,7 @@ class Session:
             truncated=result.truncated,
             from_tables=result.from_tables,
         )
-        if emptied or result.tree is None or not self._opened.hinted or not is_wanted(sql, answer):
+        if changes or result.tree is None or not self._opened.hinted or not is_wanted(sql, answer):
             return answer, None
         hint, trouble = self._hint(result.tree, answer, deadline)
         return answer.model_copy(update={"hint": hint}), trouble

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sql_agent.evaluation.statistics import bootstrap_interval, share_interval
 from sql_agent.reward.judges.items import Reader, Words
-from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate
+from sql_agent.rollouts.metrics import found_nothing, has_recovered, is_accurate, is_correct
 from sql_agent.schemas import Lang, Outcome, Record, RolloutRecord, Usage
 
 Readers = Mapping[Lang, Reader]
@@ -123,7 +123,8 @@ def _tokens(record: RolloutRecord, count: int) -> float | None:
 
 # Names as in rollouts/metrics.py where training reports the same figure.
 ANSWER_MEASURES: dict[str, Measure] = {
-    "accurate": Measure("accurate answers", "share", lambda r, _: float(is_accurate(r))),
+    "accurate": Measure("accurate: the form that is paid", "share", lambda r, _: float(is_accurate(r))),
+    "correct": Measure("correct: what a person accepts", "share", lambda r, _: float(is_correct(r))),
     "reward/judge": Measure("judge score (0–1)", "number", lambda r, _: r.reward.judge if r.reward else None),
     "reward/mean": Measure("reward (0–1.1)", "number", lambda r, _: r.reward.total if r.reward else None),
     "agent/sql_ok": Measure(

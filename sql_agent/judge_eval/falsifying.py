@@ -16,6 +16,7 @@ _QUOTED = re.compile(r"'%?([^'%]+)%?'")
 # Letters that look alike: Latin and Cyrillic; characters and the radicals or old forms of them.
 _LOOKALIKES = str.maketrans("aceopxyiASBEHKMOPCTX非不无没错", "асеорхуіАЅВЕНКМОРСТХ⾮不⽆沒錯")
 _REPEATED = 10
+_NUMBER_MARKS = ("> {n}", "≥{n}", "~{n}", "{next}、{n}", "{next}/{n}", "负{n}", "{n}元", "No. {next}: {n}")
 _SALAD_WORDS = 6  # in fewer words an order that is wrong may still be understood
 
 
@@ -94,13 +95,28 @@ def another_owner(subject: Subject, rng: Random) -> str | None:
     name = max(_QUOTED.findall((subject.other and subject.other.sql) or ""), key=len, default="")
     # The name between the two steps of a question is in its SQL only, and is right.
     right = f"{subject.question.question}{subject.question.sql or ''}{subject.answer}".casefold()
-    if not name or name.casefold() in right:
+    if not name or name.casefold() in right or name.casefold() in map(str.casefold, subject.names):
         return None
     owned = subject.owned
     if owned is None:
         return subject.of_owners([(name, subject.facts)])
     renamed = rng.randrange(len(owned))
     return subject.of_owners([(name if i == renamed else owner, items) for i, (owner, items) in enumerate(owned)])
+
+
+def labelled(subject: Subject, rng: Random) -> str | None:
+    """Put a text that is no name before the facts, as a label."""
+    names = set(map(str.casefold, subject.names))
+    texts = [text for text in subject.other_facts if not text.isdigit() and text.casefold() not in names]
+    return subject.of_owners([(rng.choice(texts), subject.facts)]) if texts and subject.owned is None else None
+
+
+def number_marked(subject: Subject, rng: Random) -> str | None:
+    """Put a sign or another number at a count, as a mark of a list or a unit."""
+    if not subject.answer.isdigit():
+        return None
+    following = str(int(subject.answer) + 1)
+    return _fill(rng.choice(_NUMBER_MARKS), {"{n}": subject.answer, "{next}": following})
 
 
 def values_of_another(subject: Subject, _: Random) -> str | None:
@@ -234,8 +250,8 @@ def order_appended(subject: Subject, rng: Random) -> str | None:
 FALSE: tuple[Transformation, ...] = (
     negated, flipped, yes_and_no, facts_negated, one_fact_negated, crossed_out, taken_back, refusal_appended, refused,
     all_options, all_items_for_each, owners_swapped, another_owner, values_of_another, one_value_of_another,
-    values_of_another_appended, number_widened, number_changed, digits_raised, unit_changed, another_kind_counted,
-    danger_appended, restricted, question_echoed, repeated, word_salad, negated_in_homoglyphs,
+    values_of_another_appended, number_widened, number_changed, digits_raised, unit_changed, number_marked, labelled,
+    another_kind_counted, danger_appended, restricted, question_echoed, repeated, word_salad, negated_in_homoglyphs,
     negated_with_zero_width, negated_in_another_language, order_to_the_judge, order_appended,
 )  # fmt: skip
 

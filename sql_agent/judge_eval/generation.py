@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -31,16 +32,26 @@ class Example:
     """A question and three ways to query for it.
 
     `gold` is its gold SQL, `rows` the same with every column, `tables` reads the whole tables of its gold SQL.
+    `touched` computes something from the columns of the evidence and shows no cell. `row_names` are all names of the
+    row of each item of the evidence.
     """
 
     question: Question
     gold: Reading
     rows: Reading
     tables: Reading
+    touched: Reading = Reading()
+    row_names: tuple[tuple[str, ...], ...] = ()
 
     def case(self, answer: str, reading: Reading) -> JudgeCase:
         """Return what a judge sees when a rollout read `reading` and gave `answer`."""
-        return JudgeCase(question=self.question, answer=answer, calls=reading.calls, evidence_read=reading.evidence)
+        return JudgeCase(
+            question=self.question,
+            answer=answer,
+            calls=reading.calls,
+            evidence_read=reading.evidence,
+            row_names=self.row_names,
+        )
 
 
 def refusals(questions: Iterable[Question]) -> Mapping[Lang, str]:
@@ -64,9 +75,14 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
     graded as if the rollout had also read the question from which it borrows.
     """
     answers: list[Answer] = []
+    asked = Counter(
+        item.field for example in examples for item in {e.field: e for e in example.question.evidence}.values()
+    )
+    field = next((name for name, _ in asked.most_common(1)), "")
     for example, other in zip(examples, _others(examples), strict=True):
         question, refusal = example.question, refusal_of.get(example.question.lang)
-        subject = Subject(question, None if other is None else other.question, refusal)
+        names = frozenset(name for of_row in example.row_names for name in of_row)
+        subject = Subject(question, None if other is None else other.question, refusal, names)
         both = Reading(example.gold.calls + (other.gold.calls if other else ()), example.gold.evidence)
         for transformation in (*HARMLESS, *FALSE):
             kind = transformation.__name__
@@ -77,8 +93,11 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
                     if transformation in HARMLESS
                     else Answer("false", kind, 0.0, example.case(answer, both))
                 )
+        if example.touched.calls:
+            case = example.case(question.full_answer, example.touched)
+            answers.append(Answer("false", "by_heart", 0.0, case))
         for policy in POLICIES:
-            if (given := policy(example, refusal)) is not None:
+            if (given := policy(example, refusal, field)) is not None:
                 answer, reading = given
                 right = bool(reading.calls) and _is_right(answer, question)
                 answers.append(Answer("policy", policy.__name__, float(right), example.case(answer, reading)))
@@ -108,47 +127,66 @@ def _others(examples: Sequence[Example]) -> Iterator[Example | None]:
         yield next((other for other in candidates if not parts & parts_of(other.question.answer)), None)
 
 
-# Degenerate policies understand nothing of a question and must not be worth learning. Each takes a question and the
-# refusal sentence of its language, if there is one, and returns an answer and what was read.
+# Degenerate policies understand nothing of a question and must not be worth learning. Each takes a question, the
+# refusal sentence of its language, if there is one, and the column that is asked for most; it returns an answer and
+# what was read.
 
 
-def always_refuse(example: Example, refusal: str | None) -> tuple[str, Reading] | None:
+def always_refuse(example: Example, refusal: str | None, _: str) -> tuple[str, Reading] | None:
     """Run the right query, and refuse every question."""
     return None if refusal is None else (refusal, example.gold)
 
 
-def refuse_without_a_query(_: Example, refusal: str | None) -> tuple[str, Reading] | None:
+def refuse_without_a_query(_example: Example, refusal: str | None, _: str) -> tuple[str, Reading] | None:
     """Refuse every question and query nothing."""
     return None if refusal is None else (refusal, Reading())
 
 
-def echo(example: Example, _: str | None) -> tuple[str, Reading]:
+def echo(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
     """Run the right query, and repeat the question."""
     return example.question.question, example.gold
 
 
-def dump_the_tables(example: Example, _: str | None) -> tuple[str, Reading]:
+def dump_the_tables(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
     """Read whole tables and give every cell."""
     return "; ".join(_cells(example.tables)), example.tables
 
 
-def dump_the_rows(example: Example, _: str | None) -> tuple[str, Reading]:
+def dump_the_rows(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
     """Read the right rows with every column and give every cell."""
     return "; ".join(_cells(example.rows)), example.rows
 
 
-def first_cell(example: Example, _: str | None) -> tuple[str, Reading]:
+def first_cell(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
     """Read the right rows with every column and give the first cell."""
     return next(iter(_cells(example.rows)), ""), example.rows
 
 
-def longest_cell(example: Example, _: str | None) -> tuple[str, Reading]:
+def longest_cell(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
     """Read the right rows with every column and give the longest cell."""
     return max(_cells(example.rows), key=len, default=""), example.rows
 
 
-POLICIES: tuple[Callable[[Example, str | None], tuple[str, Reading] | None], ...] = (
+def most_asked_field(example: Example, _refusal: str | None, field: str) -> tuple[str, Reading]:
+    """Read the right rows with every column and give the field that is asked for most."""
+    records = (zip(c.answer.columns, row, strict=True) for c in example.rows.calls for row in c.answer.records)
+    cells = (str(cell) for record in records for column, cell in record if column == field and cell is not None)
+    return "; ".join(cells), example.rows
+
+
+def always_no(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+    """Read the right rows with every column and say no."""
+    return "否" if example.question.lang == "zh" else "no", example.rows
+
+
+def number_of_rows(example: Example, _refusal: str | None, _: str) -> tuple[str, Reading]:
+    """Read the right rows with every column and give their number."""
+    return str(sum(call.answer.count for call in example.rows.calls)), example.rows
+
+
+POLICIES: tuple[Callable[[Example, str | None, str], tuple[str, Reading] | None], ...] = (
     always_refuse, refuse_without_a_query, echo, dump_the_tables, dump_the_rows, first_cell, longest_cell,
+    most_asked_field, always_no, number_of_rows,
 )  # fmt: skip
 
 

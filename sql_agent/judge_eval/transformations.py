@@ -52,11 +52,15 @@ def wordings() -> dict[Lang, Wordings]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A question, another one without a fact in common to borrow from, and the refusal sentence of its language."""
+    """A question, another one without a fact in common to borrow from, and the refusal sentence of its language.
+
+    `names` are all names of the rows that the answer is about.
+    """
 
     question: Question
     other: Question | None = None
     refusal: str | None = None
+    names: frozenset[str] = frozenset()
 
     @property
     def lang(self) -> Lang:

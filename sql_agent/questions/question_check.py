@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from sql_agent.database import Database, DatabasePool
-from sql_agent.database.provenance import evidence_read
-from sql_agent.database.schema import quoted
+from sql_agent.database.provenance import evidence_read, row_names
+from sql_agent.database.schema import Naming, quoted
 from sql_agent.errors import ConfigError, DataError, JudgeError
 from sql_agent.judge_eval.generation import Example, Reading
 from sql_agent.questions.derived_evidence import derive_evidence, lacks_evidence
@@ -96,10 +96,10 @@ def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ..
     return tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
 
 
-def read_example(question: Question, database: Database) -> Example:
-    """Run the gold SQL of `question`, then the same statements with all columns, then a SELECT of each whole table.
+def read_example(question: Question, database: Database, reader: Reader, names: Mapping[str, Naming]) -> Example:
+    """Run the gold SQL of `question`, and the other statements of an `Example`.
 
-    The judge evaluation grades answers against these three readings. Raises DataError when the question has no SQL, or
+    The judge evaluation grades answers against these readings. Raises DataError when the question has no SQL, or
     its SQL fails on `database`.
     """
     if not question.statements:
@@ -107,7 +107,13 @@ def read_example(question: Question, database: Database) -> Example:
             f"question {question.id!r} has no gold SQL, so there are no rows to grade answers against",
             hint="add the gold SQL of each question, or evaluate on labelled answers with --labels FILE",
         )
-    gold = _reading(question, question.statements, database)
+    conclusion = reader.number_or_yes_no(question.answer, question.question)
+
+    def reading(statements: Iterable[str]) -> Reading:
+        calls = _calls(statements, database)
+        return Reading(calls, evidence_read(database, calls, question.evidence, conclusion))
+
+    gold = reading(question.statements)
     failure = next((call.answer.error for call in gold.calls if call.answer.error), None)
     if failure is not None:
         raise DataError(
@@ -117,14 +123,12 @@ def read_example(question: Question, database: Database) -> Example:
     tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
     every_column = (_COLUMNS.sub("SELECT * FROM", sql, count=1) for sql in question.statements)
     whole_tables = (f"SELECT * FROM {table}" for table in tables)
-    return Example(
-        question, gold, _reading(question, every_column, database), _reading(question, whole_tables, database)
+    touched = (
+        f"SELECT COUNT({quoted(field)}), SUM(LENGTH({quoted(field)})), MAX({quoted(field)} <> '') FROM {quoted(table)}"
+        for table, field in dict.fromkeys((item.table, item.field) for item in question.evidence)
     )
-
-
-def _reading(question: Question, statements: Iterable[str], database: Database) -> Reading:
-    calls = _calls(statements, database)
-    return Reading(calls, evidence_read(database, calls, question.evidence))
+    named = row_names(question.evidence, database, names)
+    return Example(question, gold, reading(every_column), reading(whole_tables), reading(touched), named)
 
 
 def reference_form(question: Question, reader: Reader) -> Form:
@@ -198,11 +202,11 @@ async def _check(question: Question, database: Database, reader: Reader, judge: 
         failure=error.message if error else None,
         failure_kind=error.kind if error else "",
     )
-    return result if judge is None else await _graded(result, calls, database, judge)
+    return result if judge is None else await _graded(result, calls, database, judge, reader)
 
 
 async def _graded(
-    result: CheckedQuestion, calls: tuple[QueryCall, ...], database: Database, judge: Judge
+    result: CheckedQuestion, calls: tuple[QueryCall, ...], database: Database, judge: Judge, reader: Reader
 ) -> CheckedQuestion:
     question = result.question
     quotes = tuple(item.quote for item in question.evidence)
@@ -212,7 +216,8 @@ async def _graded(
     if not calls:
         calls = (_as_if_read((question.answer, *quotes)),)
     elif read is not None:
-        read = evidence_read(database, calls, question.evidence)
+        conclusion = reader.number_or_yes_no(question.answer, question.question)
+        read = evidence_read(database, calls, question.evidence, conclusion)
     case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)
     hint = None
     try:

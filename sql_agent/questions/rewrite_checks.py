@@ -11,8 +11,8 @@ from sqlglot import exp
 from sql_agent.database.guard import parse
 from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.questions.question_columns import language
-from sql_agent.reward.judges.facts import reference_facts
 from sql_agent.reward.judges.items import Reader, normalise
+from sql_agent.reward.judges.reference import reference_facts
 from sql_agent.schemas import Lang, Question
 
 Half = Literal["train", "test"]  # of the wordings: "train" is for train and val, "test" for the test split only
@@ -135,7 +135,7 @@ def _answer_items(question: Question, reader: Reader) -> Iterator[str]:
         return
     number = reader.number_or_yes_no(question.answer, question.question)
     if number is None:
-        yield from (item for _, items in reference_facts(question, reader) for item in items)
+        yield from (item for fact in reference_facts(question, reader) for item in fact.items)
     elif not number.isalpha():
         yield number
 

@@ -58,13 +58,14 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/turns": mean(lambda r: r.turns),
         "agent/sql_ok": mean(lambda r: any(c.answer.status == "ok" for c in r.calls)),
         "accurate": mean(is_accurate),
+        "correct": mean(is_correct),
         "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
         "agent/seconds": mean(lambda r: r.seconds),
     }
     if any(r.usage.completion_tokens for r in records):  # some servers do not count them
         result["agent/completion_tokens"] = mean(lambda r: r.usage.completion_tokens)
     result |= calls_by_role(records)
-    names = sorted({name for r in records if r.reward for name in r.reward.criteria})
+    names = sorted({name for r in records if r.reward for name in r.reward.criteria} - {"correct"})
     for name in names:
         values = [r.reward.criteria[name] for r in records if r.reward and name in r.reward.criteria]
         result[f"judge/{name}"] = statistics.fmean(values)
@@ -160,6 +161,13 @@ def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> d
 def is_accurate(record: RolloutRecord) -> bool:
     """Return whether the judge counts the answer as right: its score of the answer by itself is at least ACCURATE."""
     return record.reward is not None and record.reward.of_the_answer >= ACCURATE
+
+
+def is_correct(record: RolloutRecord) -> bool:
+    """Return whether a person would accept the answer: by the judge's criterion "correct", else by its score."""
+    if record.reward is None:
+        return False
+    return record.reward.criteria.get("correct", float(is_accurate(record))) == 1.0
 
 
 def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:

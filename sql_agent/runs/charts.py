@@ -54,7 +54,8 @@ _NOT_CRITERIA = {"failed", "requests", "prompt_tokens", "completion_tokens", "ca
 _FIGURES = {
     "questions": "questions",
     "reward/mean": "reward (0–1.1)",
-    "accurate": "accurate answers (judge >= 0.8)",
+    "accurate": "accurate: the form that is paid (judge >= 0.8)",
+    "correct": "correct: what a person accepts",
     "agent/sql_ok": "with a successful query",
     "refused_answerable": "answerable, but refused",
     "right_refusals": "unanswerable, and refused",
@@ -75,6 +76,7 @@ def charts(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> 
     drawn = [
         ("Reward", "reward (0–1.1)", _curves(steps, _REWARD) + _validated(validations, sets, "reward/mean")),
         ("Accurate answers", "share of the questions", _validated(validations, sets, "accurate")),
+        ("Correct answers", "share of the questions", _validated(validations, sets, "correct")),
         *(
             (
                 f"Accurate by kind, {name}",

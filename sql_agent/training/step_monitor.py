@@ -12,6 +12,7 @@ from sql_agent.errors import NoTripletsError, TrainingError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.metrics import count_judge_failures, drop_reasons, informative_groups, summary
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
+from sql_agent.runs.alarms import alarms
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Question
@@ -91,6 +92,9 @@ class StepMonitor:
         self.failure: TrainingError | None = None
         self.last_event = time.monotonic()
         self._said_at: dict[DropCause, float] = {}
+        self._steps: list[Mapping[str, float]] = []
+        self._validations: list[Mapping[str, float]] = []
+        self._alarmed: set[str] = set()
 
     def enqueued(self, request: RolloutRequest) -> None:
         """Count a rollout that starts."""
@@ -132,6 +136,9 @@ class StepMonitor:
             figures = summary(part.finished, enqueued=part.enqueued, task=self._task)
             measured[name] = {"questions": len(questions), **figures}
             self._log.rollouts(step, "val", part.finished, val_set=name)
+        self._validations.append(
+            {f"val/{name}/{k}": v for name, figures in measured.items() for k, v in figures.items()}
+        )
         self._log.validation(step, measured)
         self._ui.validation(step, measured)
 
@@ -145,6 +152,11 @@ class StepMonitor:
         self._log.rollouts(step, "train", entry.finished, group_advantages(entry.finished))
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)
+        self._steps.append(measured)
+        for cause, alarm in alarms(self._steps, self._validations).items():
+            if cause not in self._alarmed:
+                self._alarmed.add(cause)
+                self._ui.say(f"Look at the rollouts, the reward may go wrong: {alarm}")
 
     def _say_lost(self, drop: Drop) -> None:
         """Print why a rollout was lost, unless a line about the same cause was printed in the last 30 s."""

@@ -124,9 +124,9 @@ async def check(session: ClientSession, path: Path) -> None:
     assert shown(await session.call_tool(TOOL_NAME, {"sql": SLOW}))["error"]["kind"] == "timeout"
     for arguments in ({}, {"sql": 3}, {"sql": FOUND, "limit": 3}):
         assert shown(await session.call_tool(TOOL_NAME, arguments))["error"]["kind"] == "malformed_call"
-    for emptied in (5, None, {"a": 1}, [3]):
-        result = await session.call_tool(TOOL_NAME, {"sql": FOUND}, meta={META: {"emptied": emptied}})
-        assert shown(result)["error"]["kind"] == "malformed_call", emptied
+    for changes in (5, None, {"a": 1}, [3]):
+        result = await session.call_tool(TOOL_NAME, {"sql": FOUND}, meta={META: {"changes": changes}})
+        assert shown(result)["error"]["kind"] == "malformed_call", changes
 
 
 @pytest.mark.slow

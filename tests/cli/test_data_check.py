@@ -132,7 +132,7 @@ def test_a_run_on_the_wrong_database_is_refused(tmp_path: Path) -> None:
 
 def test_references_that_the_judge_does_not_pay_for_are_refused(db: Path, tmp_path: Path) -> None:
     wrong = FACTS | {"answer": "powder"}
-    with pytest.raises(ConfigError, match=r"earn 0\.10 of 1\.0 from the judge facts"):
+    with pytest.raises(ConfigError, match=r"earn 0\.05 of 1\.0 from the judge facts"):
         checked_for_run(wrong, folder=tmp_path, settings=run_settings(db))
 
 

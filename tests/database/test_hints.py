@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, Naming, RequiredSchema, open_database
-from sql_agent.database.provenance import CellRef, evidence_read
+from sql_agent.database.counterfactual import Change
+from sql_agent.database.provenance import evidence_read
 from sql_agent.database.schema import MAX_HINT_CHARS
 from sql_agent.reward.judges.prompt_parts import rows_text
 from sql_agent.schemas import Evidence, QueryCall
@@ -416,7 +417,7 @@ def test_judges_and_provenance_see_rows_and_never_hints(database: Database) -> N
     assert call.answer.hint == "nearest med_name 'Ibuprofen'"
     evidence = [Evidence(table="drugs_info", row_id=1, field="med_name", quote="Ibuprofen")]
     assert evidence_read(database, [call], evidence) == ()
-    assert database.query(sql, emptied=[CellRef("drugs_info", 1, "storage")]).hint is None
+    assert database.query(sql, changes=[Change(table="drugs_info", ids=(1,), column="storage")]).hint is None
     assert "Ibuprofen" not in rows_text([call], ["Ibuprofen"], max_chars=1000)
 
 

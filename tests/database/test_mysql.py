@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from pymysql.cursors import Cursor
 
 from sql_agent.database import Database, Naming, RequiredSchema, open_database, parse_source
+from sql_agent.database.counterfactual import Change
 from sql_agent.database.mysql.address import ServerAddress
-from sql_agent.database.provenance import CellRef, evidence_read
+from sql_agent.database.provenance import evidence_read
 from sql_agent.database.source import open_source
 from sql_agent.errors import ConfigError, DatabaseFileError, QueryError
 from sql_agent.schemas import Evidence, QueryCall, QueryLimits
@@ -340,7 +341,7 @@ class TestProvenance:
         [
             ("SELECT treatment FROM disease WHERE disease_name = 'Disease 5'", True),
             ("SELECT treatment FROM disease WHERE id = 5", True),
-            ("SELECT COUNT(*) FROM disease WHERE treatment LIKE 'Drug 5;%'", True),
+            ("SELECT COUNT(*) FROM disease WHERE treatment LIKE 'Drug 5;%'", False),
             ("WITH a AS (SELECT id, treatment AS t FROM disease) SELECT t FROM a WHERE id = 5", True),
             ("SELECT x.treatment FROM {database}.disease AS x WHERE x.id = 5", True),
             ("SELECT 'Drug 5; rest', {database}.disease.id FROM disease WHERE id = 5", False),
@@ -362,7 +363,7 @@ class TestProvenance:
 
     def test_an_emptied_cell_reads_as_null(self, server_database: Database) -> None:
         sql = "SELECT id, treatment FROM disease WHERE id IN (5, 6)"
-        answer = server_database.query(sql, emptied=[CellRef("disease", 5, "treatment")])
+        answer = server_database.query(sql, changes=[Change(table="disease", ids=(5,), column="treatment")])
         assert answer.records == ((5, None), (6, "Drug 6; rest"))
 
 

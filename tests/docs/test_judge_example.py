@@ -26,11 +26,10 @@ def test_facts_pays_what_the_page_says(answer: str, note: str, score: str) -> No
     )
     calls = (QueryCall(sql="SELECT form, effects FROM drugs_info", answer=rows, seconds=0.0),)
     read = () if "did not read" in note else (form,)
-    verdict = asyncio.run(
-        FactsJudge(TASK.words).grade(JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read))
-    )
+    case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read, row_names=(("Aspirin",),))
+    verdict = asyncio.run(FactsJudge(TASK.words).grade(case))
     assert verdict.score == pytest.approx(float(score))
 
 
 def test_the_page_has_an_example() -> None:
-    assert len(EXAMPLE) == 7
+    assert len(EXAMPLE) == 9

@@ -53,7 +53,7 @@ def test_every_question_has_its_own_record_with_queries_reward_and_tokens(
     for record in records:
         number = int(record.question.id[1:])
         assert record.calls[0].sql == f"SELECT form FROM drugs_info WHERE id = {number}"
-        assert record.reward is not None and record.reward.judge == (1.0 if number % 4 == 1 else 0.1)
+        assert record.reward is not None and record.reward.judge == (1.0 if number % 4 == 1 else 0.05)
         assert (record.usage.prompt_tokens, record.usage.completion_tokens) == (200, 20)
 
 

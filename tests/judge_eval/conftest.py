@@ -17,6 +17,7 @@ from sql_agent.questions.question_check import read_example
 from sql_agent.questions.question_files import load_questions
 from sql_agent.reward import rule_reward
 from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.medical_task import TASK
 from tests.support.examples import REFUSAL
@@ -43,7 +44,8 @@ def sample_examples(sample_of: Callable[[Lang], tuple[Path, Path]]) -> list[Exam
         path, folder = sample_of(lang)
         questions = load_questions(folder / "test.parquet")
         with open_database(path, TASK.schema) as database:
-            examples += [read_example(question, database) for question in questions[::2]]
+            reader = Reader(TASK.words[lang])
+            examples += [read_example(q, database, reader, TASK.schema.names) for q in questions[::2]]
     return examples
 
 

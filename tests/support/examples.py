@@ -31,10 +31,12 @@ def _example(id_: str, answer: str, lang: Lang, cell: str | None, task_type: str
         task_type=task_type,
         enough=enough,
     )
-    return Example(question, _reading((cell,)), _reading((7, id_, cell)), _reading((7, id_, cell), (8, "other", "x")))
+    sql = question.sql or ""
+    whole = _reading(sql, (7, id_, cell), (8, "other", "x"))
+    return Example(question, _reading(sql, (cell,)), _reading(sql, (7, id_, cell)), whole)
 
 
-def _reading(*records: tuple[str | int | None, ...]) -> Reading:
+def _reading(sql: str, *records: tuple[str | int | None, ...]) -> Reading:
     columns = tuple(f"c{i}" for i in range(len(records[0])))
     answer = QueryAnswer(status="ok", columns=columns, records=records, count=len(records), from_tables=True)
-    return Reading((QueryCall(sql="SELECT …", answer=answer, seconds=0.0),))
+    return Reading((QueryCall(sql=sql, answer=answer, seconds=0.0),))

@@ -15,12 +15,12 @@ from pymysql.converters import encoders
 from pymysql.cursors import Cursor, SSCursor
 
 from sql_agent.database.answers import Row, fit
+from sql_agent.database.counterfactual import Change, changed_statement
 from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.failures import LOST, code_of, from_server, message_of
 from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
-from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
@@ -126,8 +126,8 @@ class MysqlConnection:
         self._limits = limits
         self._raw = self._open()
 
-    def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
-        """Run a statement that a model wrote, if the guard accepts it; the cells `emptied` read as NULL.
+    def run(self, sql: str, changes: Sequence[Change], limits: QueryLimits, deadline: Deadline) -> Result:
+        """Run a statement that a model wrote, if the guard accepts it, over the tables with `changes`.
 
         Raises QueryError.
         """
@@ -135,8 +135,8 @@ class MysqlConnection:
             with deadline.enforced():
                 checked = check(sql, self._schema, MYSQL)
                 text = MYSQL.runnable(checked, self._schema)
-                if emptied:
-                    text = with_cells_emptied(text, self._schema, emptied, MYSQL)
+                if changes:
+                    text = changed_statement(text, self._schema, changes, MYSQL)
         except OutOfTime:
             message = f"interrupted after {limits.deadline_s:g} seconds"
             raise QueryError("timeout", message, hint="write a simpler statement") from None

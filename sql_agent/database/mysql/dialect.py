@@ -15,10 +15,10 @@ from sqlglot.dialects.mysql import MySQL
 from sqlglot.parsers.mysql import MySQLParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sql_agent.database.counterfactual import without_database
 from sql_agent.database.dialect import WINDOW_FUNCTIONS, Dialect, StrictParser
 from sql_agent.database.guard import Checked
 from sql_agent.database.mysql.server_cost import MAX_GROWTH, expansion, text_growth
-from sql_agent.database.provenance import without_database
 from sql_agent.database.schema import Schema
 from sql_agent.errors import QueryError
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, fit
+from sql_agent.database.counterfactual import Change, changed_statement
 from sql_agent.database.deadline import Deadline, OutOfTime
 from sql_agent.database.failures import from_sqlite, unknown_quoted
 from sql_agent.database.guard import Result, check, clean, parse, refuse_listing
-from sql_agent.database.provenance import CellRef, with_cells_emptied
 from sql_agent.database.schema import RequiredSchema, Schema, fold
 from sql_agent.database.scope import RefusedByDesignError, check_tables, shows_tables
 from sql_agent.database.sqlite.dialect import FUNCTIONS, IMPLICIT_FUNCTIONS, SQLITE, SqliteDialect, read_double_quotes
@@ -117,8 +117,8 @@ class SqliteConnection:
         self._others = schema.other_tables | modules
         self._raw.set_authorizer(self._authorize)
 
-    def run(self, sql: str, emptied: Sequence[CellRef], limits: QueryLimits, deadline: Deadline) -> Result:
-        """Run a statement that a model wrote; the cells `emptied` read as NULL.
+    def run(self, sql: str, changes: Sequence[Change], limits: QueryLimits, deadline: Deadline) -> Result:
+        """Run a statement that a model wrote, over the tables with `changes`.
 
         Raises QueryError.
         """
@@ -128,8 +128,8 @@ class SqliteConnection:
             check(sql, self._schema, SQLITE)
             raise QueryError("not_select", "this is no SELECT", hint="only SELECT, or WITH followed by SELECT")
         text = sql.removeprefix("\ufeff").rstrip("; \t\r\n")
-        if emptied:
-            text = with_cells_emptied(_without_comments(text), self._schema, emptied, SQLITE)
+        if changes:
+            text = changed_statement(_without_comments(text), self._schema, changes, SQLITE)
         self._check_unchanged()
         self._has_read_column = False
         self._raw.set_progress_handler(deadline.ends_statement, _PROGRESS_STEPS)
@@ -142,7 +142,7 @@ class SqliteConnection:
             self._raw.set_progress_handler(None, 0)
         self._check_unchanged()
         result = Result(columns, records, truncated, from_tables=self._has_read_column)
-        return result if emptied else self._parsed(sql, result, deadline)
+        return result if changes else self._parsed(sql, result, deadline)
 
     def read(self, sql: str, seconds: float | None = None) -> list[tuple[object, ...]]:
         """Return all rows of a statement of our own. Raises QueryError when it fails or takes more than `seconds`."""

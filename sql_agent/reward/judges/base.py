@@ -14,13 +14,15 @@ class JudgeCase(Record):
     """The input of a judge: the question with its reference, the agent's final answer, and its queries in order.
 
     `evidence_read` is the part of the question's evidence that the queries read (see database/provenance.py); None
-    where that was not recorded.
+    where that was not recorded. `row_names` are all names of the row of each item of the question's evidence; empty
+    where they were not looked up.
     """
 
     question: Question
     answer: str
     calls: tuple[QueryCall, ...] = ()
     evidence_read: tuple[Evidence, ...] | None = None
+    row_names: tuple[tuple[str, ...], ...] = ()
 
 
 class Verdict(Record):

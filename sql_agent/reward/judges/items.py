@@ -13,15 +13,18 @@ from text_to_num import text2num
 from sql_agent.schemas import Lang, Record
 
 _CJK = "㐀-鿿"
-# Marks of lists. A minus, a cross or a tilde right before a word belongs to the word, and changes its meaning.
-_LIST_MARK = re.compile(
-    rf"^[ \t]*(?:[-*•·‣◦●][ \t]+|#+[ \t]+|>[ \t]+|[①-⑳][ \t]*|[(（]?\d{{1,2}}[)）、][ \t]*"
-    rf"|\d{{1,2}}[.．](?:[ \t]+|(?=[{_CJK}])))",
-    re.MULTILINE,
-)
+# A minus, a cross or a tilde right before a word belongs to the word, and changes its meaning; ">" means "more than".
+_BULLET = re.compile(r"^[ \t]*(?:[-*•·‣◦●][ \t]+|#+[ \t]+)")
+# "1. tablet", "1)tablet", "①tablet", but not "1.5 mg" and not "12、24 months".
+_NUMBERED = re.compile(rf"[ \t]*[(（]?(\d{{1,2}})(?:[)）、.．][ \t]+|[)）、](?!\d)|[.．](?=[{_CJK}]))")
+_CIRCLED = re.compile("[①-⑳][ \t]*")
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1|`([^`\n]+)`")
 _SPACE = re.compile(rf"(?<=[{_CJK}])\s+|\s+(?=[{_CJK}])|(?<=\d)[ \t]+(?=[a-zµ°%])")
-_SEPARATOR = re.compile(r"\n|;|、|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
+_NUMBER = re.compile(
+    r"\d+(?:\.\d+)?|[a-z -]+|[\d.零〇一二两三四五六七八九十百千万亿廿]*[零〇一二两三四五六七八九十百千万亿廿]"
+)
+_SEPARATOR = re.compile(r";|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
+_SENTENCE_END = re.compile(r"[;。！？]|[.!?](?=\s)")
 _RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # behind a digit: 10⁵ is not 105
 _QUOTES = "\"'“”‘’「」『』《》"
 _PROSE = re.compile(r"\*\*|^#+ |\n|[.!?] +[A-Z]|[。！？](?=.)")
@@ -72,6 +75,8 @@ class Reader:
         if not self._counts_what_is_asked(item, normalise(question)):
             return None
         bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", self._counter.sub("", item).strip())
+        if not _NUMBER.fullmatch(bare):
+            return None
         try:
             number = text2num(bare, "en") if bare[:1].isascii() and bare[:1].isalpha() else cn2an.cn2an(bare, "smart")
             shown = f"{number:.15g}"
@@ -82,6 +87,18 @@ class Reader:
     def _counts_what_is_asked(self, item: str, question: str) -> bool:
         asked, counted = ({kind for kind in self.words.kinds if any(w in s for w in kind)} for s in (question, item))
         return not asked or not counted or bool(asked & counted)
+
+    def forms(self, item: str) -> list[str]:
+        """Return the normalised `item` and its synonyms."""
+        return [item, *(other for other, first in self._same.items() if first == item and other != item)]
+
+    def begins_with(self, text: str) -> str | None:
+        """Return the answer to a yes-no question with which the normalised `text` begins; None for another text."""
+        forms = ((form, answer) for answer in self.words.yes_no for form in self.forms(answer))
+        for form, answer in sorted(forms, key=lambda pair: -len(pair[0])):
+            if re.match(rf"{re.escape(form)}(?![a-z])", text):
+                return answer
+        return None
 
     @cached_property
     def _refusals(self) -> frozenset[str]:
@@ -105,19 +122,51 @@ def normalise(text: str) -> str:
     A raised digit behind another digit is written behind "^" (10⁵ becomes 10^5). Spaces beside a Chinese character and
     between a number and its unit are removed; other white space becomes one space.
     """
-    unmarked = _EMPHASIS.sub(lambda match: match[2] or match[3], _LIST_MARK.sub("", text.strip()))
-    with_powers = _RAISED.sub(lambda match: f"^{match[0]}", unmarked)
-    plain = _LIST_MARK.sub("", unicodedata.normalize("NFKC", with_powers).casefold())
-    return "\n".join(_SPACE.sub("", " ".join(line.split())) for line in plain.split("\n")).rstrip(".。").strip()
+    return "\n".join(map(_compact, _without_numbering(_plain_lines(text)))).rstrip(".。").strip()
 
 
 def split(text: str) -> list[str]:
     """Return the items of `text`, normalised: parts between line ends, ";", ",", "、", "&" and the word "and"."""
-    parts = (
-        _LIST_MARK.sub("", part).strip().strip(_QUOTES).rstrip(".。").strip()
-        for part in _SEPARATOR.split(normalise(text))
-    )
-    return [part for part in parts if part]
+    parts = [part for line in _plain_lines(text) for part in _SEPARATOR.split(line)]
+    # Numbering goes first, because "1、" is no item; the space before a unit last, because "T4 and …" is two items.
+    return _bare([item for part in _without_numbering(parts) for item in part.split("、")])
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of `text`, normalised: parts between line ends, semicolons and final stops."""
+    parts = [part for line in _plain_lines(text) for part in _SENTENCE_END.split(line)]
+    return _bare(_without_numbering(parts))
+
+
+def _bare(parts: list[str]) -> list[str]:
+    """Return `parts` without quotation marks and final stops; those of which nothing is left go."""
+    bare = (_compact(part).strip(_QUOTES).rstrip(".。").strip() for part in parts)
+    return [part for part in bare if part]
+
+
+def _plain_lines(text: str) -> list[str]:
+    """Return the lines of `text` without bullets and emphasis, in NFKC and lower case, numbering kept."""
+    unmarked = _EMPHASIS.sub(lambda match: match[2] or match[3], text.strip())
+    # Circled digits would become plain ones, so that the numbering would be part of the text.
+    numbered = _CIRCLED.sub(lambda match: f"({ord(match[0]) - ord('①') + 1}) ", unmarked)
+    with_powers = _RAISED.sub(lambda match: f"^{match[0]}", numbered)
+    plain = unicodedata.normalize("NFKC", with_powers).casefold()
+    return [_BULLET.sub("", " ".join(line.split())) for line in plain.split("\n")]
+
+
+def _without_numbering(parts: list[str]) -> list[str]:
+    """Return `parts` without the marks that number them; marks that do not count up from 1 are part of the text."""
+    marks = [_NUMBERED.match(part) for part in parts]
+    last = 0
+    for number in (int(mark[1]) for mark in marks if mark):
+        if number not in {1, last + 1}:
+            return parts
+        last = number
+    return [part[mark.end() :] if mark else part for part, mark in zip(parts, marks, strict=True)]
+
+
+def _compact(text: str) -> str:
+    return _SPACE.sub("", " ".join(text.split()))
 
 
 def is_prose(reference: str, lang: Lang) -> bool:

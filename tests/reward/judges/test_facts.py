@@ -23,10 +23,10 @@ UNHURRIED = settings(deadline=None)  # a machine may be busy
 REFUSAL = {"en": "The database does not hold this information.", "zh": "数据库中没有这一信息。"}
 
 
-def rows(*records: tuple[str | int | None, ...]) -> tuple[QueryCall, ...]:
+def rows(*records: tuple[str | int | None, ...], sql: str = "SELECT c FROM drugs_info") -> tuple[QueryCall, ...]:
     """One query that returned `records` from the task's tables."""
     answer = QueryAnswer(status="ok", columns=("c",), records=records, count=len(records), from_tables=True)
-    return (QueryCall(sql="SELECT c FROM drugs_info", answer=answer, seconds=0.0),)
+    return (QueryCall(sql=sql, answer=answer, seconds=0.0),)
 
 
 def grade(
@@ -38,10 +38,13 @@ def grade(
     evidence: tuple[Evidence, ...] = (),
     read: tuple[Evidence, ...] | None = None,
     enough: int | None = None,
+    asked: str = "What is it?",
+    names: tuple[tuple[str, ...], ...] = (),
 ) -> Verdict:
-    question = Question(id="q", question="What is it?", answer=reference, lang=lang, evidence=evidence, enough=enough)
+    question = Question(id="q", question=asked, answer=reference, lang=lang, evidence=evidence, enough=enough)
     calls = rows((reference,)) if calls is None else calls
-    return asyncio.run(JUDGE.grade(JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)))
+    case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read, row_names=names)
+    return asyncio.run(JUDGE.grade(case))
 
 
 @pytest.mark.parametrize(
@@ -99,11 +102,11 @@ def test_whatever_is_said_beside_the_facts_costs_nearly_all(answer: str) -> None
     assert grade("nausea; dizziness", answer).score <= 0.05
 
 
-def test_an_item_of_the_rows_that_was_not_asked_for_costs_nine_tenths_each() -> None:
+def test_an_item_of_the_rows_that_was_not_asked_for_costs_nineteen_twentieths_each() -> None:
     read = rows(("nausea; dizziness",), ("headache; rash",))
-    assert grade("nausea; dizziness", "nausea; dizziness; headache", read).score == pytest.approx(0.1)
-    assert grade("nausea; dizziness", "nausea; dizziness; headache; rash", read).score == pytest.approx(0.01)
-    assert grade("nausea; dizziness", "nausea; nausea; dizziness", read).score == pytest.approx(0.1)
+    assert grade("nausea; dizziness", "nausea; dizziness; headache", read).score == pytest.approx(0.05)
+    assert grade("nausea; dizziness", "nausea; dizziness; headache; rash", read).score == pytest.approx(0.0025)
+    assert grade("nausea; dizziness", "nausea; nausea; dizziness", read).score == pytest.approx(0.05)
 
 
 def test_half_of_the_facts_are_worth_half() -> None:
@@ -125,8 +128,8 @@ def test_values_under_the_wrong_name_are_wrong() -> None:
         ("怕光；流泪", "晴目散：怕光、晴目散：流泪", 1.0),
         ("晴目散：怕光；流泪", "晴目散：怕光；流泪", 1.0),  # one name alone is a part of the first fact
         ("怕光；流泪", "晴目散：怕光", 0.5),
-        ("怕光；流泪", "晴目散：怕光；流泪；口干", 0.1),
-        ("怕光；流泪", "晴目散：怕光；流泪；晴目散：口干", 0.1),
+        ("怕光；流泪", "晴目散：怕光；流泪；口干", 0.05),
+        ("怕光；流泪", "晴目散：怕光；流泪；晴目散：口干", 0.05),
         ("怕光；流泪", "暖胃片：怕光；流泪", 0.0),  # its row does not hold the first
         ("怕光；流泪", "结论：怕光；流泪", 0.0),
         ("怕光；流泪", "晴目散：没有怕光；流泪", 0.0),
@@ -137,7 +140,7 @@ def test_a_name_before_items_without_owners_must_be_that_of_their_row(
     reference: str, answer: str, expected: float
 ) -> None:
     read = rows(("晴目散", "怕光；流泪；口干"), ("暖胃片", "流泪"))
-    verdict = grade(reference, answer, read, lang="zh")
+    verdict = grade(reference, answer, read, lang="zh", asked="晴目散有哪些不良反应？")
     assert verdict.score == pytest.approx(expected), verdict.reason
 
 
@@ -150,15 +153,20 @@ def test_a_widened_number_is_another_number(answer: str) -> None:
 
 def test_a_refusal_counts_only_alone_and_after_a_query() -> None:
     for lang in ("en", "zh"):
-        assert grade(REFUSAL[lang], REFUSAL[lang], rows(), lang=lang).score == 1.0
-        assert grade(REFUSAL[lang], REFUSAL[lang], (), lang=lang).score == 0.0
-        assert grade(REFUSAL[lang], REFUSAL[lang] + " nausea", rows(), lang=lang).score == 0.0
-        assert grade(REFUSAL[lang], "nausea", rows(), lang=lang).score == 0.0
+        looked = rows(sql="SELECT uses FROM drugs_info WHERE med_name LIKE '%Novalix%'")
+        asked = "What is Novalix for?"
+        assert grade(REFUSAL[lang], REFUSAL[lang], looked, lang=lang, asked=asked).score == 1.0
+        assert grade(REFUSAL[lang], REFUSAL[lang], (), lang=lang, asked=asked).score == 0.0
+        assert grade(REFUSAL[lang], REFUSAL[lang] + " nausea", looked, lang=lang, asked=asked).score == 0.0
+        assert grade(REFUSAL[lang], "nausea", looked, lang=lang, asked=asked).score == 0.0
+        for elsewhere in ("SELECT uses FROM drugs_info", "SELECT uses FROM drugs_info WHERE med_name = 'Aspirin'",
+                          "SELECT 'Novalix' FROM drugs_info"):  # fmt: skip
+            assert grade(REFUSAL[lang], REFUSAL[lang], rows(sql=elsewhere), lang=lang, asked=asked).score == 0.0
     assert grade("nausea", REFUSAL["en"]).score == 0.0
 
 
-def test_what_no_row_holds_is_worth_a_tenth() -> None:
-    assert grade("nausea", "nausea", rows(("rash",))).score == pytest.approx(0.1)
+def test_what_no_row_holds_is_worth_a_twentieth() -> None:
+    assert grade("nausea", "nausea", rows(("rash",))).score == pytest.approx(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +192,7 @@ def grade_with(
 ) -> Verdict:
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
     assert all(call.answer.status == "ok" for call in calls), [call.answer.error for call in calls]
-    read = evidence_read(database, calls, evidence)
+    read = evidence_read(database, calls, evidence, reference if reference.isdigit() else None)
     return grade(reference, answer, calls, evidence=evidence, read=read)
 
 
@@ -233,12 +241,12 @@ def test_the_right_words_from_another_row_were_not_read(database: Database) -> N
     right = grade_with(database, "cool place", "cool place", evidence, "SELECT storage FROM drugs_info WHERE id = 1")
     wrong = grade_with(database, "cool place", "cool place", evidence, "SELECT storage FROM drugs_info WHERE id = 3")
     constant = grade_with(database, "cool place", "cool place", evidence, "SELECT 'cool place' FROM drugs_info")
-    assert [right.score, wrong.score, constant.score] == pytest.approx([1.0, 0.1, 0.1])
+    assert [right.score, wrong.score, constant.score] == pytest.approx([1.0, 0.05, 0.05])
 
 
 def test_a_number_that_another_query_gives_by_chance_was_not_read(database: Database) -> None:
     verdict = grade_with(database, "2", "2", FORM, "SELECT COUNT(*) FROM drugs_info WHERE storage = 'cool place'")
-    assert verdict.score == pytest.approx(0.1)
+    assert verdict.score == pytest.approx(0.05)
 
 
 PROSE = "**A** 应放在阴凉处。\n\n**B** 应保持干燥，置于阴凉处。"
@@ -254,7 +262,7 @@ QUOTES = (
         ("避光、密封保存；密封，置阴凉处（不超过20℃）", 1.0, 1.0),
         ("A：避光、密封保存\nB：密封，置阴凉处（不超过20℃）", 1.0, 1.0),
         ("避光、密封保存", 0.2, 0.5),
-        ("避光", 0.05, 0.2),
+        ("避光", 0.0, 0.0),  # a part of a sentence may leave out its "not"
         ("冷藏", 0.0, 0.0),
         ("避光、密封保存；密封，置阴凉处（不超过20℃）；可以放心使用", 0.0, 0.0),
         ("并非避光、密封保存；密封，置阴凉处（不超过20℃）", 0.0, 0.0),
@@ -262,9 +270,9 @@ QUOTES = (
         (PROSE, 0.0, 0.05),
     ],
 )
-def test_a_reference_of_prose_is_graded_by_verbatim_spans_of_its_evidence(answer: str, low: float, high: float) -> None:
+def test_a_reference_of_prose_is_graded_by_the_sentences_of_its_evidence(answer: str, low: float, high: float) -> None:
     read = rows(("A", "避光、密封保存"), ("B", "密封，置阴凉处（不超过20℃）"))
-    verdict = grade(PROSE, answer, read, lang="zh", evidence=QUOTES)
+    verdict = grade(PROSE, answer, read, lang="zh", evidence=QUOTES, names=(("A",), ("B",)))
     assert low <= verdict.score <= high, verdict.reason
 
 
@@ -321,7 +329,7 @@ def test_of_facts_of_which_some_are_enough_each_counts_up_to_these_and_costs_bey
     answered = data.draw(st.lists(st.sampled_from(facts), unique=True, min_size=1))
     score = grade("; ".join(facts), "; ".join(answered), enough=enough).score
     beyond = max(0, len(answered) - enough)
-    assert score == pytest.approx(min(len(answered), enough) / enough * 0.1**beyond)
+    assert score == pytest.approx(min(len(answered), enough) / enough * 0.05**beyond)
 
 
 HAS_STORAGE = (Evidence(table="drugs_info", row_id=1, field="storage", quote="cool place"),)
@@ -347,12 +355,12 @@ def test_yes_or_no_is_paid_once_the_deciding_cell_was_read_however_it_was(
 
     def score(answer: str, *statements: str) -> float:
         calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
-        read = evidence_read(database, calls, HAS_STORAGE)
+        read = evidence_read(database, calls, HAS_STORAGE, right)
         return grade(right, answer, calls, lang=lang, evidence=HAS_STORAGE, read=read).score
 
     assert score(right, statement) == 1.0
     assert score(right, elsewhere, statement) == 1.0
-    assert score(right, elsewhere) == score(right) == pytest.approx(0.1), "a guess"
+    assert score(right, elsewhere) == score(right) == pytest.approx(0.05), "a guess"
     assert score(wrong, statement) == score(wrong, elsewhere) == 0.0
     assert score(f"{right}; cool place", statement) <= 0.1
     assert score(f"{right}; {wrong}", statement) <= 0.1
@@ -379,7 +387,7 @@ def test_the_more_wrong_items_the_less_an_answer_earns_in_any_order(
     for count in range(len(wrong) + 1):
         answer = "; ".join(data.draw(st.permutations(right + wrong[:count])))
         scores.append(grade("; ".join(facts), answer, read, enough=enough).score)
-    assert scores == pytest.approx([len(right) / enough * 0.1**count for count in range(len(scores))])
+    assert scores == pytest.approx([len(right) / enough * 0.05**count for count in range(len(scores))])
 
 
 def test_of_more_facts_than_are_enough_those_that_were_read_count(database: Database) -> None:
@@ -394,4 +402,124 @@ def test_of_more_facts_than_are_enough_those_that_were_read_count(database: Data
     assert grade("cool place; dry place", "dry place", calls, evidence=STORAGE, read=read, enough=1).score == 1.0
     assert grade(
         "cool place; dry place", "cool place", calls, evidence=STORAGE, read=read, enough=1
-    ).score == pytest.approx(0.1)
+    ).score == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "expected"),
+    [
+        ("5", "> 5", 0.0),
+        ("5", "6、5", 0.0),
+        ("5", "(6) 5", 0.0),
+        ("5", "负5", 0.0),
+        ("5", "5元", 0.0),
+        ("5", "1. 5", 1.0),
+        ("24个月", "12、24个月", 0.0),
+        ("25 °C", "> 25 °C", 0.0),
+        ("25 °C", "1) 25 °C", 1.0),
+        ("low free T4 and raised TSH", "low free T4; raised TSH", 1.0),
+        ("low free T4 and raised TSH", "low free T4 and raised TSH", 1.0),
+    ],
+)
+def test_a_list_mark_is_no_number_and_a_number_no_list_mark(reference: str, answer: str, expected: float) -> None:
+    assert grade(reference, answer, rows((reference,), (5,))).score == expected
+
+
+TABLET = (Evidence(table="drugs_info", row_id=1, field="form", quote="tablet"),)
+BESIDE = "SELECT form FROM drugs_info WHERE med_name = 'B'"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT form, (SELECT COUNT(form) FROM drugs_info) FROM drugs_info WHERE med_name = 'B'",
+        "SELECT form, (SELECT length(form) FROM drugs_info WHERE med_name = 'A') FROM drugs_info WHERE med_name = 'B'",
+        "SELECT SUM(length(form)), 'tablet' FROM drugs_info",
+        "SELECT form, strftime('%f', 'now') FROM drugs_info WHERE med_name = 'B'",
+        "SELECT group_concat(form) FROM drugs_info",
+        "SELECT COUNT(form) FROM drugs_info WHERE med_name = 'A'",
+        "SELECT form FROM drugs_info WHERE med_name = 'B'",
+    ],
+)
+def test_a_fact_beside_a_statement_that_only_touches_its_cell_was_not_read(database: Database, statement: str) -> None:
+    assert grade_with(database, "tablet", "tablet", TABLET, statement).score <= 0.1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT form FROM drugs_info WHERE rowid = 1",
+        "SELECT * FROM drugs_info WHERE oid IN (1)",
+        "SELECT med_name, form FROM drugs_info",
+        "SELECT upper(form) AS f FROM drugs_info d WHERE d.med_name = 'A'",
+        "SELECT d.form FROM drugs_info d JOIN disease s ON s.id = d.id WHERE s.disease_name = 'Gout'",
+    ],
+)
+def test_a_fact_is_read_whatever_the_form_of_the_statement(database: Database, statement: str) -> None:
+    assert grade_with(database, "tablet", "tablet", TABLET, statement).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT COUNT(*) FROM drugs_info WHERE med_name = 'A' AND storage LIKE '%dry%'", 1.0),
+        ("SELECT EXISTS(SELECT 1 FROM drugs_info WHERE med_name = 'A' AND storage LIKE '%dry%')", 1.0),
+        ("SELECT CASE WHEN storage LIKE '%dry%' THEN 'yes' ELSE 'no' END FROM drugs_info WHERE med_name = 'A'", 1.0),
+        ("SELECT med_name FROM drugs_info WHERE med_name = 'A' AND storage = 'dry'", 1.0),
+        ("SELECT COUNT(storage) FROM drugs_info WHERE med_name = 'A'", 0.05),
+        ("SELECT SUM(length(storage)) FROM drugs_info", 0.05),
+        ("SELECT COUNT(*) FROM drugs_info WHERE med_name = 'B' AND storage LIKE '%hot%'", 0.05),
+        ("SELECT COUNT(*) FROM drugs_info", 0.05),
+    ],
+)
+def test_no_is_read_by_a_search_of_the_cell_that_finds_nothing(
+    database: Database, statement: str, expected: float
+) -> None:
+    calls = (QueryCall(sql=statement, answer=database.query(statement), seconds=0.0),)
+    read = evidence_read(database, calls, HAS_STORAGE, "no")
+    assert grade("no", "no", calls, evidence=HAS_STORAGE, read=read).score == pytest.approx(expected)
+
+
+def test_a_count_of_rows_whose_names_are_the_evidence_is_read(database: Database) -> None:
+    names = tuple(Evidence(table="drugs_info", row_id=i, field="med_name", quote=q) for i, q in ((1, "A"), (3, "C")))
+    counted = "SELECT COUNT(*) FROM drugs_info WHERE storage LIKE '%cool%'"
+    by_heart = "SELECT 2, COUNT(*) FROM drugs_info"
+    assert grade_with(database, "2", "2", names, counted).score == 1.0
+    assert grade_with(database, "2", "2", names, by_heart).score == pytest.approx(0.05)
+
+
+def test_a_label_must_be_a_name_of_the_row_of_the_evidence(database: Database) -> None:
+    statement = "SELECT *, 'never' AS said FROM drugs_info WHERE med_name IN ('A', 'B')"
+    calls = (QueryCall(sql=statement, answer=database.query(statement), seconds=0.0),)
+    read = evidence_read(database, calls, TABLET)
+
+    def score(answer: str) -> float:
+        names = (("A", "Alpha"),)
+        return grade("tablet", answer, calls, evidence=TABLET, read=read, names=names).score
+
+    assert score("A: tablet") == score("alpha: tablet") == score("tablet") == 1.0
+    for label in ("B", "cool place", "never", "dry place", "tablet"):
+        assert score(f"{label}: tablet") == 0.0, label
+
+
+def test_where_one_name_is_enough_all_of_its_items_are_one_fact() -> None:
+    reference, read = "A: x, y; B: z", rows(("A", "x, y"), ("B", "z"))
+    assert grade(reference, "A: x, y", read, enough=1).score == 1.0
+    assert grade(reference, "B: z", read, enough=1).score == 1.0
+    assert grade(reference, "A: x", read, enough=1).score <= 0.1
+    assert grade(reference, "A: z", read, enough=1).score <= 0.1
+
+
+@pytest.mark.parametrize(
+    "answer", ["mustn't be given", "given at night", "at night be given must not", "must be given"]
+)
+def test_a_part_of_a_sentence_of_prose_or_its_words_in_disorder_earn_nothing(answer: str) -> None:
+    text = "It must not be given at night. Keep it below 25 °C."
+    evidence = (Evidence(table="drugs_info", row_id=1, field="storage", quote=text),)
+    verdict = grade("**Advice**\n" + text, answer, rows((text,)), evidence=evidence, read=evidence)
+    assert verdict.score == 0.0
+
+
+def test_a_text_that_the_statement_wrote_itself_is_no_cell() -> None:
+    written = rows(("tablet", "A"), sql="SELECT 'tablet', med_name FROM drugs_info")
+    assert grade("tablet", "tablet", written).score == pytest.approx(0.05)

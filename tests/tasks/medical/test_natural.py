@@ -65,7 +65,7 @@ def test_the_gold_sql_of_each_finds_what_its_reference_says_and_the_judge_agrees
 
 
 def test_a_question_about_a_database_that_is_no_sample_says_which_there_are(samples: DatabasePool) -> None:
-    with pytest.raises(DataError, match="there are only sample_zh and sample_en") as error, samples.of("hospital"):
+    with pytest.raises(DataError, match="has only sample_zh and sample_en") as error, samples.of("hospital"):
         pass
     assert "database.path" in (error.value.hint or "")
 

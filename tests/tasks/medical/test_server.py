@@ -17,9 +17,10 @@ import pytest
 from sql_agent.cli.data import main
 from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, open_database, parse_source
-from sql_agent.database.provenance import evidence_read
-from sql_agent.reward import JudgeCase, score
+from sql_agent.database.provenance import judge_case
+from sql_agent.reward import score
 from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.reward.judges.items import Reader
 from sql_agent.schemas import Lang, QueryCall, Question
 from sql_agent.tasks.medical.medical_task import TASK, WORDS, make_question_files
 from sql_agent.tasks.medical.sample import build_database, load_facts
@@ -112,9 +113,9 @@ def holds(ours: Question, theirs: Question, sqlite: Database, server: Database) 
 def rewarded(question: Question, statements: Sequence[str], database: Database) -> tuple[object, object]:
     """The rows of `statements`, and what a rollout earns that runs them, with a right answer and with a wrong one."""
     calls = tuple(QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements)
-    read = evidence_read(database, calls, question.evidence) if question.evidence else None
+    reader = Reader(WORDS[question.lang])
     earned = []
     for answer in (question.full_answer, "no idea"):
-        case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)
-        earned.append((read, asyncio.run(score(case, FactsJudge(WORDS), TASK.rule))[0]))
+        case = judge_case(question, answer, calls, database, TASK.schema.names, reader)
+        earned.append((case.evidence_read, asyncio.run(score(case, FactsJudge(WORDS), TASK.rule))[0]))
     return [sorted(map(str, call.answer.records)) for call in calls], earned

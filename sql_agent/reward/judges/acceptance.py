@@ -1,0 +1,112 @@
+"""Decide whether a person would accept an answer, in whatever form it is written.
+
+An answer is correct when
+
+    every fact of the reference is in it as whole words, not denied right before, under its owner where it has one
+    all evidence for these facts was read
+    it has no other value of the column that was asked for, no number from nowhere, and no item beside those of a list
+    yes or no begins it; a number is its only number; a refusal denies something and names no value
+
+The judge `facts` pays for a form that can be verified; this decision is only measured and reported, never paid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward.judges.items import Reader, normalise, split
+from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_LIST_NUMBER = re.compile(r"(?<![\d.])\d{1,2}[.)、](?=\s|[㐀-鿿])")
+_DENIED = re.compile(
+    r"(?:\b(?:not|no|never|without|neither|nor)|n't|不是|没有|并非|不含|无|非)\s*(?:an?|the|any)?\s*\Z"
+)
+_NEGATIVE = re.compile(r"\b(?:no|not|none|cannot|unable|unknown)\b|n't|没|无|未|不")
+_SHORTEST = 3  # characters of a value; a shorter one is part of other words
+
+
+def is_correct(case: JudgeCase, reader: Reader) -> bool:
+    """Return whether a person would accept the answer of `case`. Raises JudgeError as `reference_facts` does."""
+    question, text = case.question, _LIST_NUMBER.sub(" ", normalise(case.answer))
+    cells = Cells(case, reader)
+    if reader.is_refusal(question.answer):
+        is_negative = _NEGATIVE.search(text) is not None
+        return has_looked(case) and is_negative and not _others(case, text, (), reader)
+    conclusion = reader.number_or_yes_no(question.answer, question.question)
+    if conclusion is not None and conclusion.isalpha():
+        return reader.begins_with(text) == conclusion and cells.support(conclusion)
+    if conclusion is not None:
+        return _said_numbers(case, reader) == {conclusion} and cells.support(conclusion)
+    facts = reference_facts(question, reader)
+    given = [fact for fact in facts if _mentions(text, fact, facts, reader)]
+    if len(given) < (question.enough or len(facts)):
+        return False
+    was_read = all(cells.show(item) for fact in given[: question.enough] for item in fact.items)
+    return was_read and not _others(case, text, facts, reader)
+
+
+def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader) -> bool:
+    """Return whether `text` has all items of `fact`, none of them denied; with an owner, in the owner's part."""
+    if fact.owner:
+        text = _part_of(text, fact.owner, {other.owner for other in facts} - {fact.owner})
+    return all(any(_stands_in(form, text) for form in reader.forms(item)) for item in fact.items)
+
+
+def _part_of(text: str, owner: str, others: set[str]) -> str:
+    """Return the part of `text` from the first mention of `owner` up to the next mention of another owner."""
+    start = text.find(owner)
+    if start < 0:
+        return ""
+    ends = [end for other in others if (end := text.find(other, start + len(owner))) >= 0]
+    return text[start : min(ends, default=len(text))]
+
+
+def _stands_in(item: str, text: str) -> bool:
+    return any(_DENIED.search(text[: match.start()]) is None for match in _whole(item).finditer(text))
+
+
+def _whole(item: str) -> re.Pattern[str]:
+    """Return a pattern for `item` that is no part of a longer word or number."""
+    before = r"(?<![a-z0-9])" if item[:1].isascii() else ""
+    after = r"(?![a-z0-9])" if item[-1:].isascii() else ""
+    return re.compile(f"{before}{re.escape(item)}{after}")
+
+
+def _said_numbers(case: JudgeCase, reader: Reader) -> set[str]:
+    """Return the numbers of the answer that the question does not have."""
+    asked = set(_NUMBER.findall(normalise(case.question.question)))
+    found = {number for number in _NUMBER.findall(normalise(case.answer)) if number not in asked}
+    if found:
+        return {number.replace(",", "") for number in found}
+    read = (reader.number_or_yes_no(item, case.question.question) for item in split(case.answer))
+    return {number for number in read if number is not None}
+
+
+def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
+    """Return what contradicts the reference: other values, numbers from nowhere, other items of a list."""
+    question = case.question
+    right = [form for fact in facts for item in fact.items for form in reader.forms(item)]
+    names = [normalise(name) for of_row in case.row_names for name in of_row]
+    known = " ; ".join([normalise(question.question), *right, *names, *(fact.owner for fact in facts)])
+    rest = text
+    for item in sorted(right, key=len, reverse=True):
+        rest = _whole(item).sub(" ", rest)
+    fields = {item.field.casefold() for item in question.evidence}
+    values = {
+        item
+        for call in case.calls
+        for record in call.answer.records
+        for column, cell in zip(call.answer.columns, record, strict=False)
+        if isinstance(cell, str) and (column.casefold() in fields or not question.evidence)
+        for item in reader.items(cell)
+        if len(item) >= (_SHORTEST if item.isascii() else _SHORTEST - 1) and item not in known
+    }
+    quoted = " ".join(normalise(item.quote) for item in question.evidence)
+    numbers = [n for n in _NUMBER.findall(rest) if n not in known and n not in quoted] if right else []
+    items = reader.items(case.answer)
+    is_list = any(item in right for item in items) and question.enough is None
+    beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]
+    return [value for value in values if _stands_in(value, rest)] + numbers + beside

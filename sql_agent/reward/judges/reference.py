@@ -1,0 +1,135 @@
+"""Read what a reference demands, and what of it the queries of a case read."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from sql_agent.errors import JudgeError
+from sql_agent.reward.judges.base import JudgeCase
+from sql_agent.reward.judges.items import Reader, is_prose, normalise, sentences, split
+from sql_agent.reward.judges.statements import searched_texts, written_values
+from sql_agent.schemas import Question, facts_of
+
+_LEAST_SEARCHED = 2  # characters of a text that is looked for; a shorter one is in nearly every question
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact of a reference: its items, each of which is given or not, and its owner, "" without one."""
+
+    items: tuple[str, ...]
+    owner: str = ""
+
+
+def reference_facts(question: Question, reader: Reader) -> list[Fact]:
+    """Return the facts of a question's reference. Raises JudgeError when there is none.
+
+    A reference of prose is replaced by the quotes of its evidence: each sentence is a fact. Where every fact has the
+    form "Name: items" and all names differ, each item is a fact of the name, its owner; where some facts are `enough`,
+    all items of a name are one fact. A text that splits into items is no name: "0.5 g, 1 g: 30 months" is one fact of
+    two items.
+    """
+    if is_prose(question.answer, question.lang):
+        quoted = dict.fromkeys(text for evidence in question.evidence for text in sentences(evidence.quote))
+        facts = [Fact((text,)) for text in quoted]
+        hint = "use judge.name=llm or reward-model, or make facts of it with `sql-agent data facts FILE`"
+        if not facts:
+            problem = "is prose without evidence, which 'facts' cannot grade"
+            raise JudgeError(f"the reference of question {question.id!r} {problem}", hint=hint)
+        return facts
+    texts = facts_of(unicodedata.normalize("NFKC", question.answer))
+    owned = [text.partition(":") for text in texts]
+    if len({owner for owner, colon, _ in owned if colon and len(split(owner)) == 1}) == len(texts) > 1:
+        facts = []
+        for owner, _, listed in owned:
+            items = tuple(reader.items(listed))
+            facts += [Fact(part, normalise(owner)) for part in ([items] if question.enough else [(i,) for i in items])]
+    else:
+        facts = [Fact(found) for text in texts if (found := tuple(reader.items(text)))]
+    if not facts:
+        raise JudgeError(
+            f"question {question.id!r} has no reference facts: {question.answer!r}",
+            hint="give it an answer of words or numbers, parted by '; '",
+        )
+    return facts
+
+
+def has_looked(case: JudgeCase) -> bool:
+    """Return whether a query searched for what is asked: a text of the gold SQL's conditions, or of the question."""
+    gold = {normalise(text) for sql in case.question.statements for text in searched_texts(sql)}
+    asked = normalise(case.question.question)
+    for call in case.calls:
+        if call.answer.status != "ok":
+            continue
+        if case.question.statements and not gold:  # such as "which one costs least?"
+            return True
+        texts = (normalise(text) for text in searched_texts(call.sql))
+        if any(
+            len(t) >= _LEAST_SEARCHED and (any(t in g or g in t for g in gold) if gold else t in asked) for t in texts
+        ):
+            return True
+    return False
+
+
+class Cells:
+    """All cells that the queries of a case returned from the task's tables, normalised."""
+
+    def __init__(self, case: JudgeCase, reader: Reader) -> None:
+        self._records: list[list[str]] = []
+        for call in case.calls:
+            if call.answer.status == "ok" and call.answer.from_tables:
+                written = written_values(call.sql)
+                shown = ([str(cell) for cell in record if cell is not None] for record in call.answer.records)
+                self._records += ([normalise(cell) for cell in record if cell not in written] for record in shown)
+        self._cells = {cell for record in self._records for cell in record}
+        self._items = {item for cell in self._cells for item in reader.items(cell)}
+        self._evidence = case.question.evidence if case.evidence_read is not None else ()
+        self._read = case.evidence_read or ()
+        self._quotes = [normalise(item.quote) for item in case.question.evidence]
+        self._names = [{normalise(name) for name in names} for names in case.row_names]
+        self._question = normalise(case.question.question)
+
+    def contain(self, item: str) -> bool:
+        """Return whether `item` is in a cell, as a whole or inside a longer text, or "Name: text" in two of a row."""
+        return item in self._items or any(item in cell for cell in self._cells) or self._in_one_row(item)
+
+    def show(self, item: str) -> bool:
+        """Return whether evidence that quotes `item` was read; without recorded evidence, whether a cell has it."""
+        if not self._evidence:
+            return self.contain(item)
+        quoting = [e for e, quote in zip(self._evidence, self._quotes, strict=True) if item in quote] or self._evidence
+        return any(e in self._read for e in quoting)
+
+    def support(self, conclusion: str) -> bool:
+        """Return whether all evidence for a number, yes or no was read.
+
+        Without recorded evidence a number must be a cell or the number of rows, and yes or no needs any row.
+        """
+        if self._evidence:
+            return all(e in self._read for e in self._evidence)
+        count = len(set(map(tuple, self._records)))
+        return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
+
+    def name(self, name: str, text: str) -> bool:
+        """Return whether a row of the evidence that quotes `text` has the name `name`, or any row where none quotes it.
+
+        Without evidence, `name` must be in the question, and in one row with `text`.
+        """
+        if not self._quotes:
+            return name in self._question and self._in_one_row(f"{name}:{text}")
+        named = list(zip(self._quotes, self._names, strict=False))  # without names where the answer has no colon
+        rows = [names for quote, names in named if text in quote]
+        if not rows and not text.isdigit():  # a number counts rows, so that no row's name belongs before it
+            rows = self._names
+        return any(name in names for names in rows)
+
+    def _in_one_row(self, item: str) -> bool:
+        name, _, text = map(str.strip, item.partition(":"))
+        beside = ([cell for cell in record if cell != name] for record in self._records if name in record)
+        return text != "" and any(text in cell for record in beside for cell in record)
+
+    def owner(self, name: str, owners: set[str]) -> str:
+        """Return the one of `owners` whose row is called `name`, "" without one."""
+        rows = (names for names in self._names if name in names)
+        return name if name in owners else next((owner for names in rows for owner in names & owners), "")

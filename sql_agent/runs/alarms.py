@@ -1,0 +1,57 @@
+"""Tell from the metrics of a run whether its reward goes wrong: the policy is paid more and does not answer better.
+
+In a published run under a model judge the judged score rose to 0.99 while the tool calls a task fell from 0.91 to 0.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+_STEPS = 5  # that are averaged at the start and at the end
+_HALF, _DOUBLE = 0.5, 2.0
+_FURTHER = 0.2  # by which a share may grow
+
+Metrics = Mapping[str, object]
+
+
+def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str, str]:
+    """Return what is wrong, a sentence for each cause; empty before ten steps.
+
+    Compared are the means of the first and of the last five training steps, and the first and the last validation.
+    """
+    if len(steps) < 2 * _STEPS:
+        return {}
+    found = {}
+    queries, length = _ends(steps, "agent/tool_calls"), _ends(steps, "agent/completion_tokens")
+    refused, judge = _ends(steps, "refused_answerable"), _ends(steps, "reward/judge")
+    if queries and queries[1] < _HALF * queries[0]:
+        found["queries"] = f"queries a rollout fell from {queries[0]:.2f} to {queries[1]:.2f}"
+    if length and not _HALF <= length[1] / max(length[0], 1e-9) <= _DOUBLE:
+        found["length"] = f"the tokens of a rollout went from {length[0]:.0f} to {length[1]:.0f}"
+    if refused and refused[1] > refused[0] + _FURTHER:
+        found["refusals"] = f"refusals of answerable questions rose from {refused[0]:.0%} to {refused[1]:.0%}"
+    correct = [share for line in validations if (share := _correct(line)) is not None]
+    if judge and len(correct) > 1 and judge[1] - correct[-1] > judge[0] - correct[0] + _FURTHER:
+        found["gap"] = (
+            f"the judge's score rose from {judge[0]:.2f} to {judge[1]:.2f}, the correct answers of the validation went "
+            f"from {correct[0]:.0%} to {correct[-1]:.0%}"
+        )
+    return found
+
+
+def _ends(steps: Sequence[Metrics], name: str) -> tuple[float, float] | None:
+    """Return the means of `name` over the first and the last steps; None where a step lacks it at either end."""
+    ends = [
+        [value for line in part if isinstance(value := line.get(name), int | float)]
+        for part in (steps[:_STEPS], steps[-_STEPS:])
+    ]
+    return (fmean(ends[0]), fmean(ends[1])) if all(ends) else None
+
+
+def _correct(line: Metrics) -> float | None:
+    """Return the share of correct answers of a validation, the mean over its sets."""
+    shares = [
+        v for k, v in line.items() if k.startswith("val/") and k.endswith("/correct") and isinstance(v, int | float)
+    ]
+    return fmean(shares) if shares else None
