@@ -1,4 +1,4 @@
-"""End a statement in time, inside its worker process, and let few statements be slow at once."""
+"""End a statement at its deadline, inside the worker process, and let only a few slow statements run at once."""
 
 from __future__ import annotations
 
@@ -6,59 +6,56 @@ import fcntl
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from typing import IO
 
 from sql_agent.system.resources import usable_cores
 
-# Statements that turn out to be slow take turns, so that fast ones find a processor: on two busy cores with 32 slow
-# statements the p99 of a fast one was 4.7 s without turns. A slow statement waits inside SQLite, and loses no work.
+# Slow statements take turns, so that a fast statement finds a free core: without turns, a fast statement beside 32 slow
+# ones on two busy cores had a p99 of 4.7 s. A slow statement waits inside SQLite and loses no work.
 _SLOW_AT_ONCE = max(1, usable_cores() - 1)
-# Processor time after which a statement is slow; most take less than half of it. A larger allowance shows in the p99 of
-# fast ones: statements that waited end at a common deadline, and the next ones then use it all at once.
-_FAST_S = 0.005
-_TURN_S = 0.2  # so that a statement which runs to its deadline does not keep the others from ending in time
-_LOOK_S = 0.02  # between two looks for a free turn
+_FAST_S = 0.005  # processor time that a statement may use without a turn; most statements need less than half of it
+_LONGEST_TURN_S = 0.2
+_WAITING = _SLOW_AT_ONCE  # the byte that every waiting worker locks, after one byte for each turn
 
 
 class OutOfTime(BaseException):
-    """The deadline has passed. No Exception, so that code which survives any fault does not survive this one."""
+    """The deadline has passed. Not an Exception, so that `except Exception` does not catch it."""
 
 
 class Deadline:
-    """When a statement must end, by `time.monotonic()`.
+    """The deadline of one statement, `due` seconds of `time.monotonic()`.
 
-    `turns` is a file that all workers share. A slow statement locks one of its first bytes; the kernel unlocks the byte
-    when the worker is killed.
+    All workers share the file `turns`. A slow statement locks one of its first bytes; the kernel releases the lock of a
+    worker that is killed. A turn lasts as much processor time as the statement has used so far, at most 0.2 s, and a
+    waiting statement looks for a turn ten times in that time. So a statement that needs 50 ms soon gets its turns
+    among those that run to their deadline.
     """
 
-    def __init__(self, due: float, turns: int) -> None:
+    def __init__(self, due: float, turns: IO[bytes]) -> None:
         self._due = due
         self._turns = turns
-        self._slow_at = time.process_time() + _FAST_S
-        self._has_turn = False
-        self._turn_ends = 0.0
+        self._start = time.process_time()
+        self._turn_ends = 0.0  # in processor time; 0 without a turn
 
     def ends_statement(self) -> bool:
-        """Return whether the running statement is late, after waiting for its turn if the statement is slow."""
-        if self._has_turn and time.monotonic() > self._turn_ends:
-            self.end_turn()
-            time.sleep(_LOOK_S)  # a statement that waits takes the turn meanwhile
-        while not self._has_turn and time.process_time() > self._slow_at and (left := self._due - time.monotonic()) > 0:
-            self._has_turn = any(map(self._lock, range(_SLOW_AT_ONCE)))
-            self._turn_ends = time.monotonic() + _TURN_S
-            if not self._has_turn:
-                time.sleep(min(_LOOK_S, left))
+        """Return whether the statement is late. A slow statement first waits for its turn."""
+        if self._turn_ends:
+            if time.process_time() > self._turn_ends and self._others_wait():
+                self.end_turn()
+                time.sleep(self._turn_s() / 10)  # a statement that waits takes the turn meanwhile
+        elif time.process_time() - self._start > _FAST_S:
+            self._wait_for_turn()
         return time.monotonic() > self._due
 
     def end_turn(self) -> None:
         """Let another slow statement run."""
-        if self._has_turn:
-            fcntl.lockf(self._turns, fcntl.LOCK_UN)
-            self._has_turn = False
+        fcntl.lockf(self._turns, fcntl.LOCK_UN)
+        self._turn_ends = 0.0
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Raise OutOfTime in the code inside, which must be Python of the main thread, once the deadline has passed.
+        """Raise OutOfTime in the Python code inside the context, on the main thread, once the deadline has passed.
 
         sqlglot's parse time doubles with each level of nested type words, as in `date(date(…`.
         """
@@ -76,8 +73,26 @@ class Deadline:
             is_inside = False
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _lock(self, turn: int) -> bool:
-        with suppress(OSError):  # another worker has locked it
-            fcntl.lockf(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
+    def _turn_s(self) -> float:
+        return min(time.process_time() - self._start, _LONGEST_TURN_S)
+
+    def _wait_for_turn(self) -> None:
+        fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, _WAITING)
+        while (left := self._due - time.monotonic()) > 0 and not any(map(self._locks, range(_SLOW_AT_ONCE))):
+            time.sleep(min(self._turn_s() / 10, left))
+        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, _WAITING)
+        self._turn_ends = time.process_time() + self._turn_s()
+
+    def _others_wait(self) -> bool:
+        if not self._locks(_WAITING):
             return True
+        fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, _WAITING)
         return False
+
+    def _locks(self, byte: int) -> bool:
+        """Lock `byte` of the file. Return False when another worker has locked that byte."""
+        try:
+            fcntl.lockf(self._turns, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except OSError:
+            return False
+        return True

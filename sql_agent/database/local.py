@@ -1,33 +1,34 @@
-"""Query a database in worker processes, of which one that is late is killed."""
+"""Query a database in worker processes: keep the idle ones, replace those that were killed, wait out an outage."""
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
+import pickle
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sql_agent.database.answers import DATABASE_CHANGED, MAX_REFUSAL_CHARS, UNAVAILABLE, refusal
+from sql_agent.database.answers import DATABASE_CHANGED, UNAVAILABLE, refusal
 from sql_agent.database.counterfactual import Change
-from sql_agent.database.database import Database
+from sql_agent.database.database import MAX_QUERIES, Database
 from sql_agent.database.guard import check_length
 from sql_agent.database.schema import RequiredSchema
 from sql_agent.database.source import Opened, Source, open_source
-from sql_agent.database.workers import Workers
+from sql_agent.database.workers import Worker
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from sql_agent.system.messages import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 
-# A character takes up to 12 bytes in the JSON of a reply; what is beside the cells is far below the rest.
-_BYTES_PER_CHAR = 12
-_BYTES_BESIDE = 64 * 1024
-
+_GRACE_S = 0.2  # after the deadline, in which a worker should have answered by itself
+_KEPT_IDLE_S = 10.0  # for which a worker is kept that nobody needs; to start one takes some 10 ms of a processor
 _PAUSE_S = 1.0  # between two tries of a statement while the database does not answer
+_numbers = itertools.count()
 
 
 def open_database(
@@ -43,24 +44,31 @@ def open_database(
 
 
 class LocalDatabase(Database):
-    """Queries an opened file or server.
+    """Queries an opened file or server; the deadline of a statement begins when a worker receives the statement.
 
-    Raises DatabaseFileError when no process can be started; the first one takes about half a second. Once a file is
+    Raises DatabaseFileError when no worker can be started; the first one takes about half a second. Once a file is
     another one than was opened, every statement is refused with the kind "database_changed". While the database does
     not answer, for OUTAGE_S seconds, a statement is tried again, which is logged.
     """
 
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.engine.source, opened.schema, opened.engine.dialect, opened.limits)
-        max_bytes = _BYTES_PER_CHAR * (self.limits.max_chars + MAX_REFUSAL_CHARS) + _BYTES_BESIDE
         self._engine = opened.engine
-        self._workers = Workers(opened, max_reply_bytes=max_bytes)
+        # The number tells this database from the same one opened again, whose names may have changed.
+        self._opened = pickle.dumps((next(_numbers), opened))
         self._outage = Outage(f"The database {self.source}", logger.warning)
+        self._pid = os.getpid()
         self._closed = threading.Event()
-        weakref.finalize(self, self._workers.close)  # for callers that forget to close it
+        self._free = threading.BoundedSemaphore(MAX_QUERIES)
+        self._lock = threading.Lock()
+        self._busy: set[Worker] = set()
+        # The first worker is started now, because importing sqlglot takes longer than many a query may.
+        self._idle = [Worker(self._opened)]
+        if trouble := self._idle[0].trouble:
+            logger.warning("hints will name no rows, because the names could not be read: %s", trouble)
 
     def query(self, sql: str, *, changes: Sequence[Change] = ()) -> QueryAnswer:
-        """Run one statement; its deadline counts from this call."""
+        """Run one statement."""
         request = {"sql": sql, "changes": [change.model_dump() for change in changes]}
         try:
             check_length(sql)
@@ -70,15 +78,20 @@ class LocalDatabase(Database):
 
     def close(self) -> None:
         """End the processes of this database; a statement that is running is answered with an error."""
-        self._closed.set()
-        self._workers.close()
+        with self._lock:
+            self._closed.set()
+            for worker in self._idle:
+                worker.close()
+            for worker in self._busy:
+                worker.kill()
         super().close()
 
     def _patient_answer(self, request: dict[str, Any]) -> QueryAnswer:
         """Return the answer of a worker; raises DatabaseFileError when the database does not answer for too long."""
         give_up_at = time.monotonic() + OUTAGE_S
         while True:
-            answer = self._answer(request)
+            with self._free:
+                answer = self._answer(request)
             error = answer.error
             if error is None or error.kind != UNAVAILABLE:
                 self._outage.end()
@@ -89,29 +102,58 @@ class LocalDatabase(Database):
 
     def _answer(self, request: dict[str, Any]) -> QueryAnswer:
         """Return the answer of a worker. Raises QueryError when the database is closed."""
-        due = time.monotonic() + self.limits.deadline_s
+        worker = self._handed_over(request)
+        is_fit = False
+        try:
+            reply = worker.receive(self.limits.deadline_s + _GRACE_S)
+            is_fit = not reply["last"]
+        except TimeoutError:
+            worker.kill()
+            return self._too_slow()
+        except EOFError:
+            self._check_open()
+            message = "the statement needed more memory or time than a query may have"
+            return refusal("too_complex", message, "write a simpler statement, read fewer rows")
+        except BaseException:  # an interrupt
+            worker.kill()
+            raise
+        finally:
+            self._take_back(worker, is_fit=is_fit)
+        if reply["trouble"]:
+            logger.warning("no hint for a statement: %s", reply["trouble"])
+        return QueryAnswer.model_validate(reply["answer"])
+
+    def _handed_over(self, request: dict[str, Any]) -> Worker:
+        """Return the worker that has received the request: an idle one, unless all were killed, or a new one."""
         while True:
+            with self._lock:
+                self._check_open()
+                worker = self._idle.pop() if self._idle else None
+            worker = worker or Worker(self._opened)
+            with self._lock:
+                self._busy.add(worker)
             try:
-                with self._workers.lent(due) as worker:
-                    if worker.is_new:  # the statement is not to blame for the time that its start took
-                        due = time.monotonic() + self.limits.deadline_s
-                    reply = worker.ask({**request, "due": due}, due)
-                    if reply["trouble"]:
-                        logger.warning("no hint for a statement: %s", reply["trouble"])
-                    if reply["last"]:
-                        worker.end()
-                    return QueryAnswer.model_validate(reply["answer"])
-            except ConnectionError:  # it had ended before it got the request
-                continue
-            except TimeoutError:
-                return self._too_slow()
-            except EOFError:
-                return self._killed()
-            except QueryError:  # the database is closed
-                raise
-            except (ValueError, KeyError, TypeError) as error:
-                logger.warning("a worker's reply cannot be read: %s", error)
-                return refusal("failed", "the statement gave no answer that can be read", "write it in another way")
+                worker.send({**request, "due": time.monotonic() + self.limits.deadline_s})
+            except OSError:
+                self._take_back(worker, is_fit=False)
+            else:
+                return worker
+
+    def _take_back(self, worker: Worker, *, is_fit: bool) -> None:
+        """Keep a worker that is fit for further statements, and end those that have been idle for long."""
+        worker.idle_since = time.monotonic()
+        with self._lock:
+            self._busy.discard(worker)
+            if is_fit and not self._closed.is_set():
+                self._idle.append(worker)
+            else:
+                worker.close()
+            while self._idle[1:] and self._idle[0].idle_since < worker.idle_since - _KEPT_IDLE_S:
+                self._idle.pop(0).close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set() or os.getpid() != self._pid:  # a forked child must not use its parent's workers
+            raise QueryError(DATABASE_CHANGED, f"the database {self.source} is closed", hint="open it again")
 
     def _too_slow(self) -> QueryAnswer:
         # A server ends a statement before it is late; one that did not may be unable to answer anything.
@@ -119,9 +161,3 @@ class LocalDatabase(Database):
             return refusal(UNAVAILABLE, why, "look whether the database server runs")
         message = f"interrupted after {self.limits.deadline_s:g} seconds"
         return refusal("timeout", message, "read fewer rows: add WHERE and LIMIT, join fewer tables")
-
-    def _killed(self) -> QueryAnswer:
-        if self._workers.closed:
-            return refusal(DATABASE_CHANGED, f"the database {self.source} is closed", "open it again")
-        message = "the statement needed more memory or time than a query may have"
-        return refusal("too_complex", message, "write a simpler statement, read fewer rows")

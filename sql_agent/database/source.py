@@ -29,7 +29,7 @@ _URL = re.compile(r"\s*(?:(?:mysql|mariadb)[\w+]*:|[a-z][\w+.-]+:/)", re.IGNOREC
 class Connection(Protocol):
     """Runs statements read-only. Raises QueryError if a statement fails."""
 
-    def run(self, sql: str, changes: Sequence[Change], limits: QueryLimits, deadline: Deadline) -> Result:
+    def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
         """Run a statement of a model, over the tables with `changes`."""
 
     def read(self, sql: str, seconds: float | None = None) -> Sequence[tuple[object, ...]]:

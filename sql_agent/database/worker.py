@@ -1,75 +1,130 @@
-"""Answer statements in a process of its own: check, run, cap the answer, write the hint.
+"""Answer statements in worker processes, which a server process forks: check, run, cap the answer, write the hint.
 
-Neither SQLite's compiler and functions nor a server that is silent can be interrupted. The parent therefore kills the
-process shortly after the deadline, and the operating system limits its memory and processor time.
+What is covered:
+- A statement that is late. SQLite and the database servers end it at the deadline. Neither SQLite's compiler and
+  functions nor a silent server can be interrupted, so the parent kills a worker that has not answered 0.2 s later.
+- Memory: 512 MiB of addresses a worker. Files: none above 64 KiB. Processes: none can be started.
+- A crash of the engine: the program gets an answer, and the next statement another worker.
+
+What is not covered: reading other files and using the network. The guard and read-only connections prevent both.
+
+Why a server: a program with threads must not fork, because a lock that another thread has taken stays locked in the
+child, which hung one time in ten. The server is a new program with one thread. It imports sqlglot once, in half a
+second, reads the names of each database once, and forks a worker in a few milliseconds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
-import math
+import os
+import pickle
 import resource
+import signal
 import sys
-import time
+import tempfile
 import traceback
 from collections.abc import Sequence
+from functools import lru_cache
 from multiprocessing.connection import Connection as Pipe
-from typing import Any
+from multiprocessing.reduction import recv_handle
+from typing import IO, Any, NoReturn
 
 from sqlglot import exp
 
 from sql_agent.database.answers import refusal
 from sql_agent.database.counterfactual import Change
 from sql_agent.database.deadline import Deadline, OutOfTime
+from sql_agent.database.guard import check
 from sql_agent.database.hints import Hints, is_wanted
-from sql_agent.database.name_index import NameIndex
+from sql_agent.database.name_index import NameIndex, read_names
+from sql_agent.database.schema import Schema
 from sql_agent.database.source import Connection, Opened
+from sql_agent.database.sqlite.dialect import SQLITE
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryAnswer
+from sql_agent.system.signals import die_with_parent
 
-MAX_MEMORY_BYTES = 512 * 1024 * 1024  # of addresses; 90 MB of them are taken by the interpreter and its modules
-MAX_REQUEST_BYTES = 16 * 1024 * 1024  # a statement, and the cells that it is to find empty
+_MAX_MEMORY_BYTES = 512 * 1024 * 1024  # of addresses; 90 MB of them are taken by the interpreter and its modules
 _MAX_FILE_BYTES = 64 * 1024  # for SQLite's index of a write-ahead log; nothing else is ever written
 # A worker that needed this much more memory than at its start is replaced, because little of it would come back.
 _SWOLLEN_KIB = 100 * 1024
 # Each of the few statements behind a hint may take this long; on the databases seen they take a tenth of it.
 _HINT_STATEMENT_S = 0.25
+_MOST_DATABASES = 100  # whose names the server keeps
+_FIRST = "WITH a AS (SELECT 1 AS x) SELECT max(a.x) FROM a JOIN a b ON a.x LIKE b.x WHERE a.x IN (1) ORDER BY 1 LIMIT 1"
 
 
-def limit_resources() -> None:
-    """Limit this process's memory; it cannot write large files, start processes or leave a core."""
+def serve() -> None:
+    """Fork a worker for each order on the socket that is standard input, and return when that socket closes.
+
+    An order is a pickled database and the worker's end of a pipe.
+    """
+    orders = Pipe(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel then forgets workers that ended
+    # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
+    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
+    check(_FIRST, Schema(()), SQLITE)  # what sqlglot builds at its first statement is then shared by all workers
+    with tempfile.TemporaryFile() as turns, contextlib.suppress(EOFError):
+        while True:
+            data = orders.recv_bytes()
+            with Pipe(recv_handle(orders)) as pipe:
+                database = _read(data)
+                if not os.fork():
+                    orders.close()
+                    _run_worker(pipe, *database, turns)
+
+
+@lru_cache(_MOST_DATABASES)
+def _read(data: bytes) -> tuple[Opened, NameIndex, str | None]:
+    """Return the database that `data` describes, its names, and why there are none: hints then name no rows."""
+    _, opened = pickle.loads(data)  # noqa: S301  from the program that started us
+    names, trouble = NameIndex(()), None
+    if opened.hinted:
+        try:
+            with contextlib.closing(opened.engine.connect(opened.schema, opened.limits)) as connection:
+                names = NameIndex(read_names(opened.schema, opened.names, connection.read))
+        except QueryError as error:
+            trouble = error.message
+        except Exception as error:  # of the task's own functions that find other names
+            trouble = f"{type(error).__name__}: {error}"
+    gc.collect()
+    gc.freeze()  # its objects stay, and looking at them would copy the pages that the workers share
+    return opened, names, trouble
+
+
+def _run_worker(pipe: Pipe, opened: Opened, names: NameIndex, trouble: str | None, turns: IO[bytes]) -> NoReturn:
+    """Say the process id and `trouble` on `pipe`, answer the requests there, and end this process."""
+    die_with_parent()
+    try:
+        _limit_resources()
+        session = _Session(opened, names, turns)
+        _send(pipe, {"pid": os.getpid(), "trouble": trouble})
+        session.answer_all(pipe)
+    except (EOFError, ConnectionError):
+        pass  # the program has ended, or has closed the database
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # the program sees the pipe close; what went wrong is for its log
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _limit_resources() -> None:
     limits = {resource.RLIMIT_FSIZE: _MAX_FILE_BYTES, resource.RLIMIT_CORE: 0}
     if sys.platform.startswith("linux"):  # elsewhere these two cannot be set or count other processes
-        limits |= {resource.RLIMIT_AS: MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
+        limits |= {resource.RLIMIT_AS: _MAX_MEMORY_BYTES, resource.RLIMIT_NPROC: 0}
     for which, value in limits.items():
         _, most = resource.getrlimit(which)
         limit = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(which, (limit, limit))
 
 
-def answer_requests(pipe: Pipe, session: Session) -> None:
-    """Answer statements until the parent closes its end or this process has grown; then return.
-
-    A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": seconds of time.monotonic()}`. Its
-    reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
-    """
-    # sqlglot's warnings quote the statement, which a model wrote, and standard error is the user's terminal.
-    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
-    least = _peak_kib()
-    while True:
-        try:
-            request = json.loads(pipe.recv_bytes(MAX_REQUEST_BYTES))
-        except EOFError:
-            return
-        _limit_cpu(request["due"] - time.monotonic())
-        answer, trouble = session.answer(request)
-        last = _peak_kib() > least + _SWOLLEN_KIB
-        reply = {"answer": answer.model_dump(), "trouble": trouble, "last": last}
-        pipe.send_bytes(json.dumps(reply).encode("ascii"))  # other characters are escaped, lone surrogates too
-        if last:
-            return
+def _send(pipe: Pipe, message: object) -> None:
+    pipe.send_bytes(json.dumps(message).encode("ascii"))  # other characters are escaped, lone surrogates too
 
 
 def _peak_kib() -> int:
@@ -77,16 +132,10 @@ def _peak_kib() -> int:
     return peak if sys.platform != "darwin" else peak // 1024
 
 
-def _limit_cpu(seconds: float) -> None:
-    """Have the kernel end this process when the parent, stopped or busy, does not do so after the deadline."""
-    limit = math.ceil(time.process_time() + max(seconds, 0)) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-
-
-class Session:
+class _Session:
     """Answers the statements that reach one worker, over one connection."""
 
-    def __init__(self, opened: Opened, names: NameIndex, turns: int) -> None:
+    def __init__(self, opened: Opened, names: NameIndex, turns: IO[bytes]) -> None:
         self._opened = opened
         self._turns = turns
         self._connection: Connection | None = None
@@ -94,12 +143,24 @@ class Session:
         with contextlib.suppress(QueryError):  # the first statement tries again, and says why it fails
             self._connect()
 
-    def answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
+    def answer_all(self, pipe: Pipe) -> None:
+        """Answer requests until this process has grown too large. Raises EOFError when the parent closes its end.
+
+        A request is JSON: `{"sql": text, "changes": [Change as an object, ...], "due": seconds of time.monotonic()}`.
+        The reply is `{"answer": QueryAnswer, "trouble": why there is no hint, "last": whether this worker ends now}`.
+        """
+        most_kib = _peak_kib() + _SWOLLEN_KIB
+        while _peak_kib() <= most_kib:
+            request = json.loads(pipe.recv_bytes())
+            answer, trouble = self._answer(request)
+            _send(pipe, {"answer": answer.model_dump(), "trouble": trouble, "last": _peak_kib() > most_kib})
+
+    def _answer(self, request: dict[str, Any]) -> tuple[QueryAnswer, str | None]:
         """Return the answer, and what went wrong with its hint."""
         sql, changes = request["sql"], [Change(**change) for change in request["changes"]]
         deadline = Deadline(request["due"], self._turns)
         try:
-            result = self._connect().run(sql, changes, self._opened.limits, deadline)
+            result = self._connect().run(sql, changes, deadline)
         except QueryError as error:
             return refusal(error.kind, error.message, error.hint), None
         except MemoryError:

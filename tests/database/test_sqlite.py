@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from sql_agent.agent.tools import answer_json
 from sql_agent.database import Database, open_database
 from sql_agent.database.answers import DATABASE_CHANGED, KINDS, fit
-from sql_agent.database.sqlite.connection import FileState, SqliteConnection
-from sql_agent.database.sqlite.opening import read_only_connection, read_schema
+from sql_agent.database.sqlite.connection import open_file
+from sql_agent.database.sqlite.opening import read_only_connection
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryAnswer, QueryLimits
 from sql_agent.tasks.medical.tables import SCHEMA, create_table_sql
@@ -82,8 +82,8 @@ class TestHostile:
 
     def test_sqlite_alone_holds_when_the_guard_is_gone(self, path: Path) -> None:
         before = digest(path)
-        schema = read_schema(path, SCHEMA)
-        connection = SqliteConnection(path, FileState.of(path), schema, lock_wait_s=1)
+        file, schema = open_file(path, SCHEMA)
+        connection = file.connect(schema, QueryLimits())
         for category in ("writes", "administration", "with_writes", "other_tables", "stacked"):
             for sql in REFUSED[category]:
                 try:

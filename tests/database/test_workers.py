@@ -170,7 +170,7 @@ def test_more_queries_at_once_than_there_may_be_workers_wait_for_one(
     with open_database(path, SCHEMA) as database, ThreadPoolExecutor(100) as threads:
         answers = list(threads.map(database.query, [FAST] * 200))
         assert {answer.records for answer in answers} == {(("Drug 3",),)}
-        monkeypatch.setattr("sql_agent.database.workers._KEPT_IDLE_S", 0.0)
+        monkeypatch.setattr("sql_agent.database.local._KEPT_IDLE_S", 0.0)
         assert database.query(FAST).error is None
         assert until(lambda: len(workers()) <= others + 1), "those that were not needed ended"
 

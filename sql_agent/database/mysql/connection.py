@@ -126,7 +126,7 @@ class MysqlConnection:
         self._limits = limits
         self._raw = self._open()
 
-    def run(self, sql: str, changes: Sequence[Change], limits: QueryLimits, deadline: Deadline) -> Result:
+    def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
         """Run a statement that a model wrote, if the guard accepts it, over the tables with `changes`.
 
         Raises QueryError.
@@ -138,21 +138,21 @@ class MysqlConnection:
                 if changes:
                     text = changed_statement(text, self._schema, changes, MYSQL)
         except OutOfTime:
-            message = f"interrupted after {limits.deadline_s:g} seconds"
+            message = f"interrupted after {self._limits.deadline_s:g} seconds"
             raise QueryError("timeout", message, hint="write a simpler statement") from None
-        columns, records, truncated = self._run_again_if_lost(text, limits)
+        columns, records, truncated = self._run_again_if_lost(text)
         return Result(columns, records, truncated, checked.tree, checked.from_tables)
 
-    def _run_again_if_lost(self, sql: str, limits: QueryLimits) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
+    def _run_again_if_lost(self, sql: str) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
         try:
             try:
-                return self._fitted(sql, limits)
+                return self._fitted(sql)
             except pymysql.Error as error:
                 if code_of(error) not in LOST and not isinstance(error, pymysql.err.InterfaceError):
                     raise
                 self.close()
                 self._raw = self._open()
-                return self._fitted(sql, limits)
+                return self._fitted(sql)
         except _FAILURES as error:
             raise from_server(error, sql, self._schema) from error
 
@@ -170,12 +170,12 @@ class MysqlConnection:
         if self._raw.open:
             self._raw.close()
 
-    def _fitted(self, sql: str, limits: QueryLimits) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
+    def _fitted(self, sql: str) -> tuple[tuple[str, ...], tuple[Row, ...], bool]:
         cursor = self._raw.cursor(SSCursor)
         cursor.execute(sql)
         self._check_origin(cursor)
-        result = fit((item[0] for item in cursor.description or ()), _rows(cursor), limits)
-        for _ in range(limits.max_rows + 2):  # so few are read to the end
+        result = fit((item[0] for item in cursor.description or ()), _rows(cursor), self._limits)
+        for _ in range(self._limits.max_rows + 2):  # so few are read to the end
             if cursor.fetchone() is None:
                 cursor.close()
                 return result

@@ -1,8 +1,8 @@
-"""Run statements on a SQLite file: read-only, each compiled under an authorizer, while the file stays as it was.
+"""Run statements on a SQLite file that is opened read-only, as long as the file does not change.
 
-SQLite judges first: its authorizer decides what may be read. The parser comes after, for hints, for better messages,
-and to tell whether the rows come from tables; a statement that it cannot read is answered all the same. The authorizer
-alone, without a parser, let none of 200,000 random and 375 hostile statements read another table.
+SQLite's authorizer decides what a statement may read. The parser comes second, for hints, for better messages, and to
+find out whether the rows come from tables; a statement that the parser cannot read is answered all the same. The
+authorizer alone, without the parser, let none of 200,000 random and 375 hostile statements read another table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,64 +27,43 @@ from sql_agent.database.sqlite.opening import read_only_connection, read_schema
 from sql_agent.errors import QueryError
 from sql_agent.schemas import QueryLimits
 
-_PROGRESS_STEPS = 10_000  # of SQLite's machine, about 0.1 ms, between two looks at the clock
-# The writer of another process may hold the file; waiting ends long before the deadline, so that the answer says why:
-# SQLite adds up the pauses that it asks for, and on a busy machine each lasts longer.
+_PROGRESS_STEPS = 10_000  # of SQLite's virtual machine between two looks at the clock, about 0.1 ms
+# Share of the deadline to wait for a lock of another process that writes; the rest is for the answer that says so:
+# SQLite adds up the pauses that it requests, and on a busy machine each pause lasts longer.
 _LOCK_SHARE = 0.4
 _FAILURES = (sqlite3.Error, sqlite3.Warning, MemoryError, OverflowError, ValueError)
-# Whatever else these begin, SQLite's authorizer allows two statements that say too much or nothing: EXPLAIN, VALUES.
+# The authorizer also allows EXPLAIN, which tells too much, and VALUES, which tells nothing; neither matches.
 _SELECT = re.compile(
     r"(?>[\s\ufeff(]|--[^\n]*(?:\n|\Z)|/\*.*?(?:\*/|\Z))*+(?:SELECT|WITH)\b", re.IGNORECASE | re.DOTALL
 )
 _NOT_THE_STATEMENTS_FAULT = frozenset({"timeout", UNAVAILABLE, DATABASE_CHANGED})
 
-_State = tuple[int, int, int, int]
+_State = tuple[tuple[int, int, int, int], ...]
 
 
 def open_file(path: Path, required: RequiredSchema) -> tuple[SqliteFile, Schema]:
     """Check the database at `path`. Raises DatabaseFileError when it lacks something of `required`."""
     schema = read_schema(path, required)
-    return SqliteFile(path, FileState.of(path)), schema
-
-
-@dataclass(frozen=True)
-class FileState:
-    """Identifies one content of a database file by device, inode, size and time of change.
-
-    `log` is that of SQLite's write-ahead log, where there is one that is not empty.
-    """
-
-    file: _State
-    log: _State | None
-
-    @classmethod
-    def of(cls, path: Path) -> FileState:
-        """Return the state of the file at `path` now. Raises OSError when there is none."""
-        try:
-            log = _state(path.with_name(f"{path.name}-wal"))
-        except OSError:
-            log = None
-        return cls(_state(path), log if log and log[2] else None)
-
-
-def _without_comments(sql: str) -> str:
-    try:
-        return clean(sql, SQLITE)
-    except QueryError:
-        return sql
+    return SqliteFile(path, _state(path)), schema
 
 
 def _state(path: Path) -> _State:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    """Return what identifies one content of the file, and of its write-ahead log where that is not empty.
+
+    Each has its device, inode, size and time of change. Raises OSError when there is no file.
+    """
+    found = [path.stat()]
+    with suppress(OSError):
+        found += [log for log in [path.with_name(f"{path.name}-wal").stat()] if log.st_size]
+    return tuple((each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
 
 
 @dataclass(frozen=True)
 class SqliteFile:
-    """Connects to the file `source`, which was in `state` when it was opened."""
+    """The file `source`, which was in `state` when it was opened."""
 
     source: Path
-    state: FileState
+    state: _State
 
     @property
     def dialect(self) -> SqliteDialect:
@@ -96,28 +75,29 @@ class SqliteFile:
 
     def connect(self, schema: Schema, limits: QueryLimits) -> SqliteConnection:
         """Open a connection for statements over `schema`. Raises QueryError."""
-        return SqliteConnection(self.source, self.state, schema, lock_wait_s=limits.deadline_s * _LOCK_SHARE)
+        return SqliteConnection(self, schema, limits)
 
 
 class SqliteConnection:
-    """A read-only connection whose authorizer decides, while SQLite compiles a statement, about each part of it."""
+    """A read-only connection. While SQLite compiles a statement, the authorizer permits or denies each part."""
 
-    def __init__(self, path: Path, state: FileState, schema: Schema, *, lock_wait_s: float) -> None:
-        self._path = path
-        self._state = state
+    def __init__(self, file: SqliteFile, schema: Schema, limits: QueryLimits) -> None:
+        self._path = file.source
+        self._state = file.state
+        self._limits = limits
         self._schema = schema
         self._tables = frozenset(schema.columns)
         self._has_read_column = False
         try:
-            self._raw = read_only_connection(path, lock_wait_s=lock_wait_s)
+            self._raw = read_only_connection(self._path, lock_wait_s=limits.deadline_s * _LOCK_SHARE)
             modules = {fold(name) for (name,) in self._raw.execute("PRAGMA module_list")}
         except sqlite3.Error as error:
             self._check_unchanged()
-            raise QueryError("failed", f"the database {path} cannot be opened: {error}") from error
+            raise QueryError("failed", f"the database {self._path} cannot be opened: {error}") from error
         self._others = schema.other_tables | modules
         self._raw.set_authorizer(self._authorize)
 
-    def run(self, sql: str, changes: Sequence[Change], limits: QueryLimits, deadline: Deadline) -> Result:
+    def run(self, sql: str, changes: Sequence[Change], deadline: Deadline) -> Result:
         """Run a statement that a model wrote, over the tables with `changes`.
 
         Raises QueryError.
@@ -129,15 +109,17 @@ class SqliteConnection:
             raise QueryError("not_select", "this is no SELECT", hint="only SELECT, or WITH followed by SELECT")
         text = sql.removeprefix("\ufeff").rstrip("; \t\r\n")
         if changes:
-            text = changed_statement(_without_comments(text), self._schema, changes, SQLITE)
+            with suppress(QueryError):  # an odd character, which SQLite accepts
+                text = clean(text, SQLITE)
+            text = changed_statement(text, self._schema, changes, SQLITE)
         self._check_unchanged()
         self._has_read_column = False
         self._raw.set_progress_handler(deadline.ends_statement, _PROGRESS_STEPS)
         try:
             with closing(self._raw.execute(text)) as cursor:
-                columns, records, truncated = fit((item[0] for item in cursor.description), cursor, limits)
+                columns, records, truncated = fit((item[0] for item in cursor.description), cursor, self._limits)
         except _FAILURES as error:
-            raise self._failure(error, sql, limits, deadline) from error
+            raise self._failure(error, sql, deadline) from error
         finally:
             self._raw.set_progress_handler(None, 0)
         self._check_unchanged()
@@ -161,7 +143,7 @@ class SqliteConnection:
         self._raw.close()
 
     def _parsed(self, sql: str, result: Result, deadline: Deadline) -> Result:
-        """Add the tree to the result of `sql`, and whether its rows come from tables, as far as the parser can tell.
+        """Return `result` with the tree of `sql` and a more exact `from_tables`, as far as the parser can tell.
 
         Raises QueryError for statements that SQLite accepts but whose results mislead: WITH queries that redefine a
         table, and names in double quotes that are no columns.
@@ -184,11 +166,11 @@ class SqliteConnection:
             from_tables = result.from_tables
         return replace(result, tree=tree, from_tables=from_tables)
 
-    def _failure(self, error: BaseException, sql: str, limits: QueryLimits, deadline: Deadline) -> QueryError:
-        """Return why `sql` failed, in the words of the guard where it would refuse the statement too."""
+    def _failure(self, error: BaseException, sql: str, deadline: Deadline) -> QueryError:
+        """Return why `sql` failed: the guard's error, which is clearer, where the guard refuses the statement too."""
         said = from_sqlite(error, sql, self._schema)
         if said.kind == "timeout":
-            message = f"interrupted after {limits.deadline_s:g} seconds"
+            message = f"interrupted after {self._limits.deadline_s:g} seconds"
             return QueryError("timeout", message, hint=said.hint)
         if said.kind in _NOT_THE_STATEMENTS_FAULT:
             return said
@@ -202,26 +184,26 @@ class SqliteConnection:
         return said
 
     def _check_unchanged(self) -> None:
-        """Raise QueryError when the file is not in the state in which it was opened: replaced, changed or removed."""
+        """Raise QueryError when the file was replaced, changed or removed since it was opened."""
         try:
-            now = FileState.of(self._path)
+            now = _state(self._path)
         except OSError as error:
             raise QueryError(
                 DATABASE_CHANGED, f"the database {self._path} is gone: {error.strerror}", hint="put the file back"
             ) from error
         if now == self._state:
             return
-        what = "was replaced" if now.file[:2] != self._state.file[:2] else "was changed"
+        what = "was replaced" if now[0][:2] != self._state[0][:2] else "was changed"
         message = f"the database {self._path} {what} while it was open"
         raise QueryError(DATABASE_CHANGED, message, hint="start again to query it as it is now")
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, _inner: str | None
     ) -> int:
-        """Decide about one part of a statement; SQLite asks before it runs the statement.
+        """Permit or deny one part of a statement, before SQLite runs the statement.
 
-        SQLite names a table by its real name, whatever its alias, so another name is that of a WITH query or subquery.
-        A table of which no column is used has no `database` and an empty column.
+        `first` is a table's real name, not its alias, so an unknown name is that of a WITH query or subquery. A table
+        of which no column is used has no `database` and an empty column.
         """
         permitted = action == sqlite3.SQLITE_SELECT
         if action == sqlite3.SQLITE_READ:
