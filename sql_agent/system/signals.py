@@ -63,8 +63,11 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
     """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in stopping_signals()}
+    is_asked = False
 
     def once() -> None:
+        nonlocal is_asked
+        is_asked = True
         for number in before:
             loop.remove_signal_handler(number)
             is_repeated = number is signal.SIGHUP
@@ -76,14 +79,16 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
         loop.call_soon_threadsafe(once)
 
     for number in before:
-        loop.add_signal_handler(number, once)
-    if signal.SIGHUP in before:
-        signal.signal(signal.SIGHUP, hang_up)
+        if number is signal.SIGHUP:
+            signal.signal(number, hang_up)
+        else:
+            loop.add_signal_handler(number, once)
     try:
         yield
     finally:
         for number, handler_before in before.items():
-            if loop.remove_signal_handler(number):
+            if not is_asked:
+                loop.remove_signal_handler(number)
                 signal.signal(number, handler_before)
 
 
