@@ -27,9 +27,9 @@ class Deadline:
     """The deadline of one statement, `due` seconds of `time.monotonic()`.
 
     All workers share the file `turns`. A slow statement locks one of its first bytes; the kernel releases the lock of a
-    worker that is killed. A turn lasts as much processor time as the statement has used so far, at most 0.2 s, and a
-    waiting statement looks for a turn ten times in that time. So a statement that needs 50 ms soon gets its turns
-    among those that run to their deadline.
+    worker that is killed. A turn lasts as much processor time as the statement has used so far, at most 0.2 s, and the
+    less a waiting statement has used, the more often it looks for a turn. So a statement that needs 50 ms gets its
+    turns among those that run to their deadline.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:
@@ -43,7 +43,7 @@ class Deadline:
         if self._turn_ends:
             if time.process_time() > self._turn_ends and self._others_wait():
                 self.end_turn()
-                time.sleep(self._turn_s() / 10)  # a statement that waits takes the turn meanwhile
+                time.sleep(self._look_s())  # a statement that waits takes the turn meanwhile
         elif time.process_time() - self._start > _FAST_S:
             self._wait_for_turn()
         return time.monotonic() > self._due
@@ -76,10 +76,14 @@ class Deadline:
     def _turn_s(self) -> float:
         return min(time.process_time() - self._start, _LONGEST_TURN_S)
 
+    def _look_s(self) -> float:
+        """Return the seconds between two looks for a turn: more often would cost 30 waiting workers a whole core."""
+        return min(max(self._turn_s() / 4, 0.005), 0.02)
+
     def _wait_for_turn(self) -> None:
         fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, _WAITING)
         while (left := self._due - time.monotonic()) > 0 and not any(map(self._locks, range(_SLOW_AT_ONCE))):
-            time.sleep(min(self._turn_s() / 10, left))
+            time.sleep(min(self._look_s(), left))
         fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, _WAITING)
         self._turn_ends = time.process_time() + self._turn_s()
 
