@@ -15,7 +15,8 @@ from sql_agent.system.resources import usable_cores
 # ones on two busy cores had a p99 of 4.7 s. A slow statement waits inside SQLite and loses no work.
 _SLOW_AT_ONCE = max(1, usable_cores() - 1)
 _FAST_S = 0.005  # processor time that a statement may use without a turn; most statements need less than half of it
-_LONGEST_TURN_S = 0.2
+_TURN_S = 0.2
+_LOOK_S = 0.02  # between two looks for a free turn
 _WAITING = _SLOW_AT_ONCE  # the byte that every waiting worker locks, after one byte for each turn
 
 
@@ -27,24 +28,22 @@ class Deadline:
     """The deadline of one statement, `due` seconds of `time.monotonic()`.
 
     All workers share the file `turns`. A slow statement locks one of its first bytes; the kernel releases the lock of a
-    worker that is killed. A turn lasts as much processor time as the statement has used so far, at most 0.2 s, and the
-    less a waiting statement has used, the more often it looks for a turn. So a statement that needs 50 ms gets its
-    turns among those that run to their deadline.
+    worker that is killed. A turn ends after 0.2 s if another statement waits, so that all can end in time.
     """
 
     def __init__(self, due: float, turns: IO[bytes]) -> None:
         self._due = due
         self._turns = turns
-        self._start = time.process_time()
-        self._turn_ends = 0.0  # in processor time; 0 without a turn
+        self._slow_at = time.process_time() + _FAST_S
+        self._turn_ends = 0.0  # 0 without a turn
 
     def ends_statement(self) -> bool:
         """Return whether the statement is late. A slow statement first waits for its turn."""
         if self._turn_ends:
-            if time.process_time() > self._turn_ends and self._others_wait():
+            if time.monotonic() > self._turn_ends and self._others_wait():
                 self.end_turn()
-                time.sleep(self._look_s())  # a statement that waits takes the turn meanwhile
-        elif time.process_time() - self._start > _FAST_S:
+                time.sleep(_LOOK_S)  # a statement that waits takes the turn meanwhile
+        elif time.process_time() > self._slow_at:
             self._wait_for_turn()
         return time.monotonic() > self._due
 
@@ -73,19 +72,12 @@ class Deadline:
             is_inside = False
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _turn_s(self) -> float:
-        return min(time.process_time() - self._start, _LONGEST_TURN_S)
-
-    def _look_s(self) -> float:
-        """Return the seconds between two looks for a turn: more often would cost 30 waiting workers a whole core."""
-        return min(max(self._turn_s() / 4, 0.005), 0.02)
-
     def _wait_for_turn(self) -> None:
         fcntl.lockf(self._turns, fcntl.LOCK_SH, 1, _WAITING)
         while (left := self._due - time.monotonic()) > 0 and not any(map(self._locks, range(_SLOW_AT_ONCE))):
-            time.sleep(min(self._look_s(), left))
+            time.sleep(min(_LOOK_S, left))
         fcntl.lockf(self._turns, fcntl.LOCK_UN, 1, _WAITING)
-        self._turn_ends = time.process_time() + self._turn_s()
+        self._turn_ends = time.monotonic() + _TURN_S
 
     def _others_wait(self) -> bool:
         if not self._locks(_WAITING):
