@@ -254,12 +254,10 @@ def called_otherwise(names: Mapping[str, Name], naming: Naming) -> Iterator[tupl
             yield from ((known, names[other]) for other in map(comparable, others) if other in names)
 
 
-def _rest_pattern(beside: frozenset[str] | None) -> re.Pattern[str]:
-    """Return the pattern of the text around a formal name: any text, or only the words `beside`."""
-    if beside is None:
-        return re.compile(r".*")
+def _rest_pattern(beside: frozenset[str]) -> re.Pattern[str]:
+    """Return the pattern of the text around a formal name: words of `beside`, blanks and punctuation."""
     words = sorted(map(comparable, beside), key=len, reverse=True)
-    return re.compile(rf"(?:{'|'.join(map(re.escape, words))}|[\s(),-])*")
+    return re.compile("|".join([*map(re.escape, words), r"[\s(),-]"]).join(["(?:", ")*"]))
 
 
 def _shortest_with(part: str, all_names: str, rest: re.Pattern[str]) -> list[str]:

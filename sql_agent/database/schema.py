@@ -34,14 +34,14 @@ class Naming:
     """The column with the names of a table's rows, and sources of further names.
 
     `aliases` maps another column to a function that extracts names from a cell. `called` maps a formal name to names
-    that no cell contains: brands, everyday names. These also apply to a row whose longer name contains the formal
-    name as whole words; with `beside`, only if the rest of the longer name consists of such words.
+    that no cell contains: brands, everyday names. These also apply to a row whose longer name is the formal name with
+    words of `beside` around it, such as a salt or a form.
     """
 
     column: str
     aliases: Mapping[str, Callable[[str], Iterable[str]]] = field(default_factory=dict)
     called: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    beside: frozenset[str] | None = None
+    beside: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ SCHEMA = RequiredSchema(
     tables={table: ("id", name) for table, name in NAME_COLUMNS.items()},
     hint="check the path, or make the sample database: sql-agent data build --lang en",
     names={
-        table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}, _everyday_names(table), _BESIDE.get(table))
+        table: Naming(name, {ALIAS_COLUMNS[table]: aliases_in}, _everyday_names(table), _BESIDE.get(table, frozenset()))
         for table, name in NAME_COLUMNS.items()
     },
 )
