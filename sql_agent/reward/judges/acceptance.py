@@ -24,7 +24,7 @@ _LIST_NUMBER = re.compile(r"(?<![\d.])\d{1,2}[.)、](?=\s|[㐀-鿿])")
 _DENIED = re.compile(
     r"(?:\b(?:not|no|never|without|neither|nor)|n't|不是|没有|并非|不含|无|非)\s*(?:an?|the|any)?\s*\Z"
 )
-_NEGATIVE = re.compile(r"\b(?:no|not|none|cannot|unable|unknown)\b|n't|没|无|未|不")
+_NEGATIVE = re.compile(r"\b(?:no|not|none|nothing|cannot|unable|unknown)\b|n't|没|无|未|不")
 _SHORTEST = 3  # characters of a value; a shorter one is part of other words
 
 
