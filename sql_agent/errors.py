@@ -10,7 +10,7 @@
     │   ├── JudgeRefusedError                  the judging model, or a filter before it, declined to grade
     │   └── JudgeCutOffError                   the judging model's reply exceeded its token limit
     └── TrainingError          (RuntimeError)  a run cannot start or go on
-        ├── PreflightError                     one call to the policy returned no token ids
+        ├── PreflightError                     one call through proxy and store returned no triplet
         ├── NoTripletsError                    a step ended without any training data
         └── ResumeError                        the run to resume has other settings or no saved state
 
@@ -86,7 +86,7 @@ class TrainingError(SqlAgentError, RuntimeError):
 
 
 class PreflightError(TrainingError):
-    """One call to the policy through the LLM proxy failed or returned no token ids."""
+    """One call through the LLM proxy and the store returned no triplet."""
 
 
 class NoTripletsError(TrainingError):

@@ -92,13 +92,13 @@ def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
 
 
 def shared_client(
-    *, direct: bool = False, on_response: Callable[[httpx2.Response], Awaitable[None]] | None = None
+    *, direct: bool = False, on_request: Callable[[httpx2.Request], Awaitable[None]] | None = None
 ) -> DefaultAsyncHttpxClient:
-    """Open an HTTP client for many concurrent rollouts; `on_response` receives each response before it is read.
+    """Open an HTTP client for many concurrent rollouts; `on_request` receives each request before it is sent.
 
     With `direct`, no request uses http_proxy and similar variables; otherwise only those to this machine do not.
     """
-    hooks = {"response": [on_response]} if on_response else {}
+    hooks = {"request": [on_request]} if on_request else {}
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S)
     return DefaultAsyncHttpxClient(limits=limits, mounts=_DIRECT, trust_env=not direct, event_hooks=hooks)
 

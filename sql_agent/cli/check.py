@@ -69,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "agentlightning": partial(check_package, "agentlightning", "0.3.0"),
         "openai-agents": partial(check_package, "openai-agents", "0.24."),
         "litellm": partial(check_package, "litellm", "1.83.0", "pip install 'litellm[proxy]==1.83.0'"),
+        "opentelemetry": check_opentelemetry,
         "database": check_database,
         "judge": partial(check_judge, online=arguments.online),
         "store": check_store,
@@ -124,6 +125,13 @@ def check_torch() -> Finding:
 
     total = (torch.ones(8, 8) @ torch.ones(8, 8)).sum().item()
     return Finding(torch.__version__, "ok" if total == 512 else "fail", BASE_INSTALL)
+
+
+def check_opentelemetry() -> Finding:
+    from sql_agent.rollouts.preflight import check_opentelemetry as check
+
+    check()
+    return Finding(_installed("opentelemetry-sdk") or "missing", "ok")
 
 
 def check_database() -> Finding:

@@ -16,6 +16,7 @@ from sql_agent.cli.question_sets import evenly_spaced
 from sql_agent.cli.train_plan import CI_STEPS, Plan, flags_of, make_plan
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import DataError, SqlAgentError, TrainingError
+from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
 from sql_agent.runs.charts import validation_table
 from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved_step
@@ -135,6 +136,7 @@ def _inputs(plan: Plan) -> dict[str, str]:
 
 def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) -> int:
     """Run the rollouts that the algorithm in another terminal puts into `store`; return the exit code."""
+    check_opentelemetry()
     # The algorithm sends the settings that decide a rollout; the settings here are those of this host.
     own = load_settings(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     with slow_imports():

@@ -7,6 +7,7 @@ import importlib.util
 from sql_agent.cli.model_choice import check_model_folder, count_parameters
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError, TrainingError
+from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
@@ -22,6 +23,7 @@ _FILES = 256  # of a process without rollouts
 def check_settings(settings: Settings) -> None:
     """Raise a SqlAgentError unless a run with `settings` can start on this host."""
     _check_host(settings)
+    check_opentelemetry()
     check_trackers(settings)
     train = settings.train
     if train.minibatches > train.questions_per_step:

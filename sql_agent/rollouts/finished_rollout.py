@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import agentlightning as agl
-import orjson
-from agentlightning.semconv import AGL_OBJECT
 
-from sql_agent.rollouts.call_recorder import CALL_SPAN, LOGPROBS, PROMPT_IDS, RECORD, RESPONSE_IDS, ROLE, VERSIONS
-from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
+from sql_agent.rollouts.spans import read_record
+from sql_agent.rollouts.store_protocol import AlgorithmStore
+from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
+_SPAN_POLLS_S = (0.01, 0.16)  # the first pause, and the longest: they double
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 
 
@@ -44,59 +46,67 @@ class FinishedRollout:
         return cls(rollout_id, group, None, None, (), (), drop)
 
 
-def read_rollout(rollout: agl.Rollout, group: str, spans: Sequence[agl.Span], train_roles: str) -> FinishedRollout:
-    """Read an ended rollout from its spans in order; the regular expression `train_roles` names the trained roles."""
-    turns = read_turns(spans, train_roles)
+async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
+    """Return the spans of a rollout by sequence id, and the number of spans still missing after `deadline_s` seconds.
+
+    A rollout can be marked as succeeded before its last span is stored. So this waits until the sequence ids have no
+    gap from 1 to the highest.
+    """
+    deadline = time.monotonic() + deadline_s
+    pause_s, longest_s = _SPAN_POLLS_S
+    while True:
+        spans = sorted(await store.spans_of(rollout_id), key=lambda s: s.sequence_id)
+        missing = missing_spans([s.sequence_id for s in spans])
+        if not missing or time.monotonic() > deadline:
+            return spans, missing
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, longest_s)
+
+
+def missing_spans(sequence_ids: Sequence[int]) -> int:
+    """Return the number of gaps in `sequence_ids` from 1 to the highest id; 1 for no ids at all."""
+    return max(sequence_ids) - len(set(sequence_ids)) if sequence_ids else 1
+
+
+def read_rollout(
+    rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any, train_roles: str
+) -> FinishedRollout:
+    """Read an ended rollout from its spans in order, and decide whether it can be trained on.
+
+    `missing` is the number of spans that never arrived. The regular expression `train_roles` names the trained roles.
+    """
+    turns = turns_of(adapter.adapt(spans), train_roles)
     record = read_record(spans)
+    reward = record.reward.total if record is not None and record.reward is not None else None
     return FinishedRollout(
         rollout_id=rollout.rollout_id,
         group=group,
         record=record,
-        reward=record.reward.total if record is not None and record.reward is not None else None,
+        reward=reward,
         turns=tuple(turns),
         sequences=tuple(merge_turns(turn for turn in turns if turn.is_trained)),
-        dropped=_reason_to_drop(rollout.status, record, len(turns)),
+        dropped=_reason_to_drop(rollout.status, record, reward, len(turns), missing),
     )
 
 
-def _reason_to_drop(status: str, record: RolloutRecord | None, triplets: int) -> Drop | None:
+def _reason_to_drop(
+    status: str, record: RolloutRecord | None, reward: float | None, triplets: int, missing: int
+) -> Drop | None:
     if record is not None and record.dropped:
         return record.dropped
     if status != "succeeded":
         return Drop(cause=DropCause.ATTEMPT, detail=f"it ended as {status}")
-    if record is None or record.reward is None:
+    if missing:
+        return Drop(cause=DropCause.SPANS, detail=f"{missing} are missing")
+    if record is None or reward is None:
         return Drop(cause=DropCause.RECORD)
-    if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
-        return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
     if not triplets or triplets != record.turns:
-        return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")
+        return _reason_for_triplets(record, triplets)
     return None
 
 
-def read_record(spans: Sequence[agl.Span]) -> RolloutRecord | None:
-    """Return the record among the spans of one rollout; None without one."""
-    found = next((span for span in spans if span.name == AGL_OBJECT), None)
-    return None if found is None else RolloutRecord.model_validate_json(found.attributes[RECORD])
-
-
-def read_turns(spans: Sequence[agl.Span], train_roles: str) -> list[Turn]:
-    """Return the turns among the spans of one rollout, in their order: one for each call with token ids.
-
-    A turn is trained when it has no role, or when the regular expression `train_roles` matches the whole role.
-    """
-    turns = []
-    for attributes in (span.attributes for span in spans if span.name == CALL_SPAN):
-        if PROMPT_IDS not in attributes or RESPONSE_IDS not in attributes:
-            continue  # a server that returns no token ids
-        numbers = {name: orjson.loads(attributes[name]) for name in (LOGPROBS, VERSIONS) if name in attributes}
-        role = attributes.get(ROLE)
-        turns.append(
-            Turn(
-                tuple(orjson.loads(attributes[PROMPT_IDS])),
-                tuple(orjson.loads(attributes[RESPONSE_IDS])[0]),
-                tuple(numbers[LOGPROBS]) if LOGPROBS in numbers else None,
-                (numbers[VERSIONS][0], numbers[VERSIONS][1]) if VERSIONS in numbers else None,
-                is_trained=role is None or re.fullmatch(train_roles, role) is not None,
-            )
-        )
-    return turns
+def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
+    """Return why the number of triplets is 0 or not that of the turns."""
+    if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
+        return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
+    return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -11,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import agentlightning as agl
+import httpx2
 from openai import DefaultAsyncHttpxClient
 
 from sql_agent.agent.rollout import run_rollout, shared_client, unopened
@@ -19,13 +22,15 @@ from sql_agent.config.settings import Settings
 from sql_agent.database import Database, DatabasePool
 from sql_agent.errors import DatabaseFileError
 from sql_agent.reward import Judge
-from sql_agent.rollouts.call_recorder import CallRecorder, rollout_spans
 from sql_agent.rollouts.run_settings import RESOURCE, settings_here, text_of
+from sql_agent.rollouts.spans import SEQUENCE_HEADER, record_span
 from sql_agent.schemas import Question, RolloutRecord
 from sql_agent.system.memory import ends_without_memory
 from sql_agent.tasks.task import Task, load_task
 
 _T = TypeVar("_T")
+
+_ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # in the path of an LLM proxy
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         self._own = own
         self._on_record = on_record
         self._kits: dict[str, _Kit] = {}  # by what the store handed over
-        self._calls = CallRecorder()
+        self._numbers = CallNumbers()
         self._http: DefaultAsyncHttpxClient | None = None
         # For what takes seconds or waits for a lock, because the event loop runs other rollouts meanwhile. One thread,
         # so that each kit is made once.
@@ -72,7 +77,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)
         if self._http is None:
-            self._http = shared_client(direct=True, on_response=self._calls)  # to the run's own proxy
+            self._http = shared_client(direct=True, on_request=self._numbers)  # to the run's own proxy
         try:
             # All that follow would fail too, and the supervisor starts another process in place of one that ends.
             with ends_without_memory():
@@ -83,11 +88,11 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
         except DatabaseFileError as error:  # from opening it; an error of a query is in the record
             record = unopened(question, error)
         finally:
-            calls = self._calls.pop(rollout.rollout_id)
+            calls = self._numbers.pop(rollout.rollout_id)
         if self._on_record is not None:
             self._on_record(rollout.mode, record)
-        attempt_id = rollout.attempt.attempt_id
-        return rollout_spans(calls, record, rollout_id=rollout.rollout_id, attempt_id=attempt_id)
+        rollout_id, attempt_id = rollout.rollout_id, rollout.attempt.attempt_id
+        return [record_span(record, rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=calls + 1)]
 
     @asynccontextmanager
     async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:
@@ -128,3 +133,24 @@ def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) ->
         api_key=llm.api_key or NO_API_KEY,
         temperature=temperature,
     )
+
+
+class CallNumbers:
+    """Numbers the requests of each rollout to an LLM proxy, from 1; a request hook of an HTTP client.
+
+    The number is the sequence id of the call's span. Without it the proxy would request one from the store, whose
+    single thread is the bottleneck.
+    """
+
+    def __init__(self) -> None:
+        self._made: Counter[str] = Counter()  # number of calls by rollout
+
+    async def __call__(self, request: httpx2.Request) -> None:
+        """Add the number to a request before it is sent, if it is a call of a rollout."""
+        if match := _ROLLOUT.match(request.url.path):
+            self._made[match[1]] += 1
+            request.headers[SEQUENCE_HEADER] = str(self._made[match[1]])
+
+    def pop(self, rollout_id: str) -> int:
+        """Return the number of calls of an ended rollout, and forget the rollout."""
+        return self._made.pop(rollout_id, 0)

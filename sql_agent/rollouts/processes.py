@@ -13,7 +13,8 @@ import aiohttp
 from sql_agent.config.settings import Settings
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.lit_agent import SqlLitAgent
-from sql_agent.rollouts.llm_proxy import HEALTH, ServedModel, serve_proxy
+from sql_agent.rollouts.llm_proxy import HEALTH, serve_proxy
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.runner import ConcurrentRunner
 from sql_agent.rollouts.store_client import open_store
@@ -71,13 +72,15 @@ class RunProcesses:
         for index in range(self._n_runners):
             self._supervisor.start(f"Runner {index}", "runner", store)
 
-    async def start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
+    async def start_proxies(
+        self, store: StoreAddress, models: Sequence[ServedModel], log_files: Sequence[Path]
+    ) -> list[str]:
         """Start a proxy of all `models` for each of `log_files`, and return the proxies' addresses once they answer.
 
-        Raises TrainingError when a proxy does not answer within two minutes.
+        The proxies record calls in `store`. Raises TrainingError when a proxy does not answer within two minutes.
         """
         for index, log_file in enumerate(log_files):
-            self._supervisor.start(proxy_name(index), "proxy", (index, models, log_file))
+            self._supervisor.start(proxy_name(index), "proxy", (index, store, models, log_file))
         addresses = self._addresses[: len(log_files)]
         await asyncio.gather(*map(_until_healthy, addresses, log_files))
         return addresses
@@ -119,9 +122,11 @@ def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool)
     asyncio.run(run())
 
 
-def _run_proxy(sockets: Sequence[socket.socket], token: str, job: tuple[int, Sequence[ServedModel], Path]) -> None:
-    index, models, log_file = job
-    serve_proxy(sockets[index], models, log_file, token)
+def _run_proxy(
+    sockets: Sequence[socket.socket], token: str, job: tuple[int, StoreAddress, Sequence[ServedModel], Path]
+) -> None:
+    index, store, models, log_file = job
+    serve_proxy(sockets[index], store, models, log_file, token)
 
 
 def _show_rollout(mode: str, record: RolloutRecord) -> None:

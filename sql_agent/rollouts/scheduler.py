@@ -10,19 +10,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import agentlightning as agl
 import aiohttp
 
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts.finished_rollout import FinishedRollout, read_rollout
+from sql_agent.rollouts.finished_rollout import FinishedRollout, complete_spans, read_rollout
 from sql_agent.rollouts.store_client import is_refusal
 from sql_agent.rollouts.store_protocol import LOST, REFUSED, STARTED, AlgorithmStore
 from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
+_SPAN_DEADLINE_S = 10.0  # within which the last spans of an ended rollout must arrive
+_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # of a rollout whose proxy died
 _REPORTED_S = 0.5  # until the supervisor has reported the death of a process
 _IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
 _LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
@@ -59,12 +61,14 @@ class RolloutScheduler:
     def __init__(
         self,
         store: AlgorithmStore,
+        adapter: Any,
         resources: Sequence[str],
         *,
         timeout_s: float,
         train_roles: str,
     ) -> None:
         self._store = store
+        self._adapter = adapter
         routes = itertools.cycle(resources)
         # One route for all of a group, because the policy's caches then have the group's common prefix; not by step,
         # because the steps of verl's asynchronous trainers overlap.
@@ -94,14 +98,15 @@ class RolloutScheduler:
         drop = ended if isinstance(ended, Drop) else _loss_of(ended)
         if drop is None:
             try:
-                spans = sorted(await self._store.spans_of(rollout_id), key=lambda span: span.sequence_id)
+                spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
             except Exception as error:  # any error of a store loses this rollout only
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
         await self._store.mark_consumed(rollout_id)
         if drop is not None:
             return FinishedRollout.lost(rollout_id, request.group, drop)
-        finished = read_rollout(ended, request.group, spans, self._train_roles)
-        if finished.dropped is not None and finished.dropped.cause is DropCause.MODEL_SERVER:
+        roles = self._train_roles
+        finished = read_rollout(ended, request.group, spans, missing, adapter=self._adapter, train_roles=roles)
+        if finished.dropped is not None and finished.dropped.cause in _PROXY_DEATH_CAUSES:
             await asyncio.sleep(_REPORTED_S)
             died, reason = self._deaths.get(resource, (0.0, ""))
             if died > started - _REPORTED_S:
@@ -238,7 +243,7 @@ async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]
     `waiting` maps the id of each rollout to the seconds since it was first seen running.
     """
     rollouts = list(await store.query_rollouts(rollout_id_in=list(waiting)))
-    states = Counter("running" if r.status in STARTED else r.status for r in rollouts)
+    states = Counter(r.status for r in rollouts)
     counts = ", ".join(f"{count} {status}" for status, count in states.most_common())
     lines = [f"Nothing has ended for a while; waiting for {len(rollouts)} rollouts ({counts})."]
     if states.get("queuing"):
@@ -246,7 +251,11 @@ async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]
     for rollout in sorted(rollouts, key=lambda r: -waiting[r.rollout_id])[:_SHOWN]:
         attempt = await store.get_latest_attempt(rollout.rollout_id)
         if attempt is not None:
-            lines.append(f"{rollout.rollout_id} on {attempt.worker_id} for {waiting[rollout.rollout_id]:.0f} s.")
+            spans = len(await store.query_spans(rollout.rollout_id, attempt.attempt_id))
+            lines.append(
+                f"{rollout.rollout_id} on {attempt.worker_id} for {waiting[rollout.rollout_id]:.0f} s, "
+                f"{spans} calls answered so far."
+            )
     return " ".join(lines)
 
 

@@ -26,7 +26,7 @@ _DELAY_SHARE = 3.0  # of the last request's time, because a busy store answers l
 
 
 class EndedAttempt(BaseModel):
-    """How an attempt ended, with its spans."""
+    """How an attempt ended, with the spans of its runner; the LLM proxy sends those of the model's calls."""
 
     rollout_id: str
     attempt_id: str

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import agentlightning as agl
+from agentlightning.utils.otlp import spans_from_proto
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,10 +37,12 @@ logger = logging.getLogger(__name__)
 _WAIT_S = 1.0
 _GRACE_S = 2  # for open requests; more than _WAIT_S
 _MOST_ENDED = 4096  # unreported ended rollouts; the scheduler's polls find those beyond
+_TRACES = "/v1/traces"
+_PROTOBUF = "application/x-protobuf"
 
 
 class FrequentRequests:
-    """ASGI app that answers the requests of `store_protocol.py` itself and passes all others to `app`.
+    """ASGI app that answers the requests of `store_protocol.py` and of span exporters, and passes all others to `app`.
 
     FastAPI took most of the time of a request.
     """
@@ -52,6 +56,7 @@ class FrequentRequests:
             REPORT: self._report,
             ENDED: self._report_ended,
             CONSUMED: self._consume,
+            _TRACES: self._add_spans,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,7 +67,7 @@ class FrequentRequests:
             return
         try:
             body = await Request(scope, receive).body()
-            response = Response(await answer(body), media_type="application/json")
+            response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
         except Exception as error:  # the client gets every error of the store
             detail = f"{type(error).__name__}: {error}"
             logger.log(logging.ERROR, "%s failed: %s", path, detail, exc_info=logger.isEnabledFor(logging.DEBUG))
@@ -116,6 +121,11 @@ class FrequentRequests:
         for rollout_id in from_json(body):
             await self._store.mark_consumed(rollout_id)
         return b"{}"
+
+    async def _add_spans(self, body: bytes) -> bytes:
+        request: Any = ExportTraceServiceRequest.FromString(body)
+        await self._store.add_many_spans(await spans_from_proto(request, self._store.get_many_span_sequence_ids))
+        return b""
 
 
 async def serve_store(

@@ -1,9 +1,11 @@
-"""Join the turns of one rollout into token sequences with a mask of what the policy sampled."""
+"""Turn the triplets of one rollout into token sequences with a mask of what the policy sampled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,25 @@ def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tupl
     if first is None or second is None:
         return None
     return min(first[0], second[0]), max(first[1], second[1])
+
+
+def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
+    """Return the turns of a rollout from agent-lightning's triplets (`prompt`/`response` dicts with `token_ids`).
+
+    A turn is trained when it has no role, or when the regular expression `train_roles` matches the whole role.
+    """
+    return [
+        Turn(
+            tuple(t.prompt["token_ids"]),
+            tuple(t.response["token_ids"]),
+            tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
+            (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
+            is_trained=_is_trained(t.metadata, train_roles),
+        )
+        for t in triplets
+    ]
+
+
+def _is_trained(metadata: Mapping[str, Any], train_roles: str) -> bool:
+    role = metadata.get("role")
+    return role is None or re.fullmatch(train_roles, role) is not None

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import uvicorn
 
@@ -22,19 +22,26 @@ _STOP_S = 5.0
 
 
 def uvicorn_server(
-    app: ASGIApp, token: str | None, *, open_paths: Collection[str] = (), grace_s: int = 1
+    app: ASGIApp,
+    token: str | None,
+    *,
+    open_paths: Collection[str] = (),
+    grace_s: int = 1,
+    lifespan: Literal["auto", "off"] = "off",
+    log_level: str = "warning",
 ) -> uvicorn.Server:
     """Return a server of `app` whose requests need the bearer `token`, if there is one, except for `open_paths`.
 
-    At its end the server waits `grace_s` seconds for open requests.
+    At its end the server waits `grace_s` seconds for open requests. With `lifespan` "auto" it calls the startup and
+    shutdown handlers of `app`.
     """
     config = uvicorn.Config(
         AccessCheck(app, token, open_paths=open_paths),
         interface="asgi3",
-        log_level="warning",
+        log_level=log_level,
         access_log=False,
         proxy_headers=False,
-        lifespan="off",
+        lifespan=lifespan,
         timeout_graceful_shutdown=grace_s,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )

@@ -14,10 +14,10 @@ import agentlightning as agl
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError, TrainingError
-from sql_agent.rollouts.call_recorder import check_call
 from sql_agent.rollouts.lease import End, LeaseHolder
-from sql_agent.rollouts.llm_proxy import ServedModel
+from sql_agent.rollouts.preflight import check_triplet
 from sql_agent.rollouts.processes import RunProcesses, proxy_name
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.recovery import Recovery, cancel_stale_rollouts
 from sql_agent.rollouts.retrying_scheduler import GroupBarrier, RetryingScheduler
 from sql_agent.rollouts.run_role import StoreAddress
@@ -144,7 +144,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
         """Start a proxy for `models` for each of `log_files`; returns the proxies' URLs."""
-        addresses = await self._processes.start_proxies(models, log_files)
+        addresses = await self._processes.start_proxies(self.store_address, models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
 
@@ -155,16 +155,18 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
         """Make one call through each of the `routes` to the policy, then start to schedule rollouts over all routes.
 
-        Raises PreflightError when a call returns no token ids, and StoreLostError when the store does not answer.
+        Raises PreflightError when a call does not come back from the store as a triplet, and StoreLostError when the
+        store does not answer.
         """
-        store = self.get_store()
+        store, adapter = self.get_store(), self.get_adapter()
         sent = sent_settings(self._settings, self._log.folder.name)
         with named_store_errors():
             # Concurrently, because the first call of a proxy takes seconds.
-            first, *_ = await asyncio.gather(*map(check_call, routes))
+            triplets = await asyncio.gather(*(check_triplet(store, route, adapter) for route in routes))
             self._ui.say(
-                f"Preflight: a call over each of {len(routes)} routes to the policy came back with its token ids "
-                f"({len(first.prompt_ids or ())} prompt and {len(first.response_ids or ())} response ids)"
+                f"Preflight: a call through each of {len(routes)} routes to the policy came back as a triplet "
+                f"({len(triplets[0].prompt['token_ids'])} prompt and {len(triplets[0].response['token_ids'])} "
+                "response ids)"
             )
             if stale := await cancel_stale_rollouts(store):
                 self._ui.say(f"Cancelled {stale} rollouts that an earlier algorithm left in the store")
@@ -172,6 +174,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         runner = self._settings.runner
         self._scheduler = RolloutScheduler(
             store,
+            adapter,
             resources,
             timeout_s=runner.rollout_timeout_s,
             train_roles=self._settings.agent.train_roles,

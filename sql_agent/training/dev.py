@@ -12,11 +12,12 @@ import agentlightning as agl
 from sql_agent.config.endpoints import ModelEndpoint
 from sql_agent.config.settings import Settings
 from sql_agent.rollouts.finished_rollout import FinishedRollout
-from sql_agent.rollouts.llm_proxy import ServedModel
 from sql_agent.rollouts.processes import RunProcesses
+from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.run_role import RunRole
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.rollouts.scheduler import RolloutRequest, RolloutScheduler
+from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Question
 from sql_agent.system.runtime import install_event_loop
@@ -50,11 +51,12 @@ def trace_rollouts(
             served = ServedModel(
                 _SERVED_AS, endpoint.base_url, endpoint.model, endpoint.api_key, has_token_ids=with_token_ids
             )
-            (proxy,) = await processes.start_proxies([served], [folder / "proxy.log"])
+            (proxy,) = await processes.start_proxies(address, [served], [folder / "proxy.log"])
             route = agl.ProxyLLM(endpoint=proxy, model=_SERVED_AS, api_key=processes.proxy_token)
             resources = await store.add_resources(route_resources(route, sent_settings(settings, "dev")))
             scheduler = RolloutScheduler(
                 store,
+                TokenIdAdapter(),
                 [resources.resources_id],
                 timeout_s=settings.runner.rollout_timeout_s,
                 train_roles=settings.agent.train_roles,

@@ -16,6 +16,7 @@ from sql_agent.config.settings import Settings
 from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.run_role import RunRole, StoreAddress
 from sql_agent.rollouts.runner_role import RunnerRole
+from sql_agent.rollouts.spans import TokenIdAdapter
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import open_store, watched_store
 from sql_agent.rollouts.store_protocol import AlgorithmStore
@@ -66,6 +67,8 @@ def run_algorithm(
 
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
+        adapter = TokenIdAdapter()
+        algorithm.set_adapter(adapter)  # the algorithm keeps a weak reference only
         asyncio.run(train_with_store(algorithm))
     finally:
         processes.stop()

@@ -30,7 +30,7 @@ def test_a_sound_installation_passes_from_any_folder(tmp_path: Path) -> None:
     result = check(tmp_path, make_database(tmp_path / "medical.db"))
     assert result.returncode == 0, result.stdout + result.stderr
     assert "201 rows in drugs_info" in result.stdout
-    for name in ("memory", "disk", "python", "torch", "litellm", "judge", "store", "cuda", "verl"):
+    for name in ("memory", "disk", "python", "torch", "litellm", "opentelemetry", "judge", "store", "cuda", "verl"):
         assert f"  {name} " in result.stdout
 
 

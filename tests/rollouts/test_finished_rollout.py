@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
-from sql_agent.rollouts.call_recorder import rollout_spans
 from sql_agent.rollouts.finished_rollout import read_rollout
+from sql_agent.rollouts.spans import record_span
 from sql_agent.schemas import Outcome
 from tests.support.records import record
 
 
 def drop_of(outcome: Outcome, turns: int) -> str:
     """Why a rollout is dropped that ended with `outcome` after `turns` of which no triplet came back."""
-    spans = rollout_spans([], record(7, judge=0.0, outcome=outcome, turns=turns), rollout_id="r", attempt_id="a")
-    ended: Any = SimpleNamespace(rollout_id="r", status="succeeded")
-    return str(read_rollout(ended, "g", spans, "write").dropped)
+    given = record(7, judge=0.0, outcome=outcome, turns=turns)
+    spans = [record_span(given, rollout_id="r", attempt_id="a", sequence_id=1)]
+    ended, adapter = SimpleNamespace(rollout_id="r", status="succeeded"), SimpleNamespace(adapt=lambda spans: [])
+    return str(read_rollout(ended, "g", spans, 0, adapter=adapter, train_roles="write").dropped)
 
 
 def test_a_question_that_does_not_fit_into_the_context_is_named_with_the_setting() -> None:

@@ -1,4 +1,4 @@
-"""The agent in a runner: a database that cannot be opened loses one rollout."""
+"""The agent in a runner: a database that cannot be opened loses one rollout; the model's calls are numbered."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 import agentlightning as agl
 
+from sql_agent.agent.rollout import shared_client
 from sql_agent.config.settings import load_settings
-from sql_agent.rollouts.lit_agent import SqlLitAgent
+from sql_agent.rollouts.lit_agent import CallNumbers, SqlLitAgent
 from sql_agent.rollouts.run_settings import route_resources, sent_settings
 from sql_agent.schemas import DropCause, Question, RolloutRecord
-from tests.support.judge_server import serving
+from tests.support.judge_server import completion, serving
 from tests.support.small_database import make_database
 
 
@@ -42,3 +43,22 @@ async def test_a_database_that_cannot_be_opened_loses_the_rollout_with_its_cause
     assert "drugs_info" in lost.dropped.detail
     assert [RolloutRecord.model_validate(agl.get_object_value(span)) for span in spans] == [lost], "no reward of 0"
     assert run.dropped is None and run.answer == "no"
+
+
+async def test_calls_are_numbered_by_rollout_and_forgotten_with_it() -> None:
+    numbers = CallNumbers()
+    with serving() as proxy:
+        proxy.default = completion("hello")
+        async with shared_client(direct=True, on_request=numbers) as client:
+            sent = {
+                rollout: [
+                    (await client.post(f"{proxy.url}/rollout/{rollout}/attempt/a/v1/chat/completions", json={})).request
+                    for _ in range(calls)
+                ]
+                for rollout, calls in {"one": 2, "other": 1}.items()
+            }
+            unnumbered = await client.post(f"{proxy.url}/v1/chat/completions", json={})
+    assert [request.headers["x-sequence-id"] for request in sent["one"]] == ["1", "2"]
+    assert [request.headers["x-sequence-id"] for request in sent["other"]] == ["1"]
+    assert "x-sequence-id" not in unnumbered.request.headers
+    assert [numbers.pop("one"), numbers.pop("one"), numbers.pop("other")] == [2, 0, 1]

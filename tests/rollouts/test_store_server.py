@@ -12,9 +12,11 @@ import agentlightning as agl
 import aiohttp
 import pytest
 
-from sql_agent.rollouts import runner, store_client
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts import runner, spans, store_client
 from sql_agent.rollouts import store as run_store
 from sql_agent.rollouts.run_role import StoreAddress, check_store
+from sql_agent.rollouts.spans import SpanExporter, make_span
 from sql_agent.rollouts.store import RunStore
 from sql_agent.rollouts.store_client import AglStoreClient, StoreClient, open_store
 from sql_agent.rollouts.store_protocol import EndedAttempt
@@ -51,10 +53,10 @@ def span_of(taken: agl.AttemptedRollout, name: str, number: int) -> agl.Span:
     )
 
 
-def end_of(taken: agl.AttemptedRollout, *numbers: int) -> EndedAttempt:
-    """The end of an attempt whose runner sends spans with these numbers."""
+def end_of(taken: agl.AttemptedRollout, number: int) -> EndedAttempt:
+    """The end of an attempt whose runner sends one span, with this number."""
     attempt = taken.attempt.attempt_id
-    spans = [span_of(taken, "end", number) for number in numbers]
+    spans = [span_of(taken, "end", number)]
     return EndedAttempt(rollout_id=taken.rollout_id, attempt_id=attempt, status="succeeded", spans=spans)
 
 
@@ -62,13 +64,21 @@ async def run_one(client: AglStoreClient, number: int) -> dict[str, Any]:
     """Send one rollout on its way and return what was heard of it, without ids and times."""
     await client.enqueue_rollout(input={"question": number}, metadata={"group": "g"}, resources_id="r")
     (taken,) = await client.report_and_take([], worker_id="w", limit=4)
-    rollout_id = taken.rollout_id
-    assert await client.report_and_take([end_of(taken, 1, 2)], worker_id="w", limit=0) == []
+    rollout_id, attempt_id = taken.rollout_id, taken.attempt.attempt_id
+    issued = await client.get_next_span_sequence_id(rollout_id, attempt_id)
+    exporter = SpanExporter()
+    owner = {"rollout_id": rollout_id, "attempt_id": attempt_id, "seconds": (1.0, 2.0)}
+    await exporter.send(
+        client.otlp_traces_endpoint(), [make_span("call", {"ids": "[1, 2]"}, sequence_id=issued, **owner)]
+    )
+    await exporter.close()
+    (running,) = await client.query_rollouts(rollout_id_in=[rollout_id])
+    assert await client.report_and_take([end_of(taken, 2)], worker_id="w", limit=0) == []
     (rollout,) = await client.wait_for_rollouts(rollout_ids=[rollout_id], timeout=0.0)
     found = await client.query_spans(rollout_id, "latest")
     return {
         "taken": (taken.status, taken.input, taken.metadata, taken.resources_id, taken.attempt.worker_id),
-        "status": rollout.status,
+        "statuses": (running.status, rollout.status),
         "spans": [(span.name, span.sequence_id, span.attributes) for span in found],
     }
 
@@ -77,8 +87,8 @@ async def test_both_ways_give_the_same_answers(client: AglStoreClient) -> None:
     assert await client.report_and_take([], worker_id="w", limit=4) == []
     assert await run_one(client, 7) == {
         "taken": ("preparing", {"question": 7}, {"group": "g"}, "r", "w"),
-        "status": "succeeded",
-        "spans": [("end", 1, {"a": 1}), ("end", 2, {"a": 1})],
+        "statuses": ("running", "succeeded"),
+        "spans": [("call", 1, {"ids": "[1, 2]"}), ("end", 2, {"a": 1})],
     }
 
 
@@ -127,10 +137,10 @@ async def test_an_algorithm_elsewhere_gets_ended_rollouts_with_their_spans_or_ha
     (rollout,) = ended
     asked = Mock(wraps=client.query_spans)
     client.query_spans = asked
-    assert {span.name for span in await client.spans_of(rollout.rollout_id)} == {"end"}
+    assert {span.name for span in await client.spans_of(rollout.rollout_id)} == {"call", "end"}
     asked.assert_not_called()
     await client.add_span(span_of(await attempted(client, rollout), "late", 3))
-    assert {span.name for span in await client.spans_of(rollout.rollout_id)} == {"end", "late"}
+    assert {span.name for span in await client.spans_of(rollout.rollout_id)} == {"call", "end", "late"}
 
 
 async def attempted(client: AglStoreClient, rollout: agl.Rollout) -> agl.AttemptedRollout:
@@ -155,6 +165,18 @@ async def test_a_store_is_asked_directly_whatever_proxy_the_environment_names(
                 await asyncio.sleep(0.01)
     finally:
         heartbeat.stop()
+
+
+async def test_whoever_sends_spans_gets_whatever_error_keeps_them_from_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spans, "_RETRIES", 1)
+    monkeypatch.setattr(aiohttp.ClientSession, "post", Mock(side_effect=RuntimeError("the handler is closed")))
+    exporter = SpanExporter()
+    span = make_span("call", {}, rollout_id="r", attempt_id="a", seconds=(1.0, 2.0))
+    with pytest.raises(TrainingError, match="did not accept 1 spans: RuntimeError: the handler is closed"):
+        await asyncio.wait_for(exporter.send("http://127.0.0.1:1", [span]), timeout=10)
+    await exporter.close()
 
 
 async def test_a_store_in_another_process_forgets_what_was_consumed_even_if_it_did_not_always_answer(

@@ -29,7 +29,6 @@ class Server(ThreadingHTTPServer):
         self.plays: Callable[[str], str | int | dict[str, Any]] | None = None
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
-        self.authorizations: list[str | None] = []  # of the requests
         self.times: list[float] = []
         self.daemon_threads = True
 
@@ -50,7 +49,6 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, Server)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(body)
-        self.server.authorizations.append(self.headers["Authorization"])
         self.server.times.append(time.monotonic())
         step = self.server.script.pop(0) if self.server.script else self.server.otherwise(body)
         if isinstance(step, float):

@@ -77,7 +77,7 @@ async def test_each_rollout_is_told_of_and_queries_the_database_of_its_question(
         for question, rows in ((here, (("B2",),)), (there, (("Z9",),)), (here, (("B2",),))):
             model.script = [tool_call(question.sql or ""), question.answer]
             spans = await agent.validation_rollout_async(question.model_dump(), resources, rollout)
-            record = RolloutRecord.model_validate(agl.get_object_value(spans[-1]))
+            record = RolloutRecord.model_validate(agl.get_object_value(spans[0]))
             assert record.calls[0].answer.records == rows
             assert record.reward is not None and record.reward.judge == 1.0
     prompts = [request["messages"][0]["content"] for request in model.requests[::2]]

@@ -47,7 +47,7 @@ def algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Algorithm:
     return Algorithm(settings, RunLog(tmp_path), Ui(), processes, resume=False)
 
 
-@pytest.mark.parametrize("call", ["query_workers", "query_rollouts"])
+@pytest.mark.parametrize("call", ["query_workers", "start_rollout"])
 async def test_a_store_that_dies_before_the_first_rollout_is_named(
     call: str, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,14 +56,12 @@ async def test_a_store_that_dies_before_the_first_rollout_is_named(
     async def lost(*_: object, **__: object) -> None:
         raise aiohttp.ClientConnectionError("Cannot connect to host")
 
-    async def answered(_: agl.ProxyLLM) -> Any:
-        return SimpleNamespace(prompt_ids=[1], response_ids=[2])
-
     monkeypatch.setattr(store, call, lost)
-    monkeypatch.setattr(training_algorithm, "check_call", answered)
     algorithm.set_store(store)
+    algorithm.set_adapter(adapter := agl.TracerTraceToTriplet())
     await algorithm.run([], {})
     assert isinstance(algorithm.error, StoreLostError) and "the store does not answer" in algorithm.error.message
+    del adapter
 
 
 @pytest.mark.parametrize("error", [TrainingError("too many losses"), ZeroDivisionError("a defect")])

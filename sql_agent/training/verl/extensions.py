@@ -64,7 +64,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
 
         The endpoints start to serve the vLLM replicas. Then the rollout server receives the endpoints' URLs, and
-        replies when a call over each route has returned its token ids. Raises RuntimeError when that fails.
+        replies when a call over each route has come back as a triplet. Raises RuntimeError when that fails.
         """
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)

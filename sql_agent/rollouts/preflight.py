@@ -1,0 +1,86 @@
+"""Check before the first step for failures that would show hours later, or never."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from sql_agent.config.endpoints import NO_API_KEY
+from sql_agent.errors import PreflightError
+
+if TYPE_CHECKING:
+    import agentlightning as agl
+
+_OPENTELEMETRY_CAP = (1, 45)
+_CALL_TIMEOUT_S = 60.0
+_RETRIES = 2  # of a call whose proxy died and was replaced meanwhile
+
+
+def check_opentelemetry() -> None:
+    """Raise PreflightError when OpenTelemetry is 1.45 or newer, which loses every span while rollouts "succeed"."""
+    installed = version("opentelemetry-sdk")
+    if tuple(int(part) for part in installed.split(".")[:2]) >= _OPENTELEMETRY_CAP:
+        raise PreflightError(
+            f"opentelemetry-sdk {installed} loses every span of agent-lightning 0.3.0",
+            hint="pip install 'opentelemetry-sdk<1.45' 'opentelemetry-api<1.45'",
+        )
+
+
+async def check_triplet(
+    store: agl.LightningStore, resource: agl.ProxyLLM, adapter: Any, *, deadline_s: float = 15.0
+) -> agl.Triplet:
+    """Make one real call over the route `resource` and return its triplet, read from the spans in the store.
+
+    The spans may take `deadline_s` seconds to arrive. Raises PreflightError, which names the part of the path that
+    failed, when the model does not answer or the triplet lacks the token ids of the prompt or of the response.
+    """
+    rollout = await store.start_rollout(input={"preflight": True}, mode="test")
+    url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
+    await _call(url, resource.model, resource.api_key or NO_API_KEY)
+    triplet = await _first_triplet(store, adapter, rollout.rollout_id, deadline_s)
+    await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+    return triplet
+
+
+async def _call(url: str, model: str, api_key: str) -> None:
+    # Imported here, because this is slow and the other checks come first.
+    from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError  # noqa: PLC0415
+
+    http = DefaultAsyncHttpxClient(trust_env=False)  # the run's own proxy is not behind http_proxy
+    try:
+        async with AsyncOpenAI(
+            base_url=url, api_key=api_key, timeout=_CALL_TIMEOUT_S, max_retries=_RETRIES, http_client=http
+        ) as client:
+            await client.chat.completions.create(
+                model=model, messages=[{"role": "user", "content": "Hello"}], max_tokens=4
+            )
+    except BadRequestError as error:
+        raise PreflightError(
+            f"the model refuses a call of one word: {error}",
+            hint="where that is too long for its context, raise local.max_context",
+        ) from error
+    except OpenAIError as error:
+        raise PreflightError(
+            f"the LLM proxy at {url} did not answer: {type(error).__name__}: {error}",
+            hint="run `python utils/check_install.py`; is the model server behind the proxy up?",
+        ) from error
+
+
+async def _first_triplet(store: agl.LightningStore, adapter: Any, rollout_id: str, deadline_s: float) -> agl.Triplet:
+    deadline = time.monotonic() + deadline_s
+    while True:
+        spans = await store.query_spans(rollout_id, "latest")
+        triplet: agl.Triplet
+        for triplet in adapter.adapt(spans):
+            if triplet.prompt.get("token_ids") and triplet.response.get("token_ids"):
+                return triplet
+        if time.monotonic() > deadline:
+            names = sorted({span.name for span in spans})
+            raise PreflightError(
+                f"a call through the proxy left {len(spans)} spans in the store ({', '.join(names) or 'none'}) "
+                "but no triplet with token ids",
+                hint="the model server must return prompt_token_ids and token_ids, under a hosted_vllm/ model name",
+            )
+        await asyncio.sleep(0.1)

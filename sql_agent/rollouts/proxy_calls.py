@@ -1,0 +1,236 @@
+"""Middleware and callback of the LLM proxy: forward the calls of rollouts, and write their token ids to the store."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+from agentlightning.llm_proxy import get_active_llm_proxy
+from litellm.integrations.custom_logger import CustomLogger
+from pydantic_core import from_json, to_json
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sql_agent.agent.session import ROLE_HEADER
+from sql_agent.config.endpoints import NO_API_KEY
+from sql_agent.rollouts.spans import PREFIX, ROLE_ATTRIBUTE, SEQUENCE_HEADER, SpanExporter, make_span
+from sql_agent.system.memory import ends_without_memory
+from sql_agent.system.tokens import bearer
+
+_CALL = "raw_gen_ai_request"
+_KEPT = ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
+_CHOICES = "choices"  # where vLLM itself puts the response ids
+_PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
+_PATHS = ("/v1/chat/completions", "/chat/completions")
+# Numbers for the span, left out of the reply to the agent, because they are most of its bytes.
+_FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that callers of the proxy name `name`, and its server at `base_url` (ending in /v1) names `model`.
+
+    `has_token_ids` is false for a server that refuses a request for token ids.
+    """
+
+    name: str
+    base_url: str
+    model: str = "policy"
+    api_key: str = field(default=NO_API_KEY, repr=False)
+    has_token_ids: bool = True
+
+
+class RolloutPath:
+    """Moves the rollout's ids from a call's path into headers, and adds a sequence id to a call without one.
+
+    This replaces two middlewares of agent-lightning, the one with the same task and the one for streams, because both
+    pass each request through queues and tasks, which took a third of a call's time. If the proxy has `policy_calls`,
+    these answer chat completions instead of litellm.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._exporter = SpanExporter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ends_without_memory():  # the supervisor replaces the proxy
+            await self._call(scope, receive, send)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is not None:
+            rollout_id, attempt_id, path = match[1], match[2], match[3] or "/"
+            given = Headers(scope=scope).get(SEQUENCE_HEADER)
+            number = int(given) if given else await _store().get_next_span_sequence_id(rollout_id, attempt_id)
+            policy: PolicyCalls | None = get_active_llm_proxy().policy_calls
+            if policy is not None and path in _PATHS:
+                await self._forward(policy, scope, receive, send, _Call(rollout_id, attempt_id, number))
+                return
+            named = {"x-rollout-id": rollout_id, "x-attempt-id": attempt_id, SEQUENCE_HEADER: str(number)}
+            headers = [*scope["headers"], *((key.encode(), value.encode()) for key, value in named.items())]
+            scope = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
+        await self._app(scope, receive, send)
+
+    async def _forward(self, policy: PolicyCalls, scope: Scope, receive: Receive, send: Send, call: _Call) -> None:
+        """Answer a call of a rollout with the policy's reply, and record the token ids."""
+        started = time.time()
+        request = Request(scope, receive)
+        answer = await policy.answer(await request.body())
+        attributes = {} if answer.reply is None else _attributes(answer.reply, request.headers.get(ROLE_HEADER))
+        call.send(self._exporter, attributes, started, time.time())
+        await Response(answer.body, answer.status, media_type="application/json")(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of the model: its rollout, and its number within the rollout."""
+
+    rollout_id: str
+    attempt_id: str
+    number: int
+
+    def send(self, exporter: SpanExporter, attributes: dict[str, str], start: float, end: float) -> None:
+        """Queue the span of the call; the span of a failed call has no attributes.
+
+        Failed calls are recorded too, because a gap in the sequence ids counts as a lost span.
+        """
+        span = make_span(
+            _CALL,
+            attributes,
+            rollout_id=self.rollout_id,
+            attempt_id=self.attempt_id,
+            sequence_id=self.number,
+            seconds=(start, end),
+        )
+        store = _store()
+        exporter.send(store.otlp_traces_endpoint(), [span], token=store.token)
+
+
+class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
+    """Callback of litellm that writes one span for each call, with the role and the token ids of its triplet.
+
+    This replaces agent-lightning's callback, which writes about six spans for each call, all with the whole
+    conversation, and posts the spans of one call at a time from the event loop that serves the calls. That took longer
+    than the call itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exporter = SpanExporter()
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
+        """Record the token ids of a successful call."""
+        headers = kwargs["litellm_params"]["proxy_server_request"]["headers"]
+        attributes = _attributes(json.loads(kwargs["original_response"]), headers.get(ROLE_HEADER))
+        self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> None:
+        """Record a failed call."""
+        now = datetime.now().timestamp()
+        self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
+
+    def _send(self, headers: Mapping[str, str], attributes: dict[str, str], start: float, end: float) -> None:
+        if "x-rollout-id" not in headers:
+            return  # not a call of a rollout
+        call = _Call(headers["x-rollout-id"], headers["x-attempt-id"], int(headers[SEQUENCE_HEADER]))
+        call.send(self._exporter, attributes, start, end)
+
+
+def _store() -> Any:
+    return get_active_llm_proxy().get_store()
+
+
+def _attributes(reply: Mapping[str, Any], role: str | None) -> dict[str, str]:
+    """Return the attributes of a call's span from the model server's own `reply`."""
+    kept = [name for name in _KEPT if name in reply]
+    if "response_token_ids" not in reply and _CHOICES in reply:
+        kept.append(_CHOICES)
+    attributes = {PREFIX + name: _text(reply[name]) for name in kept}
+    return attributes if role is None else attributes | {ROLE_ATTRIBUTE: role}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The response to the caller, and the policy's whole reply; `reply` is None for a failed call."""
+
+    status: int
+    body: bytes
+    reply: Mapping[str, Any] | None
+
+
+class PolicyCalls:
+    """Forwards calls to the servers of `models`.
+
+    litellm needs ten times the processor time for a call, for adaptations that our own servers do not need.
+    """
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        self._models = {model.name: model for model in models}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections to the policy's servers."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def answer(self, body: bytes) -> Answer:
+        """Forward the call `body` to the server of its model and return the answer: 502 when the server is down."""
+        try:
+            call = from_json(body)
+            model = self._models[call["model"]]
+        except (ValueError, KeyError, TypeError) as error:
+            return _failed(400, f"not a call of a known model ({', '.join(self._models)}): {error!r}")
+        call |= {"model": model.model, "return_token_ids": True}
+        if "tools" in call:
+            call["tools"] = _plain(call["tools"])
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                headers={"Content-Type": "application/json"},
+            )
+        url, key = f"{model.base_url}/chat/completions", bearer(model.api_key)
+        try:
+            async with self._session.post(url, data=to_json(call), headers=key) as response:
+                status, content = response.status, await response.read()
+            reply = from_json(content) if status == 200 else None
+        except Exception as error:  # aiohttp lets a RuntimeError of uvloop through
+            return _failed(502, f"the policy at {model.base_url} did not answer: {type(error).__name__}: {error}")
+        if reply is None:
+            return Answer(status, content, None)
+        return Answer(status, to_json({key: reply[key] for key in reply if key not in _FOR_SPANS}), reply)
+
+
+def _plain(schema: Any) -> Any:
+    """Return a schema of tools without `strict` and `additionalProperties`, as litellm sends schemas to vLLM."""
+    if isinstance(schema, dict):
+        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
+        return {key: _plain(value) for key, value in schema.items() if key not in left_out}
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    return schema
+
+
+def _failed(status: int, message: str) -> Answer:
+    return Answer(status, to_json({"error": {"message": message, "type": "policy", "code": status}}), None)

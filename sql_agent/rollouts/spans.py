@@ -1,0 +1,187 @@
+"""Write the spans of a rollout to the store, in batches, and read the record and the triplets from spans."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import agentlightning as agl
+import aiohttp
+import orjson  # three to ten times faster than json on lists of numbers
+from agentlightning.semconv import AGL_OBJECT, LightningResourceAttributes, LightningSpanAttributes
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, Status, StatusCode
+
+from sql_agent.errors import TrainingError
+from sql_agent.rollouts.store_protocol import batch_delay_s
+from sql_agent.schemas import RolloutRecord
+from sql_agent.system.tokens import bearer
+
+logger = logging.getLogger(__name__)
+
+SEQUENCE_HEADER = "x-sequence-id"  # of a request to the LLM proxy: the number of the call within its rollout, from 1
+PREFIX = "llm.hosted_vllm."  # of the attributes of a call's span
+ROLE_ATTRIBUTE = "sql_agent.role"
+_PROMPT_IDS, _RESPONSE_IDS = f"{PREFIX}prompt_token_ids", f"{PREFIX}response_token_ids"
+_EXTRAS = {"logprobs": f"{PREFIX}response_logprobs", "versions": f"{PREFIX}response_versions"}
+_RECORD = LightningSpanAttributes.OBJECT_JSON.value
+_REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # as agentlightning.emit_reward names a reward's attributes
+_REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
+
+_RETRIES = 3
+_TIMEOUT = aiohttp.ClientTimeout(total=30)
+
+
+def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequence_id: int) -> agl.Span:
+    """Return the span of a rollout's record and, unless the rollout is dropped, its reward."""
+    attributes: dict[str, Any] = {_RECORD: record.model_dump_json()}
+    if record.reward:
+        attributes |= {_REWARD_NAME: "primary", _REWARD_VALUE: record.reward.total}
+    owner = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": sequence_id}
+    return agl.Span.from_attributes(name=AGL_OBJECT, attributes=attributes, **owner)
+
+
+def read_record(spans: Sequence[Any]) -> RolloutRecord | None:
+    """Return the record among the `spans` of one rollout in order; None without a record."""
+    found = next((span for span in reversed(spans) if span.name == AGL_OBJECT), None)
+    return None if found is None else RolloutRecord.model_validate_json(found.attributes[_RECORD])
+
+
+class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
+    """Turns spans into triplets like agent-lightning's adapter, and adds the server's data about the sampling.
+
+    `response["logprobs"]` has one natural log-probability for each response id. `response["versions"]` has the first
+    and the last version (number of updates) of the weights that sampled the response. Each key is missing if the server
+    did not send its data. `metadata["role"]` is the agent's role in the call, in a workflow with several roles.
+    """
+
+    def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
+        """Return one triplet for each call of the model among the spans of one rollout, in order."""
+        calls = {s.attributes[f"{PREFIX}id"]: s.attributes for s in source if f"{PREFIX}id" in (s.attributes or {})}
+        triplets: list[agl.Triplet] = super().adapt(source)
+        for triplet in triplets:
+            attributes = calls.get(triplet.metadata["response_id"], {})
+            if ROLE_ATTRIBUTE in attributes:
+                triplet.metadata["role"] = attributes[ROLE_ATTRIBUTE]
+            for name, key in _EXTRAS.items():
+                if key in attributes:
+                    triplet.response[name] = orjson.loads(attributes[key])
+        return triplets
+
+    def _maybe_reward_value(self, span: Any) -> float | None:
+        # agent-lightning's own reader builds a validator for each span.
+        value = (span.attributes or {}).get(_REWARD_VALUE)
+        return None if value is None else float(value)
+
+    def _extract_tokens_from_raw(self, attrs: dict[str, Any]) -> tuple[list[int], list[int]]:
+        # The base class checks each id of these two lists, which takes longer than parsing.
+        try:
+            return orjson.loads(attrs[_PROMPT_IDS]), orjson.loads(attrs[_RESPONSE_IDS])[0]
+        except (KeyError, IndexError, TypeError, ValueError):  # another server, or a failed call
+            ids: tuple[list[int], list[int]] = super()._extract_tokens_from_raw(attrs)
+            return ids
+
+    def _literal_eval_maybe(self, v: Any) -> Any:
+        # orjson parses lists of numbers about ten times faster than literal_eval.
+        if isinstance(v, str):
+            try:
+                return orjson.loads(v)
+            except ValueError:
+                return super()._literal_eval_maybe(v)
+        return v
+
+
+def make_span(
+    name: str,
+    attributes: Mapping[str, Any],
+    *,
+    rollout_id: str,
+    attempt_id: str,
+    sequence_id: int | None = None,
+    seconds: tuple[float, float],
+) -> ReadableSpan:
+    """Return a span of a rollout's attempt; `seconds` are its start and end in Unix time.
+
+    Without `sequence_id` the store assigns one.
+    """
+    owner: dict[str, str | int] = {
+        LightningResourceAttributes.ROLLOUT_ID.value: rollout_id,
+        LightningResourceAttributes.ATTEMPT_ID.value: attempt_id,
+    }
+    if sequence_id is not None:
+        owner[LightningResourceAttributes.SPAN_SEQUENCE_ID.value] = sequence_id
+    start, end = seconds
+    return ReadableSpan(
+        name=name,
+        context=SpanContext(random.getrandbits(128), random.getrandbits(64), is_remote=False),
+        resource=Resource(owner),  # not Resource.create, because that inspects the machine each time
+        attributes=dict(attributes),
+        status=Status(StatusCode.OK),
+        start_time=int(start * 1e9),
+        end_time=int(end * 1e9),
+    )
+
+
+class SpanExporter:
+    """Posts spans to a store's OTLP endpoint in batches, on the running event loop."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[Sequence[ReadableSpan], asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._took_s = 0.0
+
+    def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
+        """Queue `spans` for the store at `endpoint` with the bearer `token`, if any; return a future of their arrival.
+
+        The future raises TrainingError when the store did not accept the spans in three tries.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((spans, stored))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_queued(endpoint, token))
+        return stored
+
+    async def close(self) -> None:
+        """Close the connections to the store."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _send_queued(self, endpoint: str, token: str | None) -> None:
+        while self._queue:
+            await asyncio.sleep(batch_delay_s(self._took_s))
+            batch, self._queue = self._queue, []
+            started = time.monotonic()
+            error = await self._post(endpoint, token, [span for spans, _ in batch for span in spans])
+            self._took_s = time.monotonic() - started
+            for _, stored in batch:
+                if error is None and not stored.done():
+                    stored.set_result(None)
+                elif error is not None and not stored.done():
+                    stored.set_exception(error)
+
+    async def _post(self, endpoint: str, token: str | None, spans: list[ReadableSpan]) -> TrainingError | None:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers={"Content-Type": "application/x-protobuf"})
+        cause = ""
+        for attempt in range(_RETRIES):
+            try:
+                body = encode_spans(spans).SerializeToString()
+                async with self._session.post(endpoint, data=body, headers=bearer(token)) as response:
+                    response.raise_for_status()
+                    return None
+            except Exception as error:  # aiohttp lets a RuntimeError of uvloop through; the future must get it
+                # Not a warning: this retries, and at the end of a run the store may end first.
+                logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
+                cause = f"{type(error).__name__}: {error}"
+            await asyncio.sleep(0.2 * 2**attempt)
+        return TrainingError(
+            f"the store at {endpoint} did not accept {len(spans)} spans: {cause}",
+            hint="check that the process that serves the store is still running",
+        )
