@@ -102,7 +102,7 @@ def test_a_run_that_is_stopped_before_its_first_step_resumes_after_supervised_fi
     assert [step["step"] for step in lines(run / "metrics.jsonl")] == [1]
     assert [validation["step"] for validation in lines(run / "validation.jsonl")] == [0, 1]
 
-    failing = start([*arguments, "run_name=f", "runner.rollout_timeout_s=0.01"])
+    failing = start([*arguments, "run_name=f", "agent.request_timeout_s=0.001"])
     output = finish(failing)
     assert failing.returncode == 2, output
     assert "which may take its name again" in output
