@@ -14,6 +14,7 @@ from sql_agent.database import Database
 from sql_agent.database.answers import refusal
 from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, QueryCall
+from sql_agent.tasks.task import Task
 
 REPEATED = "you ran this statement before: change it, or answer"
 LAST = "no query is left: answer now"
@@ -151,6 +152,20 @@ def function_tool(tool: QueryTool, description: str) -> agents.FunctionTool:
     return agents.FunctionTool(
         name=TOOL_NAME, description=description, params_json_schema=parameters(tool.dialect), on_invoke_tool=invoke
     )
+
+
+def tool_schema(task: Task, database: Database) -> dict[str, Any]:
+    """Return the tool's JSON schema in OpenAI's form, as in the agent's requests."""
+    tool = function_tool(QueryTool(database), task.describe_tool(database))
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.params_json_schema,
+            "strict": tool.strict_json_schema,
+        },
+    }
 
 
 def _parsed(arguments: str) -> object:

@@ -11,14 +11,23 @@ from agents.exceptions import ModelBehaviorError
 
 from sql_agent.agent.session import AgentSession, InputMessage
 from sql_agent.agent.tools import function_tool
+from sql_agent.config.settings import Settings
+from sql_agent.database import Database
 from sql_agent.reward.execution_match import statement_in
 from sql_agent.schemas import Lang
+from sql_agent.tasks.task import Task
 
 WRITE, CHECK, REWRITE, ANSWER = "write", "check", "rewrite", "answer"
 
 _VERDICT = re.compile(r"verdict\W{0,5}(right|wrong)", re.IGNORECASE)
 
 Workflow = Callable[[AgentSession], Awaitable[str]]
+
+
+def system_prompt(task: Task, database: Database, settings: Settings) -> str:
+    """Return the system prompt of the workflow of `settings`, in the language of `settings`."""
+    write = task.instructions if settings.agent.workflow == "react" else task.describe
+    return write(settings.lang, database, settings)
 
 
 async def react(session: AgentSession) -> str:

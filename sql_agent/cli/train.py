@@ -18,12 +18,13 @@ from sql_agent.config.settings import Settings, load_settings
 from sql_agent.errors import DataError, SqlAgentError, TrainingError
 from sql_agent.rollouts.preflight import check_opentelemetry
 from sql_agent.rollouts.run_role import RunRole, StoreAddress, check_store
-from sql_agent.runs.charts import validation_table
+from sql_agent.runs.charts import result_table, stages
 from sql_agent.runs.checkpoints import how_to_go_on, last_checkpoint, last_saved_step
 from sql_agent.runs.console import Ui, print_table
 from sql_agent.runs.report import write_report
 from sql_agent.runs.resume import check_inputs, question_digest
 from sql_agent.runs.rollout_view import show_rollout
+from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION
 from sql_agent.runs.run_info import recorded_session
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.runs.run_log import RunLog
@@ -101,13 +102,17 @@ def _run(
     """Train as `plan` says. Raises the SqlAgentError that ended the run, or KeyboardInterrupt after a signal."""
     # Imported after the plan, because agent-lightning takes seconds.
     with named_memory_errors(), slow_imports():
+        from sql_agent.agent.tools import tool_schema  # noqa: PLC0415
+        from sql_agent.agent.workflows import system_prompt  # noqa: PLC0415
         from sql_agent.training import run  # noqa: PLC0415
 
     run.set_log_level(debug=arguments.debug)
     ui.say(f"Run {log.folder}: {plan.head[0]}")
     for line in plan.head[1:]:
         ui.say(line)
-    settings = plan.settings
+    settings, task = plan.settings, plan.task
+    with task.databases(settings) as databases, databases.of(plan.train[0].database) as database:
+        log.prompt(system_prompt(task, database, settings), tool_schema(task, database))
     with recorded_session(log.folder, plan.task.database_shown(settings), inputs), named_memory_errors():
         log.trackers = Trackers(settings, log.folder, ui.say)
         algorithm = run.run_algorithm(
@@ -225,14 +230,15 @@ def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None
 
 def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
     """Print the validations, the places of model, rollouts and report, and whether the run learned."""
-    print_table(validation_table(list(run_lines(log.folder / "validation.jsonl"))), ui.console)
+    validations = list(run_lines(log.folder / VALIDATION))
+    print_table(result_table(stages(validations, sft_steps=plan.settings.sft.steps)), ui.console)
     if plan.settings.backend == "verl":
         ui.say(f"Model:    sql-agent export {log.folder} OUT")
         ui.say(f"See it:   sql-agent ask --run {log.folder} --model OUT")
     else:
         ui.say(f"Model:    {last_checkpoint(log.folder)}")
         ui.say(f"See it:   sql-agent ask --run {log.folder}")
-    ui.say(f"Rollouts: {log.folder / 'rollouts.jsonl'}   Metrics: {log.folder / 'metrics.jsonl'}")
+    ui.say(f"Rollouts: {log.folder / ROLLOUTS}   Metrics: {log.folder / METRICS}")
     if report:
         ui.say(f"Report:   {report}")
     ui.say(plan.task.disclaimer)
@@ -241,7 +247,7 @@ def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
 
 def say_whether_learned(log: RunLog, ui: Ui) -> None:
     """Print whether the run learned; GRPO has no gradient where all rewards of a group are equal."""
-    steps = list(run_lines(log.folder / "metrics.jsonl"))
+    steps = list(run_lines(log.folder / METRICS))
     if any(step.get("groups/informative") for step in steps):
         ui.say(f"The run ended well: {len(steps)} step{'' if len(steps) == 1 else 's'}.")
     else:

@@ -1,11 +1,13 @@
-"""Select the charts of a report and the validation table from the metrics of a run."""
+"""Select the charts and the tables of a report from the metrics of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from math import sqrt
+from typing import Any, NamedTuple
 
-from sql_agent.runs.console import TextTable
+from sql_agent.runs.console import TableRow, TextTable
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
@@ -51,21 +53,25 @@ _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 _REWARD = {"reward/mean": "reward", "reward/judge": "judge's part", "reward/rule": "rule's part"}
 # Metrics of the judge that are not criteria.
 _NOT_CRITERIA = {"failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw"}
-_FIGURES = {
-    "questions": "questions",
+_ANSWERS = {"accurate": "accurate", "correct": "correct"}
+_RESULT = {
+    **_ANSWERS,
     "reward/mean": "reward (0–1.1)",
-    "accurate": "accurate: the form that is paid (judge >= 0.8)",
-    "correct": "correct: what a person accepts",
-    "agent/sql_ok": "with a successful query",
     "refused_answerable": "answerable, but refused",
     "right_refusals": "unanswerable, and refused",
 }
+_NOTE = (
+    "Accurate: in the form that is paid (judge >= 0.8). Correct: what a person accepts. In brackets: 95 % intervals."
+)
+_WILSON_Z = 1.96  # of a 95 % interval
 
 
-def charts(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> list[dict[str, Any]]:
+def charts(
+    steps: Sequence[MetricsLine], validations: Sequence[MetricsLine], sft: Sequence[MetricsLine] = ()
+) -> list[dict[str, Any]]:
     """Return the charts of a run, each with a title, a unit and curves; a curve has a label and points (step, value).
 
-    Charts without points are left out.
+    `sft` are the losses of supervised fine-tuning. Charts without a curve of two points are left out.
     """
     sets = _validation_sets(validations)
     names = {name for step in steps for name in step}
@@ -77,6 +83,7 @@ def charts(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> 
         ("Reward", "reward (0–1.1)", _curves(steps, _REWARD) + _validated(validations, sets, "reward/mean")),
         ("Accurate answers", "share of the questions", _validated(validations, sets, "accurate")),
         ("Correct answers", "share of the questions", _validated(validations, sets, "correct")),
+        ("Supervised fine-tuning", "loss, nats a token", _curves(sft, {"loss": "loss"})),
         *(
             (
                 f"Accurate by kind, {name}",
@@ -98,7 +105,11 @@ def charts(steps: Sequence[MetricsLine], validations: Sequence[MetricsLine]) -> 
             _curves(steps, timing or {"timing/rollout_s": "rollouts", "timing/update_s": "update"}),
         ),
     ]
-    return [{"title": title, "unit": unit, "curves": curves} for title, unit, curves in drawn if curves]
+    return [
+        {"title": title, "unit": unit, "curves": curves}
+        for title, unit, curves in drawn
+        if any(len(curve["points"]) > 1 for curve in curves)
+    ]
 
 
 def _curves(lines: Sequence[MetricsLine], labels: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -126,32 +137,70 @@ def _kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
     return sorted({key.removeprefix(prefix) for row in validations for key in row if key.startswith(prefix)})
 
 
-def validation_table(validations: Sequence[MetricsLine]) -> TextTable:
-    """Return the figures of the first and the last validation of each set, then accuracies by kind of question.
+class Stage(NamedTuple):
+    """A model that was validated, such as "after GRPO, step 20", and its line of validation.jsonl."""
 
-    A figure that was not measured is "–".
+    name: str
+    line: MetricsLine
+
+
+def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "") -> list[Stage]:
+    """Return the first and the last validation of a run; `run` is put before their names.
+
+    The first validation is that of the supervised start, or of the untrained model if `sft_steps` is 0.
     """
-    sets = _validation_sets(validations)
     ends = [validations[0], validations[-1]][: len(validations)] if validations else []
-    shown = [(name, row) for name in sets for row in ends]
-
-    def texts(key: str) -> list[str]:
-        return [_text(row.get(f"val/{name}/{key}")) for name, row in shown]
-
-    measured = {key for name in sets for row in ends for key in _FIGURES if f"val/{name}/{key}" in row}
-    kinds = sorted({kind for name in sets for kind in _kinds_of(validations, name)})
-    return TextTable(
-        title="Validation, greedy",
-        columns=[f"{name}, step {row['step']}" for name, row in shown],
-        sections=[
-            [(label, texts(key)) for key, label in _FIGURES.items() if key in measured],
-            [(f"accurate: {kind.replace('_', ' ')}", texts(f"accurate/{kind}")) for kind in kinds],
-        ],
-        note="" if shown else "No validation was finished.",
-    )
+    start = "supervised start" if sft_steps else "untrained"
+    names = [f"after GRPO, step {line['step']}" if line["step"] else start for line in ends]
+    return [Stage(f"{run} {name}".strip(), line) for name, line in zip(names, ends, strict=True)]
 
 
-def _text(value: float | None) -> str:
+def result_table(measured: Sequence[Stage]) -> TextTable:
+    """Return the result of a run by validation set; a figure that was not measured is "–"."""
+    sections = [
+        [(f"{name}: questions", texts("questions")), *((label, texts(key)) for key, label in _RESULT.items())]
+        for name in _validation_sets([stage.line for stage in measured])
+        if (texts := partial(_texts, measured, name))
+    ]
+    sections = [[row for row in rows if any(text != "–" for text in row[1])] for rows in sections]
+    note = _NOTE if measured else "No validation was finished."
+    return TextTable("Result: validation, greedy", [stage.name for stage in measured], sections, note)
+
+
+def kinds_table(measured: Sequence[Stage]) -> TextTable:
+    """Return the accuracies by kind of question, and the share of rollouts with a successful query."""
+    lines = [stage.line for stage in measured]
+    sections: list[list[TableRow]] = [
+        [
+            (f"{name}: with a successful query", _texts(measured, name, "agent/sql_ok")),
+            *(
+                (f"accurate: {kind.replace('_', ' ')}", _texts(measured, name, f"accurate/{kind}"))
+                for kind in _kinds_of(lines, name)
+            ),
+        ]
+        for name in _validation_sets(lines)
+    ]
+    return TextTable("By kind of question", [stage.name for stage in measured], sections)
+
+
+def _texts(measured: Sequence[Stage], name: str, key: str) -> list[str]:
+    return [_figure(stage.line, name, key) for stage in measured]
+
+
+def _figure(line: MetricsLine, name: str, key: str) -> str:
+    """Return a figure of the set `name`, the share of correct or accurate answers with its interval."""
+    value, count = line.get(f"val/{name}/{key}"), line.get(f"val/{name}/questions")
     if value is None:
         return "–"
+    if key in _ANSWERS and count:
+        low, high = (100 * bound for bound in wilson_interval(value, count))
+        return f"{100 * value:.1f} % [{low:.1f}, {high:.1f}]"
     return str(value) if isinstance(value, int) else f"{value:.3f}"
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of `count` cases (Wilson 1927)."""
+    weight = _WILSON_Z**2 / count
+    middle = (share + weight / 2) / (1 + weight)
+    half = _WILSON_Z * sqrt(share * (1 - share) / count + weight / count / 4) / (1 + weight)
+    return max(0.0, middle - half), min(1.0, middle + half)

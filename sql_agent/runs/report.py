@@ -14,10 +14,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
-from sql_agent.runs.charts import charts, validation_table
+from sql_agent.runs.alarms import alarms
+from sql_agent.runs.charts import Stage, charts, kinds_table, result_table, stages
 from sql_agent.runs.pages import packed, page_response, render_live_report, render_report, web_app
 from sql_agent.runs.rollout_pack import RolloutPack
-from sql_agent.runs.run_folder import METRICS, ROLLOUTS, VALIDATION, read_config
+from sql_agent.runs.run_folder import METRICS, PROMPT, ROLLOUTS, SFT, VALIDATION, read_config
 from sql_agent.runs.run_info import RunSession, read_sessions
 from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.system.files import atomic_write
@@ -86,14 +87,13 @@ class LiveReport:
 
 def _page_data(runs: Sequence[RunReader]) -> JsonObject:
     """Return the data of the page, without the rollout records."""
-    tables = [asdict(validation_table(run.validations)) for run in runs]
-    if len(runs) > 1:
-        for table, run in zip(tables, runs, strict=True):
-            table["title"] += f": {run.name}"
+    letters = "AB" if len(runs) > 1 else [""]
+    measured = [stage for run, letter in zip(runs, letters, strict=True) for stage in run.stages(letter)]
     return {
         "title": "Run " + " · ".join(run.name for run in runs),
         "disclaimer": runs[0].disclaimer,
-        "tables": tables,
+        "tables": [asdict(result_table(measured))],
+        "folded": [asdict(kinds_table(measured))] if measured else [],
         "runs": [run.data() for run in runs],
     }
 
@@ -139,6 +139,7 @@ class RunReader:
         if any(source.was_cut for source in self._sources.values()):
             self._start()
         self.sessions = read_sessions(self.folder)
+        self.sft += self._sources[SFT].new()
         self.steps += self._sources[METRICS].new()
         self.validations += self._sources[VALIDATION].new()
         rollouts = self._sources[ROLLOUTS]
@@ -151,21 +152,28 @@ class RunReader:
     @property
     def version(self) -> object:
         """A value that changes whenever `data` does."""
-        return self._starts, len(self.steps), len(self.validations), len(self.pack), self.sessions
+        return self._starts, len(self.sft), len(self.steps), len(self.validations), len(self.pack), self.sessions
+
+    def stages(self, letter: str) -> list[Stage]:
+        """Return the validations before and after GRPO; `letter` is the run's in a comparison."""
+        return stages(self.validations, sft_steps=self.config.get("sft", {}).get("steps", 0), run=letter)
 
     def data(self) -> JsonObject:
         """Return what the page shows of the run, without the records of rollouts."""
         return {
             "name": self.name,
             "facts": self._facts(),
-            "charts": charts(self.steps, self.validations),
+            "alarms": list(alarms(self.steps, self.validations).values()),
+            "prompt": prompt.read_text(encoding="utf-8") if (prompt := self.folder / PROMPT).exists() else "",
+            "charts": charts(self.steps, self.validations, self.sft),
             "config": self.config,
             **self.pack.index(),
         }
 
     def _start(self) -> None:
         self._starts += 1
-        self._sources = {name: GrowingLines(self.folder / name) for name in (METRICS, VALIDATION, ROLLOUTS)}
+        self._sources = {name: GrowingLines(self.folder / name) for name in (SFT, METRICS, VALIDATION, ROLLOUTS)}
+        self.sft: list[JsonObject] = []
         self.steps: list[JsonObject] = []
         self.validations: list[JsonObject] = []
         self.pack = RolloutPack()

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from sql_agent.rollouts.metrics import ACCURATE
 from sql_agent.runs.run_lines import JsonObject
-from sql_agent.schemas import Drop
+from sql_agent.schemas import Drop, Outcome
 
 # Rollouts per block: a page decompresses a block to show a rollout, which should take a few milliseconds.
 _BLOCK = 200
@@ -17,7 +18,7 @@ _LEVEL = 6  # of gzip: level 9 took three times as long and saved 2 %
 _DIGITS = 4
 _COLUMNS = (
     "step", "mode", "set", "group", "question", "reward", "judge", "outcome", "dropped", "advantage", "queries",
-    "turns", "tokens", "seconds",
+    "turns", "tokens", "seconds", "failure",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ class RolloutPack:
             "tokens": record.get("usage", {}).get("completion_tokens", 0),
             "seconds": _rounded(record.get("seconds", 0.0)),
         }
+        wrong = values["judge"] is not None and values["judge"] < ACCURATE
+        values["failure"] = _failure(record) if wrong else None
         drop = Drop.model_validate(line["dropped"]) if line["dropped"] else None
         for name, value in values.items():
             self.columns[name].append(value)
@@ -92,6 +95,23 @@ class RolloutPack:
 def compressed(text: str) -> bytes:
     """Compress `text` with gzip; equal texts give equal bytes."""
     return gzip.compress(text.encode(), _LEVEL, mtime=0)
+
+
+def _failure(record: JsonObject) -> str:
+    """Return why the answer of a graded rollout is wrong, as far as its queries show; the first cause counts."""
+    answers = [call["answer"] for call in record.get("calls", ())]
+    found = [answer for answer in answers if answer["status"] == "ok"]
+    if record["outcome"] != Outcome.ANSWERED:
+        return str(record["outcome"])
+    if not answers:
+        return "queried nothing"
+    if not found:
+        return f"every query failed: {answers[-1]['error']['kind']}"
+    if not any(answer["count"] for answer in found):
+        return "no query found a row"
+    if record.get("evidence_read") == [] and record["question"].get("evidence"):
+        return "read no row of the evidence"
+    return "found rows, gave another answer"
 
 
 def _rounded(value: float | None) -> float | None:

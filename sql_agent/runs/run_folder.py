@@ -7,7 +7,8 @@
 | metrics.jsonl | `RunLog.metrics`: one line a training step | `run_lines`: the report, the summary after training |
 | validation.jsonl | `RunLog.validation`: one line a validation | the same |
 | rollouts.jsonl | `RunLog.rollouts`: one line a rollout | the report, `largest_gain` for `ask --run` |
-| sft.jsonl | verl's supervised fine-tuning: its losses and its end | the process that started it |
+| sft.jsonl | supervised fine-tuning: one line a step, with its loss | the report |
+| prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
 | checkpoints/ | the backend; `checkpoints.py` has the names | `--resume`, `ask`, `evaluate`, `export` |
 | tracking/ | trackers that write files | their own programs |
 | report.html, comparison.html | `write_report` | browsers |
@@ -27,7 +28,8 @@ from sql_agent.errors import DataError
 from sql_agent.system.files import read_object
 
 CONFIG, INFO = "config.json", "run.json"
-METRICS, VALIDATION, ROLLOUTS = "metrics.jsonl", "validation.jsonl", "rollouts.jsonl"
+METRICS, VALIDATION, ROLLOUTS, SFT = "metrics.jsonl", "validation.jsonl", "rollouts.jsonl", "sft.jsonl"
+PROMPT, TOOL = "prompt.txt", "tool.json"
 
 _RUN_KEYS = {"task", "runs_dir"}  # tell the config.json of a run from that of a model folder
 

@@ -14,7 +14,7 @@ from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.runs.checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
-from sql_agent.runs.run_folder import CONFIG, METRICS, ROLLOUTS, VALIDATION
+from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, VALIDATION
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
@@ -82,6 +82,16 @@ class RunLog:
                 f"another process is training the run {self.folder}",
                 hint="wait until it has ended, or choose another run_name",
             ) from None
+
+    def prompt(self, system: str, tool: Mapping[str, Any]) -> None:
+        """Write the system prompt and the JSON schema of the tool, which whoever serves the model elsewhere needs."""
+        for name, text in ((PROMPT, system), (TOOL, json.dumps(tool, ensure_ascii=False, indent=2))):
+            with atomic_write(self.folder / name) as unfinished:
+                unfinished.write_text(text + "\n", encoding="utf-8")
+
+    def sft(self, step: int, steps: int, loss: float) -> None:
+        """Append the loss of one step of supervised fine-tuning, in nats a token."""
+        self._append(SFT, [{"step": step, "steps": steps, "loss": loss}])
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append the metrics of one training step."""

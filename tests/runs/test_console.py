@@ -15,7 +15,7 @@ from rich.console import Console
 from sql_agent.cli.command import print_error
 from sql_agent.cli.train import _show_span
 from sql_agent.errors import TrainingError
-from sql_agent.runs.charts import validation_table
+from sql_agent.runs.charts import kinds_table, result_table, stages
 from sql_agent.runs.console import Ui, print_table, wrap
 from sql_agent.runs.rollout_view import show_result
 from sql_agent.schemas import QueryAnswer
@@ -38,19 +38,27 @@ def test_a_step_is_wrapped_at_words_on_a_terminal_and_one_line_in_a_log() -> Non
 def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     output = io.StringIO()
     sets: dict[str, dict[str, float]] = {
-        "template": {"questions": 7, "reward/mean": 0.1, "agent/sql_ok": 0.25, "accurate/two_hops": 0.0},
+        "template": {
+            "questions": 7,
+            "accurate": 1 / 7,
+            "reward/mean": 0.1,
+            "agent/sql_ok": 0.25,
+            "accurate/two_hops": 0.0,
+        },
         "natural": {"questions": 12, "reward/mean": 0.05, "refused_answerable": 0.73, "right_refusals": 1.0},
     }
     before = {"step": 0.0} | {f"val/{name}/{k}": v for name, values in sets.items() for k, v in values.items()}
-    after = before | {"step": 20, "val/template/reward/mean": 0.734, "val/natural/refused_answerable": 0.25}
-    print_table(validation_table([before, after]), Console(file=output, width=80))
+    after = before | {"step": 20, "val/template/accurate": 4 / 7, "val/natural/refused_answerable": 0.25}
+    measured = stages([before, after], sft_steps=3)
+    for table in (result_table(measured), kinds_table(measured)):
+        print_table(table, Console(file=output, width=80))
     cells = [re.split(r"\s{2,}", line.strip()) for line in output.getvalue().splitlines()]
     rows = {row[0]: row[1:] for row in cells}
-    assert rows["questions"] == ["7", "7", "12", "12"]
-    assert rows["reward (0–1.1)"] == ["0.100", "0.734", "0.050", "0.050"]
-    assert rows["answerable, but refused"] == ["–", "–", "0.730", "0.250"]
-    assert rows["unanswerable, and refused"] == ["–", "–", "1.000", "1.000"]
-    assert rows["accurate: two hops"] == ["0.000", "0.000", "–", "–"]
+    assert rows["template: questions"] == ["7", "7"] and rows["natural: questions"] == ["12", "12"]
+    assert rows["accurate"] == ["14.3 % [2.6, 51.3]", "57.1 % [25.0, 84.2]"], "few questions, a wide interval"
+    assert rows["answerable, but refused"] == ["0.730", "0.250"]
+    assert rows["accurate: two hops"] == ["0.000", "0.000"]
+    assert ["supervised start", "step 20"] in cells
     assert "rule" not in output.getvalue()
 
 

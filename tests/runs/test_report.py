@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sql_agent.errors import DataError
+from sql_agent.questions.question_files import load_questions
 from sql_agent.runs.report import write_report
 from tests.support import library
 from tests.support.browser import Tab, needs_chromium, open_browser
-from tests.support.small_run import make_run
+from tests.support.small_run import make_run, rollout_line, step_line, write_lines
 
 
 @pytest.fixture
@@ -52,7 +54,11 @@ def test_the_overview_says_what_was_run_how_it_ended_and_what_changed(run: Path,
     ):
         assert facts.count(text) == 1
     assert facts.count("Database\n") == 1
-    assert "template, step 0\ttemplate, step 2" in tab.text(".numbers thead")
+    first = tab.text("main").splitlines()
+    assert first[0] == "Result: validation, greedy", "the result comes before all else"
+    assert "supervised start\tafter GRPO, step 2" in tab.text(".numbers thead")
+    assert "75.0 % [48.8, 90.4]" in tab.text(".numbers"), "a share comes with its interval"
+    assert "loss 0.5" in tab.text(".charts"), "the curve of supervised fine-tuning"
     assert tab.count(".chart svg polyline") >= 6
     assert "validation, natural 0.75" in tab.text(".chart .legend")
     assert "the judge gave no score: time-out" in tab.text("main")
@@ -67,6 +73,7 @@ def test_a_rollout_shows_queries_rows_errors_marked_evidence_and_the_reasons_of_
     tab.click(".line.right")
     tab.wait("document.querySelector('.rollout')")
     shown = tab.text("#detail")
+    assert tab.count("#detail details[open]") == 0, "the SQL of the reference is folded where the answer is right"
     for text in ("syntax: near SELCT", "hint: write SELECT first", "2 rows", "NULL", "right 1.100", "says tablet"):
         assert text in shown
     tab.click("#detail details summary")
@@ -78,6 +85,11 @@ def test_a_rollout_shows_queries_rows_errors_marked_evidence_and_the_reasons_of_
     tab.wait("document.querySelector('.raw.tool')")
     assert "query_database_by_sql({broken)" in tab.text("#detail")
     assert "500 + 21 tokens · 0.25 s" in tab.text("#detail")
+    tab.click(".prompt summary")
+    assert "You answer questions." in tab.text(".prompt")
+    tab.click(".line.wrong")
+    tab.click("#tab-rollout")
+    tab.wait("document.querySelector('#detail details[open] mark')")
 
 
 @needs_chromium
@@ -90,6 +102,9 @@ def test_a_group_stands_side_by_side_with_its_advantages_and_a_question_across_s
     tab.wait("document.querySelectorAll('.card').length === 3")
     assert [tab.text(f".card:nth-child({n}) .head .advantage") for n in (1, 2)] == ["+0.50", "-0.25"]
     assert "the judge gave no score" in tab.text(".card:nth-child(3)")
+    tab.press("4")
+    tab.wait("document.querySelectorAll('.pair .rollout').length === 2")
+    assert "right 1.100" in tab.text(".pair") and "wrong 0.350" in tab.text(".pair")
     tab.press("3")
     tab.wait("document.querySelectorAll('.card').length === 6")
     tab.click(".card:nth-of-type(5) .head")
@@ -121,6 +136,50 @@ def test_rollouts_are_filtered_sorted_and_searched_by_any_text(run: Path, tab: T
     tab.wait("document.querySelector('.line[aria-selected=true]')")
     tab.press("j")
     tab.wait("document.querySelectorAll('.line')[1].ariaSelected === 'true'")
+
+
+@needs_chromium
+def test_wrong_answers_are_counted_by_cause_and_each_count_leads_to_its_rollouts(run: Path, tab: Tab) -> None:
+    tab.open(write_report(run).as_uri())
+    assert "found rows, gave another answer\t2\t1" in tab.text("main")
+    tab.click(".numbers tbody td button")
+    tab.wait("document.querySelector('#count')?.textContent === '2 of 9 rollouts'")
+
+
+@needs_chromium
+def test_rollouts_that_did_the_same_are_one_card_with_their_number(run: Path, tab: Tab) -> None:
+    write_lines(run / "rollouts.jsonl", [rollout_line(3, 0.25) for _ in range(8)])
+    tab.open(f"{write_report(run).as_uri()}#view=rollouts&step_from=3")
+    tab.wait("document.querySelector('.line')")
+    tab.click(".line")
+    tab.wait("document.querySelector('#tab-group')")
+    tab.click("#tab-group")
+    tab.wait("document.querySelectorAll('.card').length === 1")
+    assert tab.text(".card .times") == "× 8"
+
+
+@needs_chromium
+def test_the_questions_of_the_chosen_rollouts_are_saved_as_a_question_file(run: Path, tab: Tab, tmp_path: Path) -> None:
+    tab.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    tab.open(f"{write_report(run).as_uri()}#view=rollouts&type=keyword")
+    tab.wait("document.querySelector('#count')?.textContent === '2 of 9 rollouts'")
+    tab.click("#save")
+    saved = tmp_path / "questions.jsonl"
+    for _ in range(100):
+        if saved.exists() and saved.stat().st_size:
+            break
+        time.sleep(0.05)
+    assert [question.id for question in load_questions(saved)] == ["dose"]
+
+
+@needs_chromium
+def test_an_alarm_of_the_reward_is_the_first_that_one_sees(run: Path, tab: Tab) -> None:
+    calls = [2.0] * 5 + [0.5] * 5
+    write_lines(run / "metrics.jsonl", [step_line(3 + n) | {"agent/tool_calls": calls[n]} for n in range(10)])
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[2:]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tab.open(write_report(run).as_uri())
+    assert "queries a rollout fell from 2.00 to 0.50" in tab.text("main > div > section:first-child")
 
 
 @needs_chromium

@@ -28,6 +28,8 @@ def make_run(folder: Path, gain: float = 0.5) -> Path:
     folder.mkdir()
     config = public_dump(load_settings([f"train.lr={gain / 1e5}", "train.steps=2", "judge.name=facts"]))
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "prompt.txt").write_text("You answer questions.\n", encoding="utf-8")
+    write_lines(folder / "sft.jsonl", [{"step": step, "steps": 2, "loss": 1 / step} for step in (1, 2)])
     write_lines(folder / "metrics.jsonl", [step_line(number) for number in (1, 2)])
     validations = [{"step": 0, **_validated(0.25)}, {"step": 2, **_validated(0.25 + gain)}]
     write_lines(folder / "validation.jsonl", validations)

@@ -119,5 +119,6 @@ def _verdict(given: float, score: float, others: Sequence[str], cells: Cells) ->
     if others:
         shown = ", ".join(repr(item[:40]) for item in (unread or others)[:3])
         reasons.append(f"{len(others)} other items, {len(unread)} of them in no row: {shown}")
-    criteria = {"facts": given, "grounded": score / given if given else 0.0, "precision": kept}
+    precision = kept if given or others else 0.0  # an empty answer contains nothing right
+    criteria = {"facts": given, "grounded": score / given if given else 0.0, "precision": precision}
     return Verdict(score=score * kept, criteria=criteria, reason="; ".join(reasons))

@@ -3,6 +3,7 @@
 
 const LIVE = "live" in document.documentElement.dataset;
 const KEPT_BLOCKS = 12;
+const LETTERS = "ABCDEFGH"; // the names of compared runs
 
 /** Decompress gzip in base64 to text. */
 async function unpack(base64) {

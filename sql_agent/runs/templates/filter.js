@@ -3,9 +3,10 @@
 
 const CHOICES = [
   ["run", "all runs", row => String(row.run)],
-  ["mode", "training and validation", row => (row.set ? `${row.mode}: ${row.set}` : row.mode)],
+  ["mode", "training and validation", row => modeOf(row)],
   ["mark", "right and wrong", row => row.mark],
   ["change", "changed and unchanged", row => row.change],
+  ["failure", "all causes", row => row.failure],
   ["type", "all types", row => row.question && row.question.task_type],
   ["outcome", "all outcomes", row => (row.dropped ? `dropped: ${row.dropped}` : row.outcome)],
   ["lang", "all languages", row => row.question && row.question.lang],
@@ -21,6 +22,7 @@ const ORDERS = {
   "slowest first": (a, b) => b.seconds - a.seconds,
 };
 
+const modeOf = row => (row.set ? `${row.mode}: ${row.set}` : row.mode);
 const state = new URLSearchParams(location.hash.slice(1));
 
 /** Change parts of the state; an empty value removes one. */
@@ -59,7 +61,7 @@ function filterForm(report, changed) {
   const selects = CHOICES.map(([key, all, value]) => {
     const names = [...new Set(report.rows.map(value))].filter(name => name !== null && name !== undefined).sort();
     if (names.length < (key === "change" ? 1 : 2) && !state.has(key)) return null;
-    return select(key, all, names.map(name => [name, key === "run" ? runLabel(report, Number(name)) : t(name)]), set);
+    return select(key, all, names.map(name => [name, key === "run" ? runLabel(report, Number(name)) : t(key === "failure" ? name.replaceAll("_", " ") : name)]), set);
   });
   const ranges = RANGES.map(([key]) => el("span.range", {}, t(key), range(`${key}_from`, "≥", set), range(`${key}_to`, "≤", set)));
   const order = select("order", null, Object.keys(ORDERS).map(name => [name, t(name)]), set);
@@ -80,7 +82,15 @@ function range(key, sign, set) {
 }
 
 function runLabel(report, run) {
-  return report.runs.length > 1 ? `${"ABCDEFGH"[run]} ${report.runs[run].name}` : report.runs[run].name;
+  return report.runs.length > 1 ? `${LETTERS[run]} ${report.runs[run].name}` : report.runs[run].name;
+}
+
+/** Save each question of `rows` once, as a question file. */
+function saveQuestions(rows) {
+  const questions = new Map(rows.filter(row => row.question).map(row => [row.question.id, row.question]));
+  const url = URL.createObjectURL(new Blob([...questions.values()].map(question => `${JSON.stringify(question)}\n`), { type: "application/jsonl" }));
+  el("a", { href: url, download: "questions.jsonl" }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 let searches = 0;

@@ -70,7 +70,7 @@ class RolloutList {
 /** Return the short facts of a row, for a line of the list and the head of a card. */
 function lineTags(report, row) {
   const tags = [];
-  if (report.runs.length > 1) tags.push("ABCDEFGH"[row.run]);
+  if (report.runs.length > 1) tags.push(LETTERS[row.run]);
   if (row.mode !== "eval") tags.push(t("step {step}", { step: row.step }));
   tags.push(row.mode === "eval" ? row.set : t(row.mode) + (row.set ? ` ${t(row.set)}` : ""));
   if (row.question && row.question.task_type) tags.push(row.question.task_type.replaceAll("_", " "));

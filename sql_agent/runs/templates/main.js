@@ -2,8 +2,8 @@
 // Put the page together: views, keys, language, colours, and what a running training adds.
 
 const POLL_MS = 2000;
-const TABS = [["rollout", "Rollout"], ["group", "Group"], ["question", "Same question"], ["raw", "Raw turns"]];
-const KEYS = [["/", "search"], ["j / k", "next and previous rollout"], ["1 – 4", "rollout, group, same question, raw turns"],
+const TABS = [["rollout", "Rollout"], ["group", "Group"], ["question", "Same question"], ["beside", "Two rollouts"], ["raw", "Raw turns"]];
+const KEYS = [["/", "search"], ["j / k", "next and previous rollout"], ["1 – 5", "rollout, group, same question, two rollouts, raw turns"],
   ["o / r", "overview and rollouts"], ["Esc", "back to the list"], ["l", "language"], ["d", "dark and light"], ["?", "this help"]];
 
 let report = null;
@@ -51,7 +51,7 @@ function draw() {
 function rolloutsView() {
   list = new RolloutList(report, open);
   detail = el("section.detail", { id: "detail" }, el("p.note", {}, report.rows.length ? t("Choose a rollout.") : t("No rollout was recorded.")));
-  return el("div.browser", {}, el("aside", {}, filterForm(report, refilter), el("p.note.count", { id: "count", ariaLive: "polite" }), list.element), detail);
+  return el("div.browser", {}, el("aside", {}, filterForm(report, refilter), el("p.note.count", {}, el("span", { id: "count", ariaLive: "polite" }), el("button", { type: "button", id: "save", title: t("a file for --train-file or --questions"), onclick: () => saveQuestions(list.rows) }, t("Save the questions"))), list.element), detail);
 }
 
 /** Show the rollouts that the filters leave. */
@@ -77,7 +77,7 @@ async function open(row, tab = state.get("tab") || "rollout") {
   document.querySelector(".browser").classList.add("reading");
   const target = detail;
   const record = await report.record(row);
-  const body = { rollout: () => rolloutView(report, row, record), group: () => groupView(report, row, open), question: () => sameQuestionView(report, row, open), raw: () => rawView(record) };
+  const body = { rollout: () => rolloutView(report, row, record), group: () => groupView(report, row, open), question: () => sameQuestionView(report, row, open), beside: () => besideView(report, row, record, open), raw: () => rawView(record, report.runs[row.run].prompt) };
   const content = await body[tab]();
   if (target !== detail || row !== list.selected || tab !== state.get("tab")) return; // another one was opened meanwhile
   detail.replaceChildren(detailHead(row, record, tab), content);

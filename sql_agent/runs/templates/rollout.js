@@ -46,7 +46,7 @@ function rolloutView(report, row, record) {
     (record.calls || []).map((call, number) => queryView(call, number + 1, texts)),
     section(t("Answer"), el("p.answer", {}, record.answer ? marked(record.answer, texts) : t("(none)")),
       record.outcome && record.outcome !== "answered" ? el("p.bad", {}, t(report.page.messages[record.outcome])) : null),
-    row.question ? referenceView(row.question) : null,
+    row.question ? referenceView(row.question, row.mark === "wrong") : null,
     record.dropped ? section(t("Dropped"), el("p.bad", {}, t(report.page.messages[record.dropped.cause]), record.dropped.detail ? `: ${record.dropped.detail}` : "")) : null,
     record.reward ? rewardView(record.reward) : null);
 }
@@ -79,11 +79,12 @@ function resultTable({ columns, records }, texts) {
   return el("div.wide", {}, el("table", {}, el("thead", {}, el("tr", {}, columns.map(name => el("th", {}, name)))), body), more);
 }
 
-function referenceView(question) {
+/** Return the reference of `question`; its evidence and SQL are shown at once if `open`. */
+function referenceView(question, open) {
   const evidence = (question.evidence || []).map(item =>
     el("li", {}, el("code", {}, `${item.table}.${item.field}`), ` (${t("row")} ${item.row_id}): `, el("mark", {}, item.quote)));
   return section(t("Reference"), el("p", {}, question.answer),
-    evidence.length || question.sql ? el("details", {}, el("summary", {}, t("evidence and SQL of the reference")), el("ul", {}, evidence),
+    evidence.length || question.sql ? el("details", { open }, el("summary", {}, t("evidence and SQL of the reference")), el("ul", {}, evidence),
       question.sql ? el("pre.sql", {}, sqlNodes(question.sql)) : null) : null);
 }
 
@@ -116,11 +117,12 @@ function reasonsByCriterion(text, names) {
   return { reasons, rest: starts.length ? text.slice(0, starts[0][1]) : text };
 }
 
-/** Return each reply of the model as its server returned it, with tokens and seconds. */
-function rawView(record) {
+/** Return the system prompt and each reply of the model as its server returned it, with tokens and seconds. */
+function rawView(record, prompt) {
   const replies = record.replies || [];
   if (!replies.length) return el("p.note", {}, t("No reply was recorded."));
-  return el("div", {}, replies.map((reply, number) => section(t("Turn {n}", { n: number + 1 }),
+  const system = prompt ? el("details.prompt", {}, el("summary", {}, t("System prompt")), el("pre.raw", {}, prompt)) : null;
+  return el("div", {}, system, replies.map((reply, number) => section(t("Turn {n}", { n: number + 1 }),
     el("span.note.beside", {}, [t("{a} + {b} tokens", { a: reply.prompt_tokens, b: reply.completion_tokens }), `${figure(reply.seconds, 2)} s`, reply.finish_reason].filter(Boolean).join(" · ")),
     reply.reasoning ? el("pre.raw.note", {}, reply.reasoning) : null,
     reply.text ? el("pre.raw", {}, reply.text) : null,

@@ -22,6 +22,7 @@ from sql_agent.database import DatabasePool
 from sql_agent.errors import TrainingError
 from sql_agent.runs.checkpoints import digests, how_to_go_on, local_checkpoint, local_checkpoints
 from sql_agent.runs.console import Ui
+from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import sync, sync_tree
@@ -31,7 +32,7 @@ from sql_agent.training.local.grpo_update import GrpoUpdate
 from sql_agent.training.local.policy_service import PolicyService
 from sql_agent.training.policy.cpu import prepare_torch
 from sql_agent.training.policy.model import Policy, load_policy
-from sql_agent.training.policy.sft import Compute, Hooks, fine_tuned_model
+from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
 from sql_agent.training.serving.server import ServerThread
 
 if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes seconds and is not needed to serve a model
@@ -69,7 +70,7 @@ class PolicyTrainer:
         """
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
-            policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped)
+            policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
         return cls(settings, log, policy, server, bf16=bf16)
 
     @classmethod
@@ -124,13 +125,22 @@ def _fine_tuned(
     *,
     bf16: bool,
     stopped: Callable[[], bool] = lambda: False,
+    log: RunLog | None = None,
 ) -> Policy:
-    """Load the policy after supervised fine-tuning, and show the progress on `ui`."""
+    """Load the policy after supervised fine-tuning; show the progress on `ui`, and write the losses to `log`."""
+
+    def progress(step: int, steps: int, loss: float) -> None:
+        ui.sft(step, steps, loss)
+        if log is not None:
+            log.sft(step, steps, loss)
+
     compute = Compute(bf16=bf16, max_context=settings.local.max_context)
-    hooks = Hooks(progress=ui.sft, say=ui.say, stopped=stopped)
+    hooks = Hooks(progress=progress, say=ui.say, stopped=stopped)
     task = load_task(settings.task)
     with ui.status("Loading the model"):
         model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=hooks)
+        if log is not None:
+            copy_losses(model, log.folder / SFT)
         return load_policy(model, cache_dir=settings.local.cache_dir)
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from sql_agent.agent.demonstrations import Demonstration, demonstrate
-from sql_agent.agent.tools import QueryTool, function_tool
+from sql_agent.agent.tools import tool_schema
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.sections import SftSettings
 from sql_agent.config.settings import Settings
-from sql_agent.database import Database, DatabasePool
+from sql_agent.database import DatabasePool
 from sql_agent.errors import DataError
 from sql_agent.questions.derived_evidence import with_extractive_answers
 from sql_agent.reward.factory import judge_name
@@ -30,6 +33,7 @@ from sql_agent.training.serving.chat import ChatEncoder
 
 _MICRO_TOKENS = 8192  # in one forward and backward pass; 20,000 took over 100 GB with a model of 1.5 B parameters
 _THREADS = 16  # that run the statements of demonstrations
+_LOSSES = "sft.jsonl"  # in the folder of a cached result: a line a step
 _FORMAT = 3  # increment when the demonstrations change, so that an old cached result is not used
 
 
@@ -94,16 +98,26 @@ def fine_tuned_model(
         trained = _prepare_for_training(policy.model, compute)
         micro_batch = settings.train.micro_batch
         losses = _fine_tune(policy.model, trained, batches, sft.lr, micro_batch=micro_batch, bf16=compute.bf16)
+        lines = []
         for step, loss in enumerate(losses, 1):
+            lines.append(json.dumps({"step": step, "steps": len(batches), "loss": loss}) + "\n")
             hooks.progress(step, len(batches), loss)
             if step < len(batches) and hooks.stopped():
                 raise FineTuningStopped
         policy.model = trained.merge_and_unload() if compute.lora_rank else trained
         policy.save(folder)
+        (folder / _LOSSES).write_text("".join(lines), encoding="utf-8")
 
     if not build_once(folder, fine_tune, hooks.stopped):
         raise FineTuningStopped
     return str(folder)
+
+
+def copy_losses(model: str, target: Path) -> None:
+    """Copy the losses of a cached result of `fine_tuned_model` to `target`, unless a run has just written them."""
+    losses = Path(model) / _LOSSES
+    if losses.is_file() and not target.exists():
+        shutil.copyfile(losses, target)
 
 
 def _examples(
@@ -235,20 +249,6 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
         if turn.reaction and not calls:
             messages.append({"role": "user", "content": turn.reaction})
     return merge_turns(turns)[-1]
-
-
-def tool_schema(task: Task, database: Database) -> dict[str, Any]:
-    """Return the tool's JSON schema in OpenAI's form, as in the agent's requests."""
-    tool = function_tool(QueryTool(database), task.describe_tool(database))
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.params_json_schema,
-            "strict": tool.strict_json_schema,
-        },
-    }
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:

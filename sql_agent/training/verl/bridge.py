@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so without the prefix of settings
 SFT_RESULT = "sft.json"
-SFT_PROGRESS = "sft.jsonl"  # a line for each step: step, steps, loss in nats a token
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica
 _POLL_S = 0.2
 

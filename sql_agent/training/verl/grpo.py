@@ -19,6 +19,7 @@ from sql_agent.rollouts.processes import RunProcesses
 from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler
 from sql_agent.runs.console import Ui
+from sql_agent.runs.run_folder import SFT
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Question
 from sql_agent.system.files import GrowingFile
@@ -28,7 +29,7 @@ from sql_agent.system.sockets import bind, http_url
 from sql_agent.system.tokens import new_token
 from sql_agent.system.web_server import served, uvicorn_server
 from sql_agent.training.algorithm import TrainingAlgorithm
-from sql_agent.training.verl.bridge import SFT_PROGRESS, SFT_RESULT, token_environment, write_dataset
+from sql_agent.training.verl.bridge import SFT_RESULT, token_environment, write_dataset
 from sql_agent.training.verl.config import own_options, verl_environment, verl_options
 from sql_agent.training.verl.logs import EngineMonitor, last_error, last_line, step_metrics
 from sql_agent.training.verl.rollout_server import RolloutApp
@@ -84,7 +85,7 @@ class VerlGrpo(TrainingAlgorithm):
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
             return
-        log, progress = run / "sft.log", run / SFT_PROGRESS
+        log, progress = run / "sft.log", run / SFT
         progress.unlink(missing_ok=True)
         steps = GrowingFile(progress)
         with log.open("ab") as output:

@@ -15,9 +15,10 @@ import torch
 
 from sql_agent.config.settings import Settings
 from sql_agent.errors import SqlAgentError
+from sql_agent.runs.run_folder import SFT
 from sql_agent.tasks.task import load_task
-from sql_agent.training.policy.sft import Compute, Hooks, fine_tuned_model
-from sql_agent.training.verl.bridge import SFT_PROGRESS, write_sft_result
+from sql_agent.training.policy.sft import Compute, Hooks, copy_losses, fine_tuned_model
+from sql_agent.training.verl.bridge import write_sft_result
 from sql_agent.training.verl.config import trains_on_npu
 
 
@@ -25,7 +26,7 @@ def main(run: Path) -> int:
     """Fine-tune with the settings of RUN/config.json; returns the exit code, which is 2 for a SqlAgentError."""
 
     def write_progress(step: int, steps: int, loss: float) -> None:
-        with (run / SFT_PROGRESS).open("a", encoding="utf-8") as progress:
+        with (run / SFT).open("a", encoding="utf-8") as progress:
             progress.write(json.dumps({"step": step, "steps": steps, "loss": loss}) + "\n")
 
     settings = Settings(**json.loads((run / "config.json").read_text(encoding="utf-8")))
@@ -39,6 +40,7 @@ def main(run: Path) -> int:
     except SqlAgentError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    copy_losses(model, run / SFT)
     write_sft_result(run, str(Path(model).resolve()))
     return 0
 

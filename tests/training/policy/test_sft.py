@@ -12,6 +12,7 @@ import torch
 from filelock import FileLock
 
 from sql_agent.agent.demonstrations import demonstrate
+from sql_agent.agent.tools import tool_schema
 from sql_agent.config.sections import SftSettings
 from sql_agent.config.settings import load_settings
 from sql_agent.database import Database, open_database
@@ -32,7 +33,6 @@ from sql_agent.training.policy.sft import (
     answers_to_demonstrate,
     example,
     fine_tuned_model,
-    tool_schema,
 )
 from sql_agent.training.serving.chat import ChatEncoder
 from tests.support.small_database import make_database

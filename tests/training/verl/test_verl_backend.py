@@ -118,7 +118,7 @@ def test_every_validation_asks_the_benchmark_too_each_question_in_its_database(
             assert validation[f"val/{name}/questions"] == validation[f"val/{name}/rollouts/kept"] == 2
     asked = [r["record"]["question"] for r in lines(run / "rollouts.jsonl") if r["val_set"] == "natural"]
     assert [question["database"] for question in asked] == ["branch"] * 4
-    assert "natural" in output.split("Validation, greedy")[1]
+    assert "natural" in output.split("Result: validation, greedy")[1]
 
 
 @pytest.mark.slow
