@@ -27,6 +27,7 @@ from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
 _OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # differs by server
+_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # that begin a call
 # Seconds that an idle connection is kept: shorter than a server's own limit (LLM proxy 30 s, others often 5 s).
 _KEEPALIVE_S = 3.0
 _DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # requests to this machine bypass http_proxy
@@ -137,7 +138,7 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
             raise
         return "", Outcome.CONTEXT_OVERFLOW
     # A server returns a call that it cannot parse as text.
-    return answer, Outcome.MALFORMED_CALL if "<tool_call>" in answer else Outcome.ANSWERED
+    return answer, Outcome.MALFORMED_CALL if any(mark in answer for mark in _CALL_MARKS) else Outcome.ANSWERED
 
 
 def _model_failure(message: str) -> Outcome:

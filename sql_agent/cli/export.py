@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sql_agent.cli.command import help_text
+from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
+from sql_agent.runs.run_folder import is_run, settings_of_run
 from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.training.verl.config import verl_environment
 
@@ -72,7 +74,8 @@ def _merge_shards(shards: Path, out: Path) -> None:
         )
     from sql_agent.training.verl.export import complete_model_folder  # noqa: PLC0415  slow to import
 
-    complete_model_folder(out)
+    run = next((folder for folder in shards.parents if is_run(folder)), None)
+    complete_model_folder(out, settings_of_run(run, [], {}).agent if run else AgentSettings())
 
 
 def checkpoint_folder(run: Path, step: int | None) -> Path:

@@ -139,8 +139,9 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
     temperature = settings.agent.val_temperature
     if settings.model and settings.backend != "local" and vllm_is_usable():
         ui.say(f"Serving {settings.model} with vLLM")
-        with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=_gpu_share(settings)) as (base_url, key):
-            yield ModelEndpoint(base_url, MODEL_NAME, temperature, key)
+        share = _gpu_share(settings)
+        with vllm_endpoint(settings.model, seed=settings.seed, gpu_share=share, agent=settings.agent) as (url, key):
+            yield ModelEndpoint(url, MODEL_NAME, temperature, key)
         return
     with slow_imports():
         from sql_agent.training.local.trainer import serve_for_questions  # noqa: PLC0415

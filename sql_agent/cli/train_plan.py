@@ -29,6 +29,7 @@ from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task, given_source, load_task
 from sql_agent.training import local
+from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.verl.config import defaults as verl_defaults
 from sql_agent.training.verl.config import trains_on_npu
 
@@ -70,6 +71,8 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
     if not arguments.resume:  # a resumed run loads the model of its own folder
         check_model(settings.model)  # last, because it may ask the hub
+        if settings.backend == "verl":  # which takes minutes to load the model; the backend local takes seconds
+            head.append(f"Tool calls in the form {tool_format_of(settings.model, settings.agent)}")
     if not arguments.dev:
         _check_demonstrations(plan)
         if of_settings:

@@ -146,6 +146,14 @@ class AgentSettings(Section):
         0.0, description="sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
     )
     request_timeout_s: Seconds = Field(120.0, description="seconds that one model call may take")
+    tool_format: Literal["auto", "hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic", "gemma"] = Field(
+        "auto",
+        description="form in which a model that this machine serves writes tool calls; auto: the form in which its "
+        "chat template writes them",
+    )
+    chat_template: Path | None = Field(
+        None, description="file with a Jinja chat template that replaces the model's own; none: the model's"
+    )
 
     @field_validator("train_roles")
     @classmethod

@@ -27,7 +27,7 @@ _Job = tuple[Request, "Future[Generation]"]
 
 
 class PolicyService:
-    """Serves `policy` on `server` from construction until `close`.
+    """Serves `policy` on `server` from construction until `close`; `tool_format` is the form of its tool calls.
 
     With `bf16` the service samples a bf16 copy of the policy, nearly twice as fast. Log-probabilities of the copy
     differ by up to 0.3 nats from those of the fp32 weights, so the update computes its own.
@@ -39,7 +39,9 @@ class PolicyService:
         self._serving = _bf16_copy(policy) if bf16 else policy
         self._sampler = Sampler(self._serving, seed=settings.seed)
         self._batcher = Batcher(self._sampler, settings.local.max_context)
-        app = build_app(ChatEncoder(policy.tokenizer, policy.end_id), self._batcher)
+        encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
+        self.tool_format = encoder.tool_format
+        app = build_app(encoder, self._batcher)
         self._server = server
         self._server.start(app)
 

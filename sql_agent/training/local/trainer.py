@@ -71,7 +71,10 @@ class PolicyTrainer:
         bf16 = prepare_torch()
         with load_task(settings.task).databases(settings) as databases:
             policy = _fine_tuned(settings, train, databases, ui, bf16=bf16, stopped=stopped, log=log)
-        return cls(settings, log, policy, server, bf16=bf16)
+        trainer = cls(settings, log, policy, server, bf16=bf16)
+        if settings.model:
+            ui.say(f"Tool calls in the form {trainer._service.tool_format}")
+        return trainer
 
     @classmethod
     def resume(cls, settings: Settings, log: RunLog, ui: Ui, server: ServerThread) -> PolicyTrainer:
@@ -79,7 +82,7 @@ class PolicyTrainer:
         bf16 = prepare_torch()
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
-            policy = load_policy(str(folder / "model"), cache_dir=settings.local.cache_dir)
+            policy = _load(str(folder / "model"), settings)
             trainer = cls(settings, log, policy, server, bf16=bf16)
             trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         trainer.step = trainer.saved = step
@@ -110,7 +113,7 @@ def serve_for_questions(settings: Settings, databases: DatabasePool, ui: Ui) -> 
     bf16 = prepare_torch()
     if settings.model or not settings.sft.steps:
         with ui.status(f"Loading {settings.model or 'the model'}"):
-            policy = load_policy(settings.model, cache_dir=settings.local.cache_dir)
+            policy = _load(settings.model, settings)
     else:
         questions = load_task(settings.task).questions(settings, "train")
         policy = _fine_tuned(settings, questions, databases, ui, bf16=bf16)
@@ -141,7 +144,11 @@ def _fine_tuned(
         model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=hooks)
         if log is not None:
             copy_losses(model, log.folder / SFT)
-        return load_policy(model, cache_dir=settings.local.cache_dir)
+        return _load(model, settings)
+
+
+def _load(source: str, settings: Settings) -> Policy:
+    return load_policy(source, cache_dir=settings.local.cache_dir, agent=settings.agent)
 
 
 def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:

@@ -17,9 +17,10 @@ from filelock import FileLock, Timeout
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.system.memory import is_memory_error
-from sql_agent.training.serving.tokenizer import TOOL_TEMPLATE, load_tokenizer, stop_ids
+from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, TOOL_TEMPLATE, load_tokenizer, stop_ids
 
 EMBEDDED_ID = "SmolLM2-135M-Instruct"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -54,17 +55,16 @@ class Policy:
         partial.replace(folder)
 
 
-def load_policy(source: str, *, cache_dir: Path) -> Policy:
+def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_AGENT) -> Policy:
     """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with SDPA attention.
 
-    Code in the folder is never run. Raises ModelError when the model cannot be loaded or has no chat template that
-    renders tools.
+    Code in the folder is never run. Raises ModelError when the model cannot be loaded, and as `load_tokenizer` does.
     """
     if Path(source).is_absolute() and not Path(source).exists():  # transformers reports a malformed hub id instead
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
     folder = source or str(embedded_folder(cache_dir))
     try:
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder, agent)
         # Eager attention is no faster on a CPU, and stores length x length weights for each head and layer: 12 GB for
         # eight demonstrations of two queries.
         model = AutoModelForCausalLM.from_pretrained(

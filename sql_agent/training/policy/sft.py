@@ -88,7 +88,7 @@ def fine_tuned_model(
     sft, cache_dir = settings.sft, settings.local.cache_dir
     if sft.steps == 0:
         return settings.model
-    policy = load_policy(settings.model, cache_dir=cache_dir)
+    policy = load_policy(settings.model, cache_dir=cache_dir, agent=settings.agent)
     examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, hooks.say)
     batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
@@ -127,7 +127,7 @@ def _examples(
     with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
-    encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+    encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
 
     def show(number: int, question: Question) -> tuple[Demonstration, dict[str, Any]]:
         with databases.of(question.database) as database:

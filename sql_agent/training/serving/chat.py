@@ -12,39 +12,59 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import TemplateError
+
+from sql_agent.errors import ModelError
+from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, parse_reply
+
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_BARE_CALL = re.compile(r"\A\s*(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?\s*\Z", re.DOTALL)
 _REMEMBERED = 2048  # turns
+_EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
+_PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "parameters": {"type": "object"}}
 
 
 class ChatEncoder:
-    """Renders conversations with one tokenizer, whose end token has the id `end_id`.
+    """Renders conversations with one tokenizer, whose end token has the id `end_id`, and parses the model's turns.
+
+    `tool_format` is the form of the model's tool calls; "auto" finds it from the chat template.
 
     Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
     the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode`
     reuses these ids.
     """
 
-    def __init__(self, tokenizer: Any, end_id: int) -> None:
+    def __init__(self, tokenizer: Any, end_id: int, tool_format: str = "auto") -> None:
         self._tokenizer = tokenizer
         self._end_id = end_id
         self._end_text: str = tokenizer.convert_ids_to_tokens(end_id)
-        self._known: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._dropped = _special_ids(tokenizer) - {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
+        self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()  # ids and the last turn's thought
+        self._has_thoughts = False
         self._lock = threading.Lock()
+        # Without a form in the template, calls are read as before; `load_tokenizer` refuses such a model.
+        self.tool_format = tool_format if tool_format != "auto" else self.find_tool_format() or "hermes"
 
-    def encode(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> tuple[int, ...]:
-        """Return the prompt ids of the model's next turn after `messages`, with the sampled ids of earlier turns."""
-        full = self._render(messages, tools, prompt=True)
+    def encode(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None,
+        thinking: bool | None = None,
+    ) -> tuple[int, ...]:
+        """Return the prompt ids of the model's next turn after `messages`, with the sampled ids of earlier turns.
+
+        `thinking` is the template's `enable_thinking`; None leaves the template its default.
+        """
+        messages = self._with_thoughts(messages, tools)
+        full = self._render(messages, tools, prompt=True, thinking=thinking)
         for index in range(len(messages) - 1, -1, -1):
             if messages[index]["role"] != "assistant":
                 continue
-            head = list(messages[: index + 1])
+            head = messages[: index + 1]
             with self._lock:
-                seen = self._known.get(_key(head, tools))
+                seen, _ = self._known.get(_key(head, tools), (None, ""))
             if seen is None:
                 continue
-            tail = self._tail(full, self._render(head, tools, prompt=False))
+            tail = self._tail(full, self._render(head, tools, prompt=False, thinking=thinking))
             if tail is None:
                 continue
             closed = seen if seen[-1] == self._end_id else (*seen, self._end_id)
@@ -55,30 +75,107 @@ class ChatEncoder:
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, token_ids: tuple[int, ...]
     ) -> None:
         """Keep the ids of `messages`, the last of which the model wrote; the last 2048 conversations are kept."""
+        thought = messages[-1].get("reasoning_content") or ""
+        self._has_thoughts = self._has_thoughts or bool(thought)
         with self._lock:
-            self._known[_key(messages, tools)] = token_ids
+            self._known[_key(messages, tools)] = token_ids, thought
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 
-    def reply(self, token_ids: Sequence[int]) -> JsonObject:
-        """Decode sampled ids into an assistant message; an incomplete tool call stays text, as in vLLM."""
-        text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
-        calls = parse_tool_calls(text)
-        content = _CALL.sub("", _BARE_CALL.sub("", text)).strip() if calls else text.strip()
-        message: JsonObject = {"role": "assistant", "content": content or None}
-        if calls:
-            message["tool_calls"] = calls
+    def reply(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> JsonObject:
+        """Decode sampled ids into an assistant message; an incomplete tool call stays text, as in vLLM.
+
+        A thought is in `reasoning_content`. `prompt_ids` tell whether the prompt opened the thought.
+        """
+        text = self._tokenizer.decode([i for i in token_ids if i not in self._dropped])
+        is_open = self._tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>") if prompt_ids else False
+        parsed = parse_reply(text, self.tool_format, thought_open=is_open)
+        message: JsonObject = {"role": "assistant", "content": parsed.content or None}
+        if parsed.thought:
+            message["reasoning_content"] = parsed.thought
+        if parsed.calls:
+            message["tool_calls"] = [_tool_call(call) for call in parsed.calls]
         return message
 
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of `text`."""
+        return len(self._ids(text)) if text else 0
+
+    def turn_text(
+        self,
+        messages: Sequence[JsonObject],
+        turn: JsonObject,
+        tools: Sequence[JsonObject] | None,
+        thinking: bool | None = None,
+    ) -> str:
+        """Return what the model writes when its next turn after `messages` is `turn`, without the end token.
+
+        Raises ModelError when the template's prompt is not the start of the rendered turn.
+        """
+        prompt = self._render(messages, tools, prompt=True, thinking=thinking)
+        whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
+        if not whole.startswith(prompt):
+            raise ModelError(
+                "the chat template renders an assistant's turn in another way than it prompts for one",
+                hint="give another template with agent.chat_template=FILE, or set sft.steps=0",
+            )
+        text = whole[len(prompt) :]
+        return text.rpartition(self._end_text)[0] if self._end_text in text else text.rstrip()
+
+    def find_tool_format(self) -> str | None:
+        """Return the form in which the chat template writes tool calls; None when the form is not recognised."""
+
+        def write(call: Call) -> str:
+            question: JsonObject = {"role": "user", "content": "Which?"}
+            turn: JsonObject = {"role": "assistant", "content": "", "tool_calls": [_tool_call(call)]}
+            return self.turn_text([question], turn, [{"type": "function", "function": _PROBE_TOOL}])
+
+        try:
+            return find_tool_format(write)
+        except (ModelError, TemplateError):
+            return None
+
     def _tail(self, full: str, head: str) -> str | None:
-        """Return what `full` has after the last end token of `head`; None if the template rewrote earlier turns."""
-        if not full.startswith(head) or self._end_text not in head:
+        """Return what `full` has after the last end token of `head`; None if the template rewrote earlier turns.
+
+        Qwen3 writes an empty thought into the last turn only, which rewrites nothing.
+        """
+        if self._end_text not in head:
+            return None
+        if not full.startswith(head):
+            prompt = _EMPTY_THOUGHT.search(full, full.rfind(self._end_text))
+            body, prompt_text = (full[: prompt.start()], full[prompt.start() :]) if prompt else (full, "")
+            full, head = _EMPTY_THOUGHT.sub("", body) + prompt_text, _EMPTY_THOUGHT.sub("", head)
+        if not full.startswith(head):
             return None
         return head.rpartition(self._end_text)[2] + full[len(head) :]
 
-    def _render(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, *, prompt: bool) -> str:
+    def _with_thoughts(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> list[JsonObject]:
+        """Return `messages` with the thoughts of the known turns, which clients do not send back."""
+        complete = list(messages)
+        if not self._has_thoughts:
+            return complete
+        for index, message in enumerate(messages):
+            if message["role"] == "assistant":
+                with self._lock:
+                    _, thought = self._known.get(_key(messages[: index + 1], tools), ((), ""))
+                complete[index] = message | ({"reasoning_content": thought} if thought else {})
+        return complete
+
+    def _render(
+        self,
+        messages: Sequence[JsonObject],
+        tools: Sequence[JsonObject] | None,
+        *,
+        prompt: bool,
+        thinking: bool | None,
+    ) -> str:
         text: str = self._tokenizer.apply_chat_template(
-            [_for_template(m) for m in messages], tools=tools or None, add_generation_prompt=prompt, tokenize=False
+            [_for_template(m) for m in messages],
+            tools=tools or None,
+            add_generation_prompt=prompt,
+            tokenize=False,
+            **({} if thinking is None else {"enable_thinking": thinking}),
         )
         return text
 
@@ -86,24 +183,16 @@ class ChatEncoder:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def parse_tool_calls(text: str) -> list[JsonObject]:
-    """Parse the tool calls in `text` into OpenAI's form, in Hermes style like vLLM's parser `hermes`.
+def _special_ids(tokenizer: Any) -> set[int]:
+    added = tokenizer.added_tokens_decoder.items()
+    return {number for number, token in added if token.special} | set(tokenizer.all_special_ids)
 
-    A <tool_call> block is a call if it is a JSON object with a string `name` and an object `arguments`. A text that is
-    nothing but such an object, bare or in a code fence, is a call too, because models trained on code write calls so.
-    """
-    calls = []
-    for source in [match.group(1) for match in _CALL.finditer(text)] or _BARE_CALL.findall(text):
-        try:
-            body = json.loads(source)
-            name, arguments = body.get("name"), body.get("arguments")
-            text_of_arguments = json.dumps(arguments, ensure_ascii=False)
-        except (ValueError, RecursionError):  # RecursionError: JSON that is nested hundreds of levels deep
-            continue
-        if isinstance(name, str) and isinstance(arguments, dict):
-            function = {"name": _encodable(name), "arguments": _encodable(text_of_arguments)}
-            calls.append({"id": f"call_{uuid.uuid4().hex[:20]}", "type": "function", "function": function})
-    return calls
+
+def _tool_call(call: Call) -> JsonObject:
+    """Convert `call` into OpenAI's form, with a random id of nine characters, as Mistral's templates want it."""
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    function = {"name": _encodable(call.name), "arguments": _encodable(arguments)}
+    return {"id": uuid.uuid4().hex[:9], "type": "function", "function": function}
 
 
 def _encodable(text: str) -> str:
@@ -126,9 +215,10 @@ def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) 
 
 def _for_template(message: JsonObject) -> JsonObject:
     clean: JsonObject = {"role": message["role"], "content": text_of(message.get("content"))}
+    clean |= {key: message[key] for key in ("reasoning_content", "tool_call_id") if message.get(key)}
     if message.get("tool_calls"):
         clean["tool_calls"] = [
-            {"type": "function", "function": {"name": c["function"]["name"], "arguments": _arguments(c)}}
+            {"id": c["id"], "type": "function", "function": {"name": c["function"]["name"], "arguments": _arguments(c)}}
             for c in message["tool_calls"]
         ]
     return clean

@@ -100,7 +100,7 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
             return _unavailable(error)
         if turn is None:
             return Response(status_code=499)
-        message = encoder.reply(turn.token_ids)
+        message = encoder.reply(turn.token_ids, prompt_ids)
         encoder.remember([*chat.messages, message], chat.offered_tools, prompt_ids + turn.token_ids)
         ids = _token_ids(prompt_ids, turn) if chat.return_token_ids else {}
         return JSONResponse(_completion(len(prompt_ids), message, turn) | ids)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import AutoTokenizer, GenerationConfig
 
+from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.tool_format import unknown_tool_format
 
 TOOL_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
-_CHATML = ("<|im_start|>", "<|im_end|>")
+# Our templates for models whose own template renders no tools, by the tokens that enclose a turn.
+_TEMPLATES = {
+    ("<|im_start|>", "<|im_end|>"): TOOL_TEMPLATE,
+    ("<start_of_turn>", "<end_of_turn>"): Path(__file__).with_name("gemma_template.jinja"),
+}
+_PROBE = "Yes."
+DEFAULT_AGENT = AgentSettings()
 
 
-def load_tokenizer(folder: str) -> Any:
+def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
     """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    A template that renders no tools is replaced by ours. Code in the folder is never run. Raises ModelError when the
-    tokenizer cannot be loaded or its vocabulary lacks the tokens of our template.
+    The file `agent.chat_template` replaces the template, and one of ours replaces a template that renders no tools.
+    Code in the folder is never run. Raises ModelError when the tokenizer cannot be loaded, when its vocabulary lacks
+    the tokens of our templates, and when `agent.tool_format` is "auto" and the template writes calls in no known form.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -27,40 +37,72 @@ def load_tokenizer(folder: str) -> Any:
             f"cannot load the tokenizer of {folder!r}: {str(error).splitlines()[0]}",
             hint="give --model a Hugging Face folder or id",
         ) from error
-    template = tokenizer.chat_template
-    if isinstance(template, str) and "tools" in template:
-        return tokenizer
-    vocabulary = tokenizer.get_vocab()
-    if not all(token in vocabulary for token in _CHATML):
-        raise ModelError(
-            f"the chat template of {folder!r} does not render tools, and its vocabulary has no {_CHATML[0]}",
-            hint="use a model whose template renders `tools`, such as Qwen2.5-Instruct",
-        )
-    tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
+    tokenizer.chat_template = _template(tokenizer, folder, agent.chat_template)
+    end_ids = _end_ids(tokenizer)
+    if agent.tool_format == "auto" and end_ids and ChatEncoder(tokenizer, end_ids[0]).find_tool_format() is None:
+        raise unknown_tool_format(folder)
     return tokenizer
+
+
+def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
+    """Return the template of the file `given`, else the tokenizer's own if it renders tools, else one of ours."""
+    if given is not None:
+        try:
+            return given.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(
+                f"cannot read agent.chat_template={given}: {error}", hint="name a file with a Jinja template"
+            ) from None
+    own = tokenizer.chat_template
+    if isinstance(own, dict):  # several templates by name
+        own = own.get("tool_use", own.get("default"))
+    if isinstance(own, str) and "tools" in own:
+        return own
+    vocabulary = tokenizer.get_vocab()
+    for tokens, file in _TEMPLATES.items():
+        if all(token in vocabulary for token in tokens):
+            return file.read_text(encoding="utf-8")
+    known = " nor ".join(opening for opening, _ in _TEMPLATES)
+    raise ModelError(
+        f"the chat template of {folder!r} does not render tools, and its vocabulary has neither {known}",
+        hint="give a template that renders `tools` with agent.chat_template=FILE, or use a model that has one, such as "
+        "Qwen2.5-Instruct",
+    )
 
 
 def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
     """Return the ids that end a turn, first the id that the template writes. Raises ModelError when there is none."""
     configured = generation.eos_token_id if generation else None
-    ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
-    if _CHATML[1] in tokenizer.get_vocab():
-        ids.insert(0, tokenizer.convert_tokens_to_ids(_CHATML[1]))
+    ids = [*_end_ids(tokenizer), *(configured if isinstance(configured, list) else [configured])]
     known = tuple(dict.fromkeys(i for i in ids if i is not None))
     if not known:
         raise ModelError("the tokenizer has no end token", hint="set eos_token in tokenizer_config.json")
     return known
 
 
-def load_encoder(model: str) -> tuple[ChatEncoder, tuple[int, ...]]:
+def _end_ids(tokenizer: Any) -> list[int]:
+    """Return the special token that the template writes after an assistant's text, and the tokenizer's end token."""
+    messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": _PROBE}]
+    try:
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False)
+    except (TemplateError, TypeError):
+        rendered = ""
+    rest = rendered.rpartition(_PROBE)[2].lstrip()
+    special = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    written = sorted((text for text in special if rest.startswith(text)), key=len)
+    ids = [special[text] for text in written[-1:]]
+    return ids if tokenizer.eos_token_id is None else [*ids, tokenizer.eos_token_id]
+
+
+def load_encoder(model: str, agent: AgentSettings = DEFAULT_AGENT) -> tuple[ChatEncoder, tuple[int, ...]]:
     """Load the tokenizer of `model`; returns the encoder of its conversations and the ids that end a turn.
 
     Raises ModelError as `load_tokenizer` and `stop_ids` do.
     """
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(model, agent)
     try:
         generation = GenerationConfig.from_pretrained(model)
     except OSError:  # there is no generation_config.json
         generation = None
     ids = stop_ids(tokenizer, generation)
-    return ChatEncoder(tokenizer, ids[0]), ids
+    return ChatEncoder(tokenizer, ids[0], agent.tool_format), ids

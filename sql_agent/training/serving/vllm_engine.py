@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
-from sql_agent.training.serving.tokenizer import load_encoder
+from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, load_encoder
 
 
 def vllm_is_usable() -> bool:
@@ -23,13 +24,15 @@ def vllm_is_usable() -> bool:
 
 
 @contextmanager
-def vllm_endpoint(model: str, *, seed: int, gpu_share: float | None = None) -> Iterator[tuple[str, str]]:
+def vllm_endpoint(
+    model: str, *, seed: int, gpu_share: float | None = None, agent: AgentSettings = DEFAULT_AGENT
+) -> Iterator[tuple[str, str]]:
     """Serve `model`, a Hugging Face folder or id, inside the context; yields the URL, ending in /v1, and the API key.
 
-    vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. Raises ModelError
-    when vLLM cannot load the model.
+    vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. `agent` has the
+    chat template and the form of tool calls. Raises ModelError when vLLM cannot load the model.
     """
-    encoder, stops = load_encoder(model)
+    encoder, stops = load_encoder(model, agent)
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
     server = ServerThread.with_key()
     server.start(build_app(encoder, engine))

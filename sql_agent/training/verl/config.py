@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
+from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
 
 _HERE = "sql_agent.training.verl"
 GRPO = Path(__file__).with_name("grpo.toml")
@@ -69,7 +70,11 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
     profile = _PROFILES[verl.gpu_memory_gb if verl.gpu_memory_gb != "auto" else _profile_of_this_gpu()]
     tokens = max(profile["tokens"], rollout_length)
     return {
-        "sql_agent": {"rollout_server": rollout_server, **own_options(settings).model_dump()},
+        "sql_agent": {
+            "rollout_server": rollout_server,
+            **own_options(settings).model_dump(),
+            **_template_settings(settings),
+        },
         "data": {
             "train_files": str(run / "data" / "train.parquet"),
             "val_files": str(run / "data" / "val.parquet"),
@@ -101,6 +106,13 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
         },
         "trainer": _trainer(settings, run, resume=resume),
     }
+
+
+def _template_settings(settings: Settings) -> dict[str, Any]:
+    agent = settings.agent
+    if agent.chat_template is not None:  # verl's processes have another working directory
+        agent = agent.model_copy(update={"chat_template": agent.chat_template.resolve()})
+    return agent.model_dump(mode="json", include=set(TEMPLATE_SETTINGS))
 
 
 def check(settings: Settings) -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from sql_agent.training.serving.tokenizer import load_tokenizer
+from sql_agent.config.sections import AgentSettings
+from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, load_tokenizer
 
 
-def complete_model_folder(folder: Path) -> None:
-    """Turn `folder` into an ordinary Hugging Face folder: adapters merged, our attention removed, our chat template."""
+def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
+    """Turn `folder` into an ordinary Hugging Face folder: adapters merged, our attention removed, and the chat template
+    of the run whose settings `agent` are.
+    """
     _remove_attention(folder / "config.json")
     _merge_adapter(folder)
-    # The policy was trained with our chat template if its own renders no tools.
-    load_tokenizer(str(folder)).save_pretrained(folder)
+    # The policy was trained with the run's chat template, or with ours if its own renders no tools.
+    load_tokenizer(str(folder), agent).save_pretrained(folder)
 
 
 def _remove_attention(config: Path) -> None:

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.ray_utils import auto_await
 
 from sql_agent.system.tokens import bearer
-from sql_agent.training.verl.bridge import run_token
+from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS, run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 
 _POLL_S = 0.05  # verl's default of 2 s is a third of the step time of a small model
@@ -69,7 +69,9 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)
         await instance._init_agent_loop_workers()
-        policy = client, config.actor_rollout_ref.model.path, config.actor_rollout_ref.rollout.max_model_len
+        of_policy = config.actor_rollout_ref
+        agent = {name: config.sql_agent[name] for name in TEMPLATE_SETTINGS}
+        policy = client, of_policy.model.path, of_policy.rollout.max_model_len, agent
         endpoints = find_endpoints(config.sql_agent.endpoints)
         addresses = await asyncio.gather(*(endpoint.serve.remote(*policy) for endpoint in endpoints))
         url = f"{config.sql_agent.rollout_server}/endpoints"

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from sql_agent.config.sections import AgentSettings
 from sql_agent.system.sockets import bind
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from sql_agent.training.serving.tokenizer import load_encoder
@@ -61,13 +62,13 @@ class PolicyEndpoint:
         self._host = host
         importlib.import_module(_CLIENTS)
 
-    def serve(self, client: Any, model: str, max_context: int) -> str:
+    def serve(self, client: Any, model: str, max_context: int, agent: dict[str, Any]) -> str:
         """Start to serve the policy that `client` samples from, and return the URL, ending in /v1.
 
         The API key is the run's token. `model` is the folder or hub id of the tokenizer, `max_context` the maximum
-        number of tokens of a prompt and its turn.
+        number of tokens of a prompt and its turn. `agent` has settings of the section `agent` by name.
         """
-        encoder, stops = load_encoder(model)
+        encoder, stops = load_encoder(model, AgentSettings(**agent))
         gc.freeze()  # because each full collection would examine all objects of vLLM and torch
         self._server = ServerThread(bind(self._host or ray.util.get_node_ip_address()), run_token())
         self._server.start(build_app(encoder, ReplicaEngine(client, stops, max_context)))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sql_agent.rollouts.trajectory import Turn, merge_turns
 from sql_agent.training.policy.model import Policy
-from sql_agent.training.serving.chat import ChatEncoder, parse_tool_calls
+from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.tool_format import parse_reply
 
 TOOLS = [{"type": "function", "function": {"name": "query_database_by_sql", "parameters": {"type": "object"}}}]
 START: list[dict[str, Any]] = [
@@ -105,7 +106,7 @@ def test_a_template_that_rewrites_history_is_seen_as_a_split(policy: Policy) -> 
     ],
 )
 def test_what_is_not_a_whole_call_is_no_call(text: str) -> None:
-    assert parse_tool_calls(text) == []
+    assert parse_reply(text, "hermes").calls == ()
 
 
 BARE = '{"name": "query_database_by_sql", "arguments": {"sql": "SELECT 1"}}'
@@ -120,7 +121,7 @@ def test_a_reply_that_is_nothing_but_a_call_is_a_call(policy: Policy, text: str)
 
 @pytest.mark.parametrize("text", [f"I would call {BARE}", f"{BARE} and then answer", '{"name": "x"}', "[1, 2]"])
 def test_json_inside_a_sentence_stays_text(text: str) -> None:
-    assert parse_tool_calls(text) == []
+    assert parse_reply(text, "hermes").calls == ()
 
 
 @given(sql=st.text(max_size=80), name=st.text(min_size=1, max_size=10))
@@ -128,6 +129,5 @@ def test_a_call_survives_the_round_trip(sql: str, name: str) -> None:
     block = json.dumps({"name": name, "arguments": {"sql": sql}}, ensure_ascii=False)
     if "</tool_call>" in block:
         return
-    (call,) = parse_tool_calls(f"thinking <tool_call>\n{block}\n</tool_call> done")
-    assert call["function"]["name"] == name
-    assert json.loads(call["function"]["arguments"]) == {"sql": sql}
+    (call,) = parse_reply(f"thinking <tool_call>\n{block}\n</tool_call> done", "hermes").calls
+    assert (call.name, call.arguments) == (name, {"sql": sql})

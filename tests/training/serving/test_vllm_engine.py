@@ -97,7 +97,7 @@ def test_a_model_that_vllm_refuses_is_named_with_the_reason(
     tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = load_encoder(str(tiny_model_folder))
-    monkeypatch.setattr("sql_agent.training.serving.vllm_engine.load_encoder", lambda _: encoder)
+    monkeypatch.setattr("sql_agent.training.serving.vllm_engine.load_encoder", lambda *_: encoder)
     with (
         pytest.raises(ModelError, match="vLLM cannot serve 'broken': no such architecture"),
         vllm_endpoint("broken", seed=0),

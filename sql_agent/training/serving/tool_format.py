@@ -1,0 +1,181 @@
+"""Read the forms in which models write tool calls and thoughts, and find a model's form from its chat template.
+
+transformers parses a reply only for a tokenizer that carries a response template, which few do and whose syntax differs
+between transformers 5.9 and 5.23; vLLM's parsers need vLLM. Hence one function for each form.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sql_agent.errors import ModelError
+
+# Special tokens that are part of a call or enclose a thought; decoding must keep them.
+MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>", "<think>", "</think>")
+
+_BLOCK = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_BARE = re.compile(r"\A\s*(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?\s*\Z", re.DOTALL)
+_LLAMA = re.compile(r"\A\s*(?:<\|python_tag\|>)?\s*(\{.*\})\s*\Z", re.DOTALL)
+_MISTRAL_NAMED = re.compile(
+    r"\A\s*([\w.-]+?)\s*(?:\[CALL_ID\][\w-]+)?\s*(?:\[ARGS\])?\s*(\{.*\})\s*\Z", re.DOTALL
+)  # name[CALL_ID]id[ARGS]{…}
+_XML = re.compile(r"<tool_call>\s*<function=([^>\s]+)>(.*?)</function>\s*</tool_call>", re.DOTALL)
+_XML_ARGUMENT = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_TOOL_CODE = re.compile(r"```tool_code\s*\n(.*?)\n?```", re.DOTALL)
+_THOUGHT = re.compile(r"\A\s*<think>(.*?)(?:</think>|\Z)(.*)\Z", re.DOTALL)
+
+
+class Call(NamedTuple):
+    """A tool call: the tool's name, and its arguments by name."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ParsedReply:
+    """A reply's parts: the thought, the text beside thought and calls, and the calls."""
+
+    thought: str
+    content: str
+    calls: tuple[Call, ...]
+
+
+def parse_reply(text: str, tool_format: str, *, thought_open: bool = False) -> ParsedReply:
+    """Split `text`, which a model wrote, into thought, content and calls in the form `tool_format`.
+
+    `thought_open` says that the prompt ended with `<think>`. A thought that does not end is the whole reply. A call
+    that is incomplete or damaged stays text.
+    """
+    thought, rest = split_thought(text, thought_open=thought_open)
+    content, calls = _PARSERS[tool_format](rest)
+    return ParsedReply(thought, content.strip() if calls else rest.strip(), tuple(calls))
+
+
+def split_thought(text: str, *, thought_open: bool = False) -> tuple[str, str]:
+    """Return the thought between `<think>` and `</think>` at the start of `text`, and the rest."""
+    if thought_open and not text.lstrip().startswith("<think>"):
+        text = f"<think>{text}"
+    match = _THOUGHT.match(text)
+    return (match[1].strip(), match[2]) if match else ("", text)
+
+
+def find_tool_format(write: Callable[[Call], str]) -> str | None:
+    """Return the form in which a chat template writes calls; None when no form is recognised.
+
+    `write` renders one call with the template and returns the text of the model's turn. The form is the one whose
+    parser reads the same call from that text.
+    """
+    probe = Call("find_rows", {"sql": 'SELECT "a" FROM b WHERE c < 3'})
+    text = write(probe)
+    return next((name for name in FORMATS if parse_reply(text, name).calls == (probe,)), None)
+
+
+def unknown_tool_format(model: str) -> ModelError:
+    """Return the error for a model whose chat template writes calls in a form that no parser reads."""
+    return ModelError(
+        f"cannot tell in which form {model!r} writes tool calls: its chat template writes none of the known forms "
+        f"({', '.join(FORMATS)})",
+        hint="name the form with agent.tool_format, or give agent.chat_template=FILE, a template that renders calls",
+    )
+
+
+_Parsed = tuple[str, list[Call]]  # the text beside the calls, and the calls
+
+
+def _hermes(text: str) -> _Parsed:
+    """<tool_call>{"name": …, "arguments": {…}}</tool_call>; Hermes, Qwen2.5, Qwen3, SmolLM.
+
+    A text that is nothing but such an object, bare or in a code fence, is a call too: models trained on code write it.
+    """
+    sources = [match[1] for match in _BLOCK.finditer(text)] or _BARE.findall(text)
+    return _BLOCK.sub("", _BARE.sub("", text)), list(_json_calls(sources, "arguments"))
+
+
+def _llama3_json(text: str) -> _Parsed:
+    """{"name": …, "parameters": {…}}, after <|python_tag|> or alone; Llama 3.1 to 3.3, which write one call a turn."""
+    return "", list(_json_calls(_LLAMA.findall(text), "parameters"))
+
+
+def _mistral(text: str) -> _Parsed:
+    """[TOOL_CALLS][{"name": …, "arguments": {…}}], or, in newer models, [TOOL_CALLS]name[ARGS]{…} for each call."""
+    content, *parts = text.split("[TOOL_CALLS]")
+    calls: list[Call] = []
+    for part in parts:
+        if named := _MISTRAL_NAMED.match(part):
+            calls += _calls_of({"name": named[1], "arguments": _loaded(named[2])}, "arguments")
+        else:
+            listed = _loaded(part)
+            calls += [call for item in (listed if isinstance(listed, list) else ()) for call in _calls_of(item)]
+    return content, calls
+
+
+def _qwen3_coder(text: str) -> _Parsed:
+    """<tool_call><function=name><parameter=sql>…</parameter></function></tool_call>; Qwen3-Coder. Values are text."""
+    calls = [Call(name, dict(_XML_ARGUMENT.findall(body))) for name, body in _XML.findall(text)]
+    return _XML.sub("", text), calls
+
+
+def _pythonic(text: str) -> _Parsed:
+    """[name(sql="…")], nothing else; Llama 4."""
+    return "", _python_calls(text)
+
+
+def _gemma(text: str) -> _Parsed:
+    """name(sql="…") in a code fence `tool_code`; Gemma 2 and 3."""
+    return _TOOL_CODE.sub("", text), [call for source in _TOOL_CODE.findall(text) for call in _python_calls(source)]
+
+
+_PARSERS: Mapping[str, Callable[[str], _Parsed]] = {
+    "hermes": _hermes,
+    "llama3_json": _llama3_json,
+    "mistral": _mistral,
+    "qwen3_coder": _qwen3_coder,
+    "pythonic": _pythonic,
+    "gemma": _gemma,
+}
+FORMATS = tuple(_PARSERS)
+
+
+def _json_calls(sources: list[str], arguments: str) -> Iterator[Call]:
+    for source in sources:
+        yield from _calls_of(_loaded(source), arguments)
+
+
+def _calls_of(body: Any, arguments: str = "arguments") -> Iterator[Call]:
+    """Yield the call in `body` if it is an object with a text `name` and an object under the key `arguments`."""
+    if isinstance(body, dict) and isinstance(body.get("name"), str) and isinstance(body.get(arguments), dict):
+        yield Call(body["name"], body[arguments])
+
+
+def _loaded(source: str) -> Any:
+    try:
+        return json.loads(source)
+    except (ValueError, RecursionError):  # RecursionError: JSON that is nested hundreds of levels deep
+        return None
+
+
+def _python_calls(source: str) -> list[Call]:
+    """Parse a call or a list of calls in Python's syntax whose arguments are literals with a name; no code is run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as for "\d" in a text
+            tree = ast.parse(source.strip(), mode="eval").body
+        nodes = tree.elts if isinstance(tree, ast.List) else [tree]
+        if not all(isinstance(node, ast.Call) and not node.args for node in nodes):
+            return []
+        calls = [
+            Call(ast.unparse(node.func), {str(each.arg): ast.literal_eval(each.value) for each in node.keywords})
+            for node in nodes
+            if isinstance(node, ast.Call)
+        ]
+        json.dumps([call.arguments for call in calls])  # raises TypeError for what JSON lacks, such as bytes
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return []
+    return calls
