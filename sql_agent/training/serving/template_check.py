@@ -18,8 +18,8 @@ def tool_format_of(model: str, agent: AgentSettings) -> str:
     command = [sys.executable, "-c", _START, model, agent.model_dump_json()]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     try:
-        found: dict[str, str] = json.loads(result.stdout)
-    except ValueError:
+        found: dict[str, str] = json.loads(result.stdout.splitlines()[-1])  # libraries print too
+    except (ValueError, IndexError):
         reason = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
         raise ModelError(f"cannot load the tokenizer of {model!r}: {reason}", hint="check its files") from None
     if "message" in found:
