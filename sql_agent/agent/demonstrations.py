@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,6 @@ from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.database.mcp_client import TOOL_NAME
 from sql_agent.schemas import QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
@@ -21,14 +19,16 @@ _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 
 @dataclass(frozen=True)
 class DemonstratedTurn:
-    """One turn: the model's text, the next input, and whether the model is trained on the text.
+    """One turn: the model's text, the next input, and whether the model is trained on the turn.
 
-    `reaction` is the tool's result after a tool call, else the next user message; "" at the end.
+    With `is_call` the turn is a call of the tool, and `text` its statement. `reaction` is the tool's result after a
+    call, else the next user message; "" at the end.
     """
 
     text: str
     reaction: str = ""
     is_trained: bool = True
+    is_call: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
     for place, query in enumerate(queries):
         before = [earlier.sql for earlier in queries[:place]]
         shown = answer_json(in_rollout(query.answer, query.sql, before, max_calls))
-        yield DemonstratedTurn(_call_text(query.sql), shown, query.is_trained)
+        yield DemonstratedTurn(query.sql, shown, query.is_trained, is_call=True)
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
@@ -157,8 +157,3 @@ def _finds_something(answer: QueryAnswer) -> bool:
 
 def _fenced(sql: str) -> str:
     return f"```sql\n{sql}\n```"
-
-
-def _call_text(sql: str) -> str:
-    call = {"name": TOOL_NAME, "arguments": {"sql": sql}}
-    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"

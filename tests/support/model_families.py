@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 _CHATML = """\
@@ -123,3 +124,32 @@ def make_tokenizer(family: str) -> Any:
     )
     fast.chat_template = template
     return fast
+
+
+def make_family_model(folder: Path, family: str) -> Path:
+    """Write a random two-layer model of the architecture of `family` with its tokenizer; returns `folder`."""
+    import torch
+    import transformers
+
+    tokenizer = make_tokenizer(family)
+    _, _, _, end = FAMILIES[family]
+    kind = {"qwen": "Qwen3", "mist": "Mistral", "gemm": "Gemma3"}.get(family[:4], "Llama")
+    config = getattr(transformers, "Gemma3TextConfig" if kind == "Gemma3" else f"{kind}Config")(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=4096,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.convert_tokens_to_ids(end),
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+    )
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

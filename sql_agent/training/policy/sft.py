@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from sql_agent.agent.demonstrations import Demonstration, demonstrate
+from sql_agent.agent.demonstrations import DemonstratedTurn, Demonstration, demonstrate
 from sql_agent.agent.tools import tool_schema
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.sections import SftSettings
 from sql_agent.config.settings import Settings
 from sql_agent.database import DatabasePool
-from sql_agent.errors import DataError
+from sql_agent.database.mcp_client import TOOL_NAME
+from sql_agent.errors import DataError, ModelError
 from sql_agent.questions.derived_evidence import with_extractive_answers
 from sql_agent.reward.factory import judge_name
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns
@@ -29,7 +30,8 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy, build_once, load_policy
-from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.chat import ChatEncoder, call_message
+from sql_agent.training.serving.tool_format import Call
 
 _MICRO_TOKENS = 8192  # in one forward and backward pass; 20,000 took over 100 GB with a model of 1.5 B parameters
 _THREADS = 16  # that run the statements of demonstrations
@@ -90,7 +92,8 @@ def fine_tuned_model(
         return settings.model
     policy = load_policy(settings.model, cache_dir=cache_dir, agent=settings.agent)
     examples = _within(_examples(settings, questions, task, databases, policy), compute.max_context, hooks.say)
-    batches = [examples[i : i + sft.batch] for i in range(0, len(examples), sft.batch)]
+    starts = range(0, len(examples), sft.batch)
+    batches = [[sequence for shown in examples[i : i + sft.batch] for sequence in shown] for i in starts]
     folder = cache_dir / f"sft-{_fingerprint(policy, sft, compute.lora_rank, batches)}"
 
     def fine_tune() -> None:
@@ -122,8 +125,11 @@ def copy_losses(model: str, target: Path) -> None:
 
 def _examples(
     settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
-) -> list[TokenSequence]:
-    """Return the demonstrations of all batches, in order. Raises DataError when no question has SQL."""
+) -> list[list[TokenSequence]]:
+    """Return the sequences of each demonstration, in the order of the batches.
+
+    Raises DataError when no question has SQL.
+    """
     with_sql = [q for q in answers_to_demonstrate(questions, settings, task, databases) if q.statements]
     if not with_sql:
         raise DataError("no training question has SQL, so there is nothing to fine-tune on", hint="set sft.steps=0")
@@ -137,15 +143,18 @@ def _examples(
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         chosen = _choose(with_sql, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
-        return [example(demonstration, tool, encoder, policy) for demonstration, tool in shown]
+        return [example(demonstration, tool, encoder) for demonstration, tool in shown]
 
 
-def _within(examples: list[TokenSequence], max_context: int | None, say: Callable[[str], None]) -> list[TokenSequence]:
-    """Return the `examples` of at most `max_context` tokens. Raises DataError when all are longer."""
+def _within(
+    examples: list[list[TokenSequence]], max_context: int | None, say: Callable[[str], None]
+) -> list[list[TokenSequence]]:
+    """Return the `examples` whose sequences have at most `max_context` tokens. Raises DataError when all are longer."""
     if max_context is None:
         return examples
-    kept = [each for each in examples if len(each) <= max_context]
-    longest = max(map(len, examples))
+    lengths = [max(map(len, sequences)) for sequences in examples]
+    kept = [each for each, length in zip(examples, lengths, strict=True) if length <= max_context]
+    longest = max(lengths)
     if not kept:
         raise DataError(
             f"all {len(examples)} demonstrations are longer than the context of {max_context} tokens (up to {longest})",
@@ -228,8 +237,12 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
     yield part
 
 
-def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, policy: Policy) -> TokenSequence:
-    """Convert a demonstration into the token sequence of a rollout whose trained turns are masked as sampled."""
+def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder) -> list[TokenSequence]:
+    """Convert a demonstration into the token sequences of a rollout whose trained turns are masked as sampled.
+
+    Calls and answers are written by the model's chat template. A template that rewrites earlier turns makes several
+    sequences. Raises ModelError when the model's form of calls does not read what the template writes.
+    """
     tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": demonstration.system},
@@ -238,8 +251,13 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
     turns = []
     for turn in demonstration.turns:
         prompt_ids = encoder.encode(messages, tools)
-        ids = (*policy.tokenizer(turn.text, add_special_tokens=False)["input_ids"], policy.end_id)
-        message = encoder.reply(ids)
+        ids = encoder.turn_ids(messages, _message(turn), tools)
+        message = encoder.reply(ids, prompt_ids)
+        if turn.is_call and not message.get("tool_calls"):
+            raise ModelError(
+                f"the chat template writes a call that the form {encoder.tool_format} does not read",
+                hint="set agent.tool_format=auto, or give another template with agent.chat_template=FILE",
+            )
         messages.append(message)
         encoder.remember(messages, tools, prompt_ids + ids)
         if turn.is_trained:
@@ -248,7 +266,13 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
         messages += [{"role": "tool", "tool_call_id": call["id"], "content": turn.reaction} for call in calls]
         if turn.reaction and not calls:
             messages.append({"role": "user", "content": turn.reaction})
-    return merge_turns(turns)[-1]
+    return merge_turns(turns)
+
+
+def _message(turn: DemonstratedTurn) -> dict[str, Any]:
+    if turn.is_call:
+        return call_message(Call(TOOL_NAME, {"sql": turn.text}))
+    return {"role": "assistant", "content": turn.text}
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:

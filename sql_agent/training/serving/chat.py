@@ -97,9 +97,15 @@ class ChatEncoder:
             message["tool_calls"] = [_tool_call(call) for call in parsed.calls]
         return message
 
-    def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of `text`."""
-        return len(self._ids(text)) if text else 0
+    def turn_ids(
+        self,
+        messages: Sequence[JsonObject],
+        turn: JsonObject,
+        tools: Sequence[JsonObject] | None,
+        thinking: bool | None = None,
+    ) -> tuple[int, ...]:
+        """Return the ids, with the end token, of the turn that writes `turn` after `messages`; see `turn_text`."""
+        return (*self._ids(self.turn_text(messages, turn, tools, thinking)), self._end_id)
 
     def turn_text(
         self,
@@ -127,8 +133,7 @@ class ChatEncoder:
 
         def write(call: Call) -> str:
             question: JsonObject = {"role": "user", "content": "Which?"}
-            turn: JsonObject = {"role": "assistant", "content": "", "tool_calls": [_tool_call(call)]}
-            return self.turn_text([question], turn, [{"type": "function", "function": _PROBE_TOOL}])
+            return self.turn_text([question], call_message(call), [{"type": "function", "function": _PROBE_TOOL}])
 
         try:
             return find_tool_format(write)
@@ -186,6 +191,11 @@ class ChatEncoder:
 def _special_ids(tokenizer: Any) -> set[int]:
     added = tokenizer.added_tokens_decoder.items()
     return {number for number, token in added if token.special} | set(tokenizer.all_special_ids)
+
+
+def call_message(call: Call) -> JsonObject:
+    """Return the assistant's message that is nothing but `call`."""
+    return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call)]}
 
 
 def _tool_call(call: Call) -> JsonObject:

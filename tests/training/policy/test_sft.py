@@ -140,7 +140,7 @@ def demonstrated(question: Question, policy: Policy, database: Database) -> tupl
     """Return the text of the demonstration of `question`, and of the tokens that are learned from it."""
     demonstration = demonstrate(0, question, TASK, database, load_settings())
     encoder = ChatEncoder(policy.tokenizer, policy.end_id)
-    shown = example(demonstration, tool_schema(TASK, database), encoder, policy)
+    (shown,) = example(demonstration, tool_schema(TASK, database), encoder)
     assert question.statements[-1] not in policy.tokenizer.decode(shown.prompt_ids)
     trained = [token for token, mask in zip(shown.response_ids, shown.response_mask, strict=True) if mask]
     return policy.tokenizer.decode([*shown.prompt_ids, *shown.response_ids]), policy.tokenizer.decode(trained)
@@ -193,10 +193,10 @@ def test_prose_is_demonstrated_as_the_judge_pays_for_it(judge: str, answer: str,
 def test_demonstrations_that_no_rollout_could_be_as_long_as_are_left_out_and_counted() -> None:
     short, long = (TokenSequence((1,), tuple(range(n)), (1,) * n) for n in (9, 99))
     said: list[str] = []
-    assert _within([short, long], 50, said.append) == [short]
+    assert _within([[short], [long]], 50, said.append) == [[short]]
     assert said == ["1 of 2 demonstrations are left out: they are longer than the context of 50 tokens (up to 100)"]
     with pytest.raises(DataError, match="all 2 demonstrations are longer"):
-        _within([long, long], 50, said.append)
+        _within([[long], [long]], 50, said.append)
 
 
 def test_long_demonstrations_go_through_the_model_in_smaller_parts_so_that_they_fit_on_a_gpu() -> None:

@@ -1,0 +1,77 @@
+"""A model of each family is shown calls and answers in the form of its own chat template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from sql_agent.agent.demonstrations import demonstrate
+from sql_agent.agent.tools import tool_schema
+from sql_agent.config.settings import load_settings
+from sql_agent.database import open_database
+from sql_agent.rollouts.trajectory import TokenSequence
+from sql_agent.schemas import Question
+from sql_agent.tasks.medical.medical_task import TASK
+from sql_agent.tasks.medical.tables import SCHEMA
+from sql_agent.training.local.sampler import Request, Sampler
+from sql_agent.training.policy.forward import token_logprobs
+from sql_agent.training.policy.model import Policy, load_policy
+from sql_agent.training.policy.sft import example
+from sql_agent.training.serving.chat import ChatEncoder
+from tests.support.model_families import FAMILIES, make_family_model
+from tests.support.small_database import make_database
+
+SQL = "SELECT form FROM drugs_info WHERE med_name = 'Drug 1'"
+QUESTION = Question(id="1", question="Which form has Drug 1?", answer="capsule", sql=SQL)
+CALLS = {
+    "hermes": f'<tool_call>\n{{"name": "query_database_by_sql", "arguments": {{"sql": "{SQL}"}}}}\n</tool_call>',
+    "llama3_json": f'{{"name": "query_database_by_sql", "parameters": {{"sql": "{SQL}"}}}}',
+    "mistral": "[TOOL_CALLS]",
+    "qwen3_coder": f"<tool_call>\n<function=query_database_by_sql>\n<parameter=sql>\n{SQL}\n</parameter>\n</function>",
+    "pythonic": f'[query_database_by_sql(sql="{SQL}")]',
+    "gemma": f'```tool_code\nquery_database_by_sql(sql="{SQL}")\n```',
+}
+
+
+def shown(policy: Policy, folder: Path) -> list[TokenSequence]:
+    with open_database(make_database(folder / "medical.db"), SCHEMA) as database:
+        demonstration = demonstrate(0, QUESTION, TASK, database, load_settings())
+        return example(demonstration, tool_schema(TASK, database), ChatEncoder(policy.tokenizer, policy.end_id))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_demonstration_is_written_in_the_model_s_own_form_and_the_model_learns_it(
+    family: str, tmp_path: Path
+) -> None:
+    policy = load_policy(str(make_family_model(tmp_path / "model", family)), cache_dir=tmp_path)
+    (sequence,) = shown(policy, tmp_path)
+    trained = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
+    call, answer = policy.tokenizer.decode(trained).split(FAMILIES[family][3])[:2]
+    assert CALLS[FAMILIES[family][2]] in call and json.dumps(SQL)[1:-1] in call
+    assert answer.strip().endswith("capsule")
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(3):
+        values, _ = token_logprobs(policy.model, [sequence], bf16=False)
+        optimizer.zero_grad()
+        (-values.mean()).backward()
+        optimizer.step()
+        losses.append(-values.mean().item())
+    assert losses[-1] < losses[0]
+    prompts = [(*sequence.prompt_ids, *extra) for extra in ((), (5,))]
+    turns = Sampler(policy, seed=0).sample([Request(ids, max_tokens=4, temperature=1.0) for ids in prompts])
+    assert all(1 <= len(turn.token_ids) <= 4 for turn in turns)
+
+
+def test_with_our_own_template_the_demonstrations_are_those_that_earlier_models_were_trained_on(
+    policy: Policy, tmp_path: Path
+) -> None:
+    (sequence,) = shown(policy, tmp_path)
+    trained = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
+    body = json.dumps({"name": "query_database_by_sql", "arguments": {"sql": SQL}}, ensure_ascii=False)
+    turns = [f"<tool_call>\n{body}\n</tool_call>", "capsule"]
+    ids = [[*policy.tokenizer(turn, add_special_tokens=False)["input_ids"], policy.end_id] for turn in turns]
+    assert trained == [*ids[0], *ids[1]]
