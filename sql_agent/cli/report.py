@@ -7,32 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sql_agent.cli.command import help_text
+from sql_agent.config.settings import load_settings
 from sql_agent.runs.pages import page_url, serve
 from sql_agent.runs.report import LiveReport, RunReader, write_report
+from sql_agent.runs.run_list import write_run_list
 from sql_agent.system.sockets import bind_local
 from sql_agent.system.tokens import new_token
 
 _DESCRIPTION = """\
 Draw a run as one HTML page that works offline: curves, validation, all rollouts
 in full, and why some were dropped. Each run draws its page when it ends. This
-command draws two runs on one page, or with --serve a run that has not ended."""
+command draws two runs on one page, with --serve a run that has not ended, or
+with --all a list of all runs with links to their reports."""
 
 _EXAMPLES = """
   sql-agent report runs/night                     runs/night/report.html
   sql-agent report runs/night --compare runs/day  runs/night/comparison.html
   sql-agent report runs/night --serve             a page that follows the run
+  sql-agent report --all                          runs/index.html
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page into the run's folder and print its path, or serve the page. Return 0."""
     parser = argparse.ArgumentParser(prog="sql-agent report", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, such as runs/quickstart")
+    parser.add_argument("run", type=Path, metavar="RUN", nargs="?", help="folder of the run, such as runs/quickstart")
+    parser.add_argument("--all", action="store_true", help="list all runs in RUN, by default in runs_dir")
     parser.add_argument("--compare", type=Path, metavar="RUN", help="folder of another run, to show on the same page")
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="port of --serve (default: 0, any free port)")
     arguments = parser.parse_args(argv)
-    if arguments.serve:
+    if arguments.run is None and not arguments.all:
+        parser.error("name the folder of a run, or give --all")
+    if arguments.all:
+        print(write_run_list(arguments.run or load_settings([]).runs_dir))
+    elif arguments.serve:
         _serve([RunReader(folder) for folder in (arguments.run, arguments.compare) if folder], arguments.port)
     else:
         print(write_report(arguments.run, arguments.compare))

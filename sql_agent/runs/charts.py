@@ -198,6 +198,16 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
+def shares(validations: Sequence[MetricsLine], key: str) -> str:
+    """Return a share in the first and the last validation by set, such as "template 30 → 60 %", or "–"."""
+    measured = [
+        (name, [100 * line[f"val/{name}/{key}"] for line in (validations[0], validations[-1])])
+        for name in _validation_sets(validations)
+        if all(f"val/{name}/{key}" in line for line in (validations[0], validations[-1]))
+    ]
+    return "; ".join(f"{name} {first:.0f} → {last:.0f}\u00a0%" for name, (first, last) in measured) or "–"
+
+
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
     """Return the 95 % interval of a share of `count` cases (Wilson 1927)."""
     weight = _WILSON_Z**2 / count

@@ -18,13 +18,11 @@ from sql_agent.runs.alarms import alarms
 from sql_agent.runs.charts import Stage, charts, kinds_table, result_table, stages
 from sql_agent.runs.pages import packed, page_response, render_live_report, render_report, web_app
 from sql_agent.runs.rollout_pack import RolloutPack
-from sql_agent.runs.run_folder import METRICS, PROMPT, ROLLOUTS, SFT, VALIDATION, read_config
-from sql_agent.runs.run_info import RunSession, read_sessions
+from sql_agent.runs.run_folder import METRICS, PROMPT, ROLLOUTS, SFT, VALIDATION, model_of, read_config
+from sql_agent.runs.run_info import RunSession, how_it_ended, read_sessions
 from sql_agent.runs.run_lines import GrowingLines, JsonObject
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
-
-_EMBEDDED = "embedded SmolLM2-135M-Instruct"
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
@@ -189,26 +187,16 @@ class RunReader:
         made = f"made for the run, {data.get('style', '?')} ({config.get('lang', '?')})"
         recorded = self.sessions[-1].database if self.sessions else ""
         return [
-            ("How it ended", self._how_it_ended()),
+            ("How it ended", how_it_ended(self.sessions) + ("" if self.steps else ", before its first step")),
             ("Steps", steps if reward is None else f"{steps}, reward {reward:.3f}"),
             ("Rollouts kept", f"{kept} / {enqueued}" + (f", {split} split" if split else "")),
-            ("Model", config.get("model") or _EMBEDDED),
+            ("Model", model_of(config)),
             ("Questions", str(data.get("train_file") or made)),
             ("Database", recorded or str(config.get("database", {}).get("path") or "sample")),
             ("Judge", str(config.get("judge", {}).get("name", "?"))),
             ("Backend", str(config.get("backend", "?")).replace("auto", "local")),  # a run of verl writes "verl"
             *self._program(),
         ]
-
-    def _how_it_ended(self) -> str:
-        nothing = "" if self.steps else ", before its first step"
-        if not self.sessions:
-            return f"not recorded{nothing}"
-        last = self.sessions[-1]
-        if last.end is None:
-            return f"still running, or its process was killed{nothing}"
-        resumed = f", resumed {len(self.sessions) - 1} times" if len(self.sessions) > 1 else ""
-        return f"{last.end}{nothing}{resumed}" + (f": {last.detail}" if last.detail else "")
 
     def _program(self) -> list[tuple[str, str]]:
         if not self.sessions:
@@ -217,7 +205,7 @@ class RunReader:
         seconds = [session.seconds for session in self.sessions if session.seconds is not None]
         commit, _, changes = (last.commit or "").partition("+")
         return [
-            ("Started", first.started.replace("T", " ").replace("+00:00", " UTC")),
+            ("Started", first.started_at),
             ("Duration", _duration(sum(seconds)) if seconds else "?"),
             ("Commit", commit[:12] + (changes and f"+{changes}") or "installed without a checkout"),
             ("Versions", ", ".join(f"{name} {number}" for name, number in last.versions.items())),

@@ -55,6 +55,11 @@ def run_source(run: Path) -> Source:
     )
 
 
+def model_of(config: Mapping[str, Any]) -> str:
+    """Return the name of the model that a run with the settings `config` trains."""
+    return config.get("model") or "embedded SmolLM2-135M-Instruct"
+
+
 def is_run(folder: Path) -> bool:
     """Return whether `folder` contains a run."""
     try:

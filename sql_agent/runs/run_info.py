@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -47,6 +47,11 @@ class RunSession(Record):
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
 
+    @property
+    def started_at(self) -> str:
+        """The start for people, such as "2026-11-24 18:05:11 UTC"."""
+        return self.started.replace("T", " ").replace("+00:00", " UTC")
+
 
 class _RunInfo(Record):
     sessions: tuple[RunSession, ...] = ()
@@ -68,6 +73,17 @@ def read_sessions(folder: Path) -> tuple[RunSession, ...]:
         raise DataError(
             f"{path} is damaged, or of another version of this program: {first_problem(error)}", hint=hint
         ) from None
+
+
+def how_it_ended(sessions: Sequence[RunSession]) -> str:
+    """Return how the last of `sessions` ended, how often the run was resumed, and the error of a failed run."""
+    if not sessions:
+        return "not recorded"
+    last = sessions[-1]
+    if last.end is None:
+        return "still running, or its process was killed"
+    resumed = f", resumed {len(sessions) - 1} times" if len(sessions) > 1 else ""
+    return f"{last.end}{resumed}" + (f": {last.detail}" if last.detail else "")
 
 
 @contextmanager
