@@ -20,7 +20,8 @@ COMMANDS = {
     "mcp": "serve the query tool to MCP clients, over stdio or HTTP",
     "runs": "list the runs with their results",
     "report": "draw a run, or the list of all runs, as one HTML page",
-    "export": "turn a checkpoint of a run into a Hugging Face folder",
+    "export": "turn a checkpoint of a run into a Hugging Face folder with a model card",
+    "serve": "serve the agent with its database as an OpenAI-compatible endpoint",
     "settings": "list all settings with their defaults and meanings",
     "check": "check this installation; says how to fix what fails",
 }

@@ -83,7 +83,10 @@ class QueryAnswered(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """Reports the answer ("" without one), how the rollout ended, and the cells that contain the answer."""
+    """Reports the answer ("" without one), how the rollout ended, and the cells that contain the answer.
+
+    `unreadable` is a tool call that cannot be read, which is no answer.
+    """
 
     question: Question
     answer: str
@@ -91,6 +94,7 @@ class Answered(NamedTuple):
     calls: tuple[QueryCall, ...]
     sources: tuple[AnswerSource, ...]
     seconds: float
+    unreadable: str = ""
 
 
 class Failed(NamedTuple):
@@ -162,8 +166,10 @@ async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | N
     if record.dropped is not None:
         return Failed(one_line(f"{record.dropped} ({model.name} at {model.endpoint.base_url})"))
     calls = tuple(call for _, call in sorted(observer.calls.items()))
-    sources = sources_of(record.answer, question.question, calls)
-    return Answered(question, record.answer, record.outcome, calls, sources, record.seconds)
+    unreadable = record.answer if record.outcome is Outcome.MALFORMED_CALL else ""
+    answer = "" if unreadable else record.answer
+    sources = sources_of(answer, question.question, calls)
+    return Answered(question, answer, record.outcome, calls, sources, record.seconds, unreadable)
 
 
 class _Observer:

@@ -6,11 +6,11 @@ import argparse
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from sql_agent.chat.conversation import MOST_ASKED, ChatModel, ChatModels
 from sql_agent.chat.ratings import RatingsFolder
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = arguments.models or [default]
 
     def open_model(name: str) -> AbstractContextManager[ChatModel]:
-        return _opened(None if name == default else name, arguments, ui)
+        return opened_model(None if name == default else name, arguments.overrides, arguments.flags, ui)
 
     with ExitStack() as stack:
         host, port = arguments.address or ("127.0.0.1", 0)
@@ -112,9 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterator[ChatModel]:
-    """Serve the model `named` inside the context, with its database open."""
-    found = find_model(named, None, arguments.overrides, arguments.flags, ui)
+def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
+    """Serve the model `named` inside the context, with its database open. Raises as `find_model` does."""
+    found = find_model(named, None, overrides, flags, ui)
     with slow_imports():  # so that the first question need not wait for it
         import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
@@ -124,7 +124,7 @@ def _opened(named: str | None, arguments: argparse.Namespace, ui: Ui) -> Iterato
     with task.databases(settings) as databases:
         databases.check([None])
         with served(found, databases, ui) as endpoint:
-            yield ChatModel(named or found.name, task, settings, endpoint, databases, arguments.flags.get("lang"))
+            yield ChatModel(named or found.name, task, settings, endpoint, databases, flags.get("lang"))
 
 
 def _serve(page: ChatPage, sock: socket.socket, no_token: bool, ui: Ui) -> None:

@@ -6,10 +6,11 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sql_agent.cli.command import help_text
+from sql_agent.cli.model_card import write_model_card
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ConfigError, TrainingError
 from sql_agent.runs.checkpoints import checkpoints_by_step, verify_checkpoint
@@ -18,7 +19,9 @@ from sql_agent.system.files import atomic_folder, copy_folder
 from sql_agent.training.verl.config import verl_environment
 
 _DESCRIPTION = """\
-Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM.
+Turn a checkpoint of a run into a Hugging Face folder for transformers and vLLM,
+with the system prompt (prompt.txt), the tool's schema (tool.json) and a model
+card (README.md: provenance, evaluation, licence of the base, how to serve it).
 The shards of a checkpoint of the backend verl are merged, which needs verl but
 no GPU; a checkpoint of the backend local is copied."""
 
@@ -38,15 +41,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.out.exists():
         raise ConfigError(f"{arguments.out} exists already", hint="name a folder that does not exist")
-    export_checkpoint(checkpoint_folder(arguments.run, arguments.step), arguments.out)
-    print(f"{arguments.out}: a Hugging Face folder. See it answer:")
-    print(f"  sql-agent ask --run {arguments.run} --model {arguments.out}")
+    run, out = arguments.run, arguments.out
+    checkpoint = checkpoint_folder(run, arguments.step)
+    export_checkpoint(checkpoint, out, lambda weights: write_model_card(run, checkpoint, weights, out))
+    print(f"{out}: a Hugging Face folder. See it answer:")
+    print(f"  sql-agent ask --run {run} --model {out}")
+    print(f"To serve it elsewhere: {out / 'README.md'}")
     return 0
 
 
-def export_checkpoint(checkpoint: Path, out: Path) -> None:
+def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], None] = lambda _weights: None) -> None:
     """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
 
+    `complete` adds files to the folder of the weights, which has another name until it is complete.
     Raises DataError when the model is damaged, TrainingError when verl cannot merge its shards.
     """
     is_local = (checkpoint / "model").is_dir()
@@ -57,6 +64,7 @@ def export_checkpoint(checkpoint: Path, out: Path) -> None:
             copy_folder(checkpoint / "model", unfinished)
         else:
             _merge_shards(checkpoint / "actor", unfinished)
+        complete(unfinished)
 
 
 def _merge_shards(shards: Path, out: Path) -> None:

@@ -123,7 +123,7 @@ def print_flips(comparison: Comparison, console: Console) -> None:
 
 def markdown(tables: Sequence[TextTable], comparisons: Sequence[Comparison], judges: Sequence[str]) -> str:
     """Return `tables` and the flips of `comparisons` as Markdown."""
-    parts = [_markdown_table(table) for table in tables]
+    parts = [markdown_table(table) for table in tables]
     for comparison in comparisons:
         for name, became, flips in _flips(comparison):
             said = (f"`{_cell(flip.id)}` {_cell(flip.question)}" for flip in flips)
@@ -143,7 +143,8 @@ def _flips(comparison: Comparison) -> list[tuple[str, str, list[Flip]]]:
     ]
 
 
-def _markdown_table(table: TextTable) -> str:
+def markdown_table(table: TextTable) -> str:
+    """Return `table` as a Markdown table."""
     lines = [f"| {_cell(table.title)} | {' | '.join(map(_cell, table.columns))} |"]
     lines.append(f"| --- |{' ---: |' * len(table.columns)}")
     for section in table.sections:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 import uvicorn
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, select_autoescape
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
@@ -86,8 +86,9 @@ def asset(name: str, package: str = _PACKAGE) -> str:
 
 
 def render_template(name: str, package: str = _PACKAGE, **values: Any) -> str:
-    """Render a template of `package` with `values`, which are escaped."""
-    return Environment(loader=PackageLoader(package), autoescape=True).get_template(name).render(**values)
+    """Render a template of `package` with `values`, which are escaped in HTML."""
+    environment = Environment(loader=PackageLoader(package), autoescape=select_autoescape(("html.j2",)))
+    return environment.get_template(name).render(**values)
 
 
 def _report(**values: Any) -> str:

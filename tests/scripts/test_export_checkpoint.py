@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sql_agent.cli.export import main
 from tests.support.processes import ROOT, run_command
+from tests.support.small_run import make_run
 
 SCRIPT = ROOT / "scripts" / "export_checkpoint.sh"
 
@@ -23,7 +25,9 @@ def test_exporting_says_which_checkpoints_there_are(tmp_path: Path) -> None:
     assert result.returncode == 2 and "has no checkpoint" in result.stderr
     (tmp_path / "checkpoints/global_step_20").mkdir(parents=True)
     result = run_command("bash", SCRIPT, tmp_path, tmp_path / "out", "--step", 10)
-    assert result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "of the steps 20" in result.stderr
+    assert (
+        result.returncode == 2 and "no checkpoint of step 10" in result.stderr and "of its steps: 20" in result.stderr
+    )
 
 
 def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_folder: Path) -> None:
@@ -35,6 +39,26 @@ def test_a_checkpoint_of_the_local_backend_is_copied(tmp_path: Path, tiny_model_
     assert result.returncode == 0, result.stderr
     exported = {path.name for path in (tmp_path / "out").iterdir()}
     assert exported == {"newest", *(path.name for path in tiny_model_folder.iterdir())}
+
+
+def test_a_run_is_exported_with_its_prompt_its_tool_and_a_model_card(tmp_path: Path, tiny_model_folder: Path) -> None:
+    run, out = make_run(tmp_path / "night"), tmp_path / "trained"
+    (run / "tool.json").write_text('{"type": "function"}', encoding="utf-8")
+    shutil.copytree(tiny_model_folder, run / "checkpoints/step-000002/model")
+    (run / "checkpoints/step-000002/state.json").write_text("{}", encoding="utf-8")
+    assert main([str(run), str(out)]) == 0
+    assert (out / "prompt.txt").read_text(encoding="utf-8") == "You answer questions.\n"
+    card = (out / "README.md").read_text(encoding="utf-8")
+    for part in (
+        "license: apache-2.0",
+        "Run `night`, step-000002 of 2 steps",
+        "| accurate | 25.0 % [9.6, 51.2] | 75.0 % [48.8, 90.4] |",
+        "vllm serve trained --enable-auto-tool-choice",
+        "not medical advice",
+        "sql-agent-trainer",
+    ):
+        assert part in card
+    assert str(tmp_path) not in card, "a card that is published names no folder of this machine"
 
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_model(tmp_path: Path, tiny_model_folder: Path) -> None:

@@ -1,0 +1,51 @@
+"""Serve the agent with its database as an OpenAI-compatible endpoint: sql-agent serve MODEL"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from sql_agent.chat.endpoint import AgentEndpoint
+from sql_agent.cli.chat import opened_model
+from sql_agent.cli.command import TASK_FLAGS, add_setting_flags, address, flag_settings, help_text
+from sql_agent.config.endpoints import ChatSettings
+from sql_agent.runs.console import Ui
+from sql_agent.runs.pages import serve
+from sql_agent.system.sockets import bind, http_url
+from sql_agent.system.tokens import new_token
+
+_DESCRIPTION = """\
+Serve the agent with its database as an OpenAI-compatible endpoint. A chat
+completion runs the agent on the last user message and returns the answer;
+`sql_agent` in the response has the queries and their rows. MODEL is what
+`sql-agent chat` takes: a run, a checkpoint, a Hugging Face folder or id."""
+
+_EXAMPLES = """
+  sql-agent serve quickstart
+  CHAT_TOKEN=secret sql-agent serve quickstart --address 0.0.0.0:8766
+  OPENAI_API_BASE=http://127.0.0.1:8766/v1 OPENAI_API_KEY=secret your-client
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until Ctrl-C and return 0. Raises as `find_model` does."""
+    parser = argparse.ArgumentParser(prog="sql-agent serve", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("model", metavar="MODEL", help="the model of the agent")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="any setting")
+    parser.add_argument("--address", type=address, default=("127.0.0.1", 0), metavar="[HOST:]PORT",
+                        help="address of the endpoint; default: 127.0.0.1 and any free port")  # fmt: skip
+    add_setting_flags(parser.add_argument_group("task"), TASK_FLAGS)
+    arguments = parser.parse_intermixed_args(argv)
+    ui = Ui(wraps=True)
+    token = ChatSettings().token
+    with (
+        bind(*arguments.address) as sock,
+        opened_model(arguments.model, arguments.overrides, flag_settings(arguments), ui) as model,
+    ):
+        sock.listen()  # before the address is shown: a client that connects at once would be refused
+        key = token.get_secret_value() if token else new_token()
+        ui.say(f"{model.name} with the agent: OPENAI_API_BASE={http_url(sock)}/v1 OPENAI_MODEL={arguments.model}")
+        ui.say("OPENAI_API_KEY is CHAT_TOKEN. Ctrl-C ends it." if token else f"OPENAI_API_KEY={key}   Ctrl-C ends it.")
+        ui.say(model.task.disclaimer)
+        serve(AgentEndpoint(arguments.model, model).app(key, sock.getsockname()[0]), sock)
+    return 0
