@@ -31,8 +31,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(url: str) -> OpenAI:
-    return OpenAI(base_url=f"{url}v1", api_key=TOKEN, max_retries=0)
+def client(url: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{url}v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
 
 
 def test_a_completion_is_the_answer_with_the_queries_behind_it(client: OpenAI, url: str) -> None:
@@ -45,12 +46,12 @@ def test_a_completion_is_the_answer_with_the_queries_behind_it(client: OpenAI, u
 
 
 def test_a_client_that_streams_gets_the_answer_too(client: OpenAI) -> None:
-    stream = client.chat.completions.create(model="new", messages=ASKED, stream=True)
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == ANSWER
+    with client.chat.completions.create(model="new", messages=ASKED, stream=True) as stream:
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == ANSWER
 
 
-def test_a_wrong_key_and_an_empty_question_are_refused(client: OpenAI, url: str) -> None:
+def test_a_wrong_key_and_an_empty_question_are_refused(client: OpenAI) -> None:
     with pytest.raises(AuthenticationError):
-        OpenAI(base_url=f"{url}v1", api_key="wrong", max_retries=0).models.list()
+        client.with_options(api_key="wrong").models.list()
     with pytest.raises(BadRequestError, match="the last user message is empty"):
         client.chat.completions.create(model="new", messages=[{"role": "user", "content": " "}])
