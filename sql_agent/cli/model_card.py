@@ -9,10 +9,11 @@ from pathlib import Path
 from sql_agent.evaluation.tables import markdown_table
 from sql_agent.runs.charts import result_table, stages
 from sql_agent.runs.pages import render_template
-from sql_agent.runs.run_folder import PROMPT, TOOL, VALIDATION, is_run, model_of, read_config
+from sql_agent.runs.run_folder import PROMPT, TOOL, VALIDATION, is_run, model_of, read_config, settings_of_run
 from sql_agent.runs.run_info import read_sessions
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.tasks.task import load_task
+from sql_agent.training.serving.template_check import tool_format_of
 
 _LICENCE = re.compile(r"^license:\s*(\S+)", re.MULTILINE)
 _EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
@@ -22,7 +23,7 @@ def write_model_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> N
     """Write README.md into the folder `weights`, which will be `out`, and copy prompt.txt and tool.json of `run`.
 
     Files that the run does not have are left out: a run of an older version has no prompt.txt. Raises DataError for a
-    damaged file of the run.
+    damaged file of the run, and ModelError when the tokenizer cannot be loaded.
     """
     if not is_run(run):
         return
@@ -42,6 +43,7 @@ def write_model_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> N
         licence=licence,
         config=config,
         disclaimer=load_task(config["task"]).disclaimer,
+        parser=tool_format_of(str(weights), settings_of_run(run, [], {}).agent),
         result=result,
         table=markdown_table(result),
         session=sessions[-1] if sessions else None,
