@@ -222,8 +222,9 @@ class ToolCall(Record):
 class Reply(Record):
     """One reply of the model, as its server returned it. `role` is "" in a workflow with one role.
 
-    `prompt_tokens` and `completion_tokens` are 0 where the server does not count them. `seconds` is the time from
-    request to reply, `finish_reason` the server's reason why the model stopped, such as "length".
+    `reasoning` is the thought before the answer. `prompt_tokens`, `completion_tokens` and `thought_tokens`, those of
+    the thought, are 0 where the server does not count them. `seconds` is the time from request to reply,
+    `finish_reason` the server's reason why the model stopped, such as "length".
     """
 
     role: str = ""
@@ -232,6 +233,7 @@ class Reply(Record):
     tool_calls: tuple[ToolCall, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    thought_tokens: int = 0
     finish_reason: str | None = None
     seconds: float = Field(default=0.0, ge=0)
 

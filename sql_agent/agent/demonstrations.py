@@ -10,10 +10,15 @@ from sql_agent.agent.tools import answer_json, in_rollout, most_calls
 from sql_agent.agent.workflows import ANSWER, REWRITE, WRITE, prompt
 from sql_agent.config.settings import Settings
 from sql_agent.database import Database
-from sql_agent.schemas import QueryAnswer, Question
+from sql_agent.schemas import Lang, QueryAnswer, Question
 from sql_agent.tasks.task import Task
 
 _REWRITE_EVERY = 4  # one demonstration of check-rewrite in 4 has a rewrite
+# The thoughts of a demonstration: before its first statement, before each further one, and before the answer.
+_THOUGHTS: Mapping[Lang, tuple[str, str, str]] = {
+    "en": ("I look this up in the database.", "That does not settle it. I query again.", "Now I can answer."),
+    "zh": ("先查数据库。", "还没有查清，再查一次。", "可以回答了。"),
+}
 _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 
 
@@ -22,13 +27,14 @@ class DemonstratedTurn:
     """One turn: the model's text, the next input, and whether the model is trained on the turn.
 
     With `is_call` the turn is a call of the tool, and `text` its statement. `reaction` is the tool's result after a
-    call, else the next user message; "" at the end.
+    call, else the next user message; "" at the end. `thought` is what a model that thinks writes before the text.
     """
 
     text: str
     reaction: str = ""
     is_trained: bool = True
     is_call: bool = False
+    thought: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,13 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
 
     `number` is the index of the demonstration; it selects the demonstrated role and mistake.
     """
-    return _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
+    shown = _DEMONSTRATE[settings.agent.workflow](number, question, task, database, settings)
+    first, again, last = _THOUGHTS[question.lang]
+    thoughts = [first, *[again] * (len(shown.turns) - 1)]
+    if shown.has_tool:
+        thoughts[-1] = last
+    turns = zip(shown.turns, thoughts, strict=True)
+    return replace(shown, turns=tuple(replace(turn, thought=thought) for turn, thought in turns))
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:

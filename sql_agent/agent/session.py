@@ -68,6 +68,7 @@ class AgentSession:
         openai-agents' Runner, and OpenAIError for a failure of the endpoint.
         """
         endpoint = self._endpoint
+        thinking = self.settings.agent.enable_thinking
         agent = Agent(
             name=role or "sql_agent",
             instructions=system,
@@ -78,6 +79,7 @@ class AgentSession:
                 top_p=1.0,  # not a server's default, which vLLM reads from generation_config.json
                 max_tokens=self.settings.agent.max_tokens,
                 extra_headers={ROLE_HEADER: role} if role else None,
+                extra_body=None if thinking is None else {"chat_template_kwargs": {"enable_thinking": thinking}},
             ),
         )
         config = RunConfig(tracing_disabled=True)
@@ -118,6 +120,7 @@ def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
     """Convert `completion` to a Reply."""
     tokens = completion.usage
     counts = (tokens.prompt_tokens or 0, tokens.completion_tokens or 0) if tokens else (0, 0)
+    details = tokens.completion_tokens_details if tokens else None
     choice = completion.choices[0]
     message = choice.message
     calls = [call.function for call in message.tool_calls or () if call.type == "function"]
@@ -128,6 +131,7 @@ def _reply(completion: ChatCompletion, seconds: float, role: str) -> Reply:
         tool_calls=tuple(ToolCall(name=call.name, arguments=call.arguments) for call in calls),
         prompt_tokens=counts[0],
         completion_tokens=counts[1],
+        thought_tokens=(details.reasoning_tokens or 0) if details else 0,
         finish_reason=choice.finish_reason,
         seconds=seconds,
     )

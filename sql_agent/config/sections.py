@@ -146,6 +146,12 @@ class AgentSettings(Section):
         0.0, description="sampling temperature in validation, `sql-agent ask` and `evaluate`; 0 is greedy"
     )
     request_timeout_s: Seconds = Field(120.0, description="seconds that one model call may take")
+    thinking: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="whether the model thinks before it writes, passed to its chat template as `enable_thinking`; "
+        "auto: the template's own default. Other servers than this project's and vLLM may refuse a request with on or "
+        "off. A thought counts towards `agent.max_tokens`",
+    )
     tool_format: Literal["auto", "hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic", "gemma"] = Field(
         "auto",
         description="form in which a model that this machine serves writes tool calls; auto: the form in which its "
@@ -154,6 +160,11 @@ class AgentSettings(Section):
     chat_template: Path | None = Field(
         None, description="file with a Jinja chat template that replaces the model's own; none: the model's"
     )
+
+    @property
+    def enable_thinking(self) -> bool | None:
+        """`thinking` as chat templates take it; None for the template's default."""
+        return {"auto": None, "on": True, "off": False}[self.thinking]
 
     @field_validator("train_roles")
     @classmethod

@@ -64,6 +64,8 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     }
     if any(r.usage.completion_tokens for r in records):  # some servers do not count them
         result["agent/completion_tokens"] = mean(lambda r: r.usage.completion_tokens)
+    if any(reply.thought_tokens for r in records for reply in r.replies):
+        result["agent/thought_tokens"] = mean(lambda r: sum(reply.thought_tokens for reply in r.replies))
     result |= calls_by_role(records)
     names = sorted({name for r in records if r.reward for name in r.reward.criteria} - {"correct"})
     for name in names:

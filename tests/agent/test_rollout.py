@@ -116,6 +116,38 @@ async def test_a_database_that_fails_loses_the_rollout_and_is_never_the_models_f
     assert why in record.dropped.detail
 
 
+def thought(text: str, answer: str | None) -> Response:
+    message = {"role": "assistant", "content": answer, "reasoning_content": text}
+    counts = {"prompt_tokens": 1, "completion_tokens": 9, "total_tokens": 10}
+    usage = counts | {"completion_tokens_details": {"reasoning_tokens": 8}}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return JSONResponse(
+        {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    )
+
+
+async def test_a_thought_is_recorded_and_counted_but_not_judged(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, call(SQL), thought("The judge wants a form.", "Tablet."))
+    assert record.answer == "Tablet."
+    assert (record.replies[-1].reasoning, record.replies[-1].thought_tokens) == ("The judge wants a form.", 8)
+    assert record.reward is not None and record.reward.total == pytest.approx(1.1)
+    assert "chat_template_kwargs" not in model.requests[0]
+
+
+async def test_a_thought_without_an_answer_is_no_output(model: Model, tmp_path: Path) -> None:
+    record = await play(model, tmp_path, call(SQL), thought("And then", None))
+    assert record.outcome == "no_output"
+    assert record.reward is not None and record.reward.judge == 0.0
+
+
+async def test_the_model_is_told_whether_to_think(model: Model, tmp_path: Path) -> None:
+    model.script = ["Tablet."]
+    endpoint, settings = ModelEndpoint(model.server.base_url, "m", 0.0), load_settings(["agent.thinking=off"])
+    with open_database(make_database(tmp_path / "medical.db"), SCHEMA) as database:
+        await run_rollout(QUESTION, TASK, endpoint, database, FactsJudge(TASK.words), settings)
+    assert model.requests[0]["chat_template_kwargs"] == {"enable_thinking": False}
+
+
 async def test_a_query_and_its_answer_are_recorded_and_rewarded(model: Model, tmp_path: Path) -> None:
     record = await play(model, tmp_path, call(SQL), "Tablet.")
     assert (record.outcome, record.turns, record.dropped) == ("answered", 2, None)

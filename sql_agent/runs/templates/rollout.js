@@ -124,7 +124,7 @@ function rawView(record, prompt) {
   const system = prompt ? el("details.prompt", {}, el("summary", {}, t("System prompt")), el("pre.raw", {}, prompt)) : null;
   return el("div", {}, system, replies.map((reply, number) => section(t("Turn {n}", { n: number + 1 }),
     el("span.note.beside", {}, [t("{a} + {b} tokens", { a: reply.prompt_tokens, b: reply.completion_tokens }), `${figure(reply.seconds, 2)} s`, reply.finish_reason].filter(Boolean).join(" · ")),
-    reply.reasoning ? el("pre.raw.note", {}, reply.reasoning) : null,
+    reply.reasoning ? el("details.prompt", {}, el("summary", {}, t("Thought")), el("pre.raw.note", {}, reply.reasoning)) : null,
     reply.text ? el("pre.raw", {}, reply.text) : null,
     (reply.tool_calls || []).map(call => el("pre.raw.tool", {}, `${call.name}(${call.arguments})`)))));
 }

@@ -143,7 +143,8 @@ def _examples(
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         chosen = _choose(with_sql, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
-        return [example(demonstration, tool, encoder) for demonstration, tool in shown]
+        thinking = settings.agent.enable_thinking
+        return [example(demonstration, tool, encoder, thinking=thinking) for demonstration, tool in shown]
 
 
 def _within(
@@ -237,10 +238,13 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
     yield part
 
 
-def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder) -> list[TokenSequence]:
+def example(
+    demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, *, thinking: bool | None = None
+) -> list[TokenSequence]:
     """Convert a demonstration into the token sequences of a rollout whose trained turns are masked as sampled.
 
-    Calls and answers are written by the model's chat template. A template that rewrites earlier turns makes several
+    Calls and answers are written by the model's chat template; a turn begins with a short thought if the model thinks
+    with the template's argument `thinking`. A template that rewrites earlier turns makes several
     sequences. Raises ModelError when the model's form of calls does not read what the template writes.
     """
     tools = [tool] if demonstration.has_tool else None
@@ -248,10 +252,11 @@ def example(demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEnc
         {"role": "system", "content": demonstration.system},
         {"role": "user", "content": demonstration.opening},
     ]
-    turns = []
+    turns, thinks = [], encoder.thinks(thinking)
     for turn in demonstration.turns:
-        prompt_ids = encoder.encode(messages, tools)
-        ids = encoder.turn_ids(messages, _message(turn), tools)
+        prompt_ids = encoder.encode(messages, tools, thinking)
+        shown = _message(turn) | ({"reasoning_content": turn.thought} if thinks else {})
+        ids = encoder.turn_ids(messages, shown, tools, thinking)
         message = encoder.reply(ids, prompt_ids)
         if turn.is_call and not message.get("tool_calls"):
             raise ModelError(

@@ -97,6 +97,18 @@ class ChatEncoder:
             message["tool_calls"] = [_tool_call(call) for call in parsed.calls]
         return message
 
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of `text`."""
+        return len(self._ids(text)) if text else 0
+
+    def thinks(self, thinking: bool | None) -> bool:
+        """Return whether the model thinks with the argument `thinking` of the template; None is its default."""
+        if thinking is not None:
+            return thinking
+        question = [{"role": "user", "content": "Which?"}]
+        default, on, off = (self._render(question, None, prompt=True, thinking=each) for each in (None, True, False))
+        return (default == on and on != off) or default.rstrip().endswith("<think>")
+
     def turn_ids(
         self,
         messages: Sequence[JsonObject],
@@ -116,7 +128,8 @@ class ChatEncoder:
     ) -> str:
         """Return what the model writes when its next turn after `messages` is `turn`, without the end token.
 
-        Raises ModelError when the template's prompt is not the start of the rendered turn.
+        A thought, `reasoning_content`, that the template does not render is written before the rest. Raises ModelError
+        when the template's prompt is not the start of the rendered turn.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
@@ -126,7 +139,9 @@ class ChatEncoder:
                 hint="give another template with agent.chat_template=FILE, or set sft.steps=0",
             )
         text = whole[len(prompt) :]
-        return text.rpartition(self._end_text)[0] if self._end_text in text else text.rstrip()
+        text = text.rpartition(self._end_text)[0] if self._end_text in text else text.rstrip()
+        thought = turn.get("reasoning_content") or ""
+        return text if thought in text else f"<think>\n{thought}\n</think>\n\n{text}"
 
     def find_tool_format(self) -> str | None:
         """Return the form in which the chat template writes tool calls; None when the form is not recognised."""

@@ -85,7 +85,7 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
     async def complete(http: Request) -> Response:
         try:
             chat = _ChatRequest.model_validate(await http.json())
-            prompt_ids = encoder.encode(chat.messages, chat.offered_tools)
+            prompt_ids = encoder.encode(chat.messages, chat.offered_tools, chat.chat_template_kwargs.enable_thinking)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TemplateError) as error:
             return _error(400, f"malformed request: {type(error).__name__}: {error}", "BadRequestError")
         sampling = chat.sampling
@@ -103,9 +103,16 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
         message = encoder.reply(turn.token_ids, prompt_ids)
         encoder.remember([*chat.messages, message], chat.offered_tools, prompt_ids + turn.token_ids)
         ids = _token_ids(prompt_ids, turn) if chat.return_token_ids else {}
-        return JSONResponse(_completion(len(prompt_ids), message, turn) | ids)
+        thought = message.get("reasoning_content", "")
+        return JSONResponse(_completion(len(prompt_ids), message, turn, encoder.count_tokens(thought)) | ids)
 
     return app
+
+
+class _TemplateArguments(BaseModel):
+    """The supported arguments of the chat template; None is the template's default."""
+
+    enable_thinking: bool | None = None
 
 
 class _ChatRequest(BaseModel):
@@ -123,6 +130,7 @@ class _ChatRequest(BaseModel):
     top_p: float | None = Field(None, ge=1, le=1)
     stream: Literal[False] | None = None
     return_token_ids: bool | None = None
+    chat_template_kwargs: _TemplateArguments = _TemplateArguments()
 
     @property
     def offered_tools(self) -> list[JsonObject] | None:
@@ -134,16 +142,18 @@ class _ChatRequest(BaseModel):
         return Sampling(limit, 1.0 if self.temperature is None else self.temperature)
 
 
-def _completion(prompt_tokens: int, message: JsonObject, turn: Generation) -> dict[str, Any]:
-    """Return a chat completion in OpenAI's form."""
+def _completion(prompt_tokens: int, message: JsonObject, turn: Generation, thought_tokens: int) -> dict[str, Any]:
+    """Return a chat completion in OpenAI's form; `thought_tokens` of its tokens are a thought."""
     calls = "tool_calls" in message and turn.finish_reason == "stop"
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
     new_tokens = len(turn.token_ids)
-    usage = {
+    usage: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": new_tokens,
         "total_tokens": prompt_tokens + new_tokens,
     }
+    if thought_tokens:
+        usage["completion_tokens_details"] = {"reasoning_tokens": thought_tokens}
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",

@@ -36,10 +36,11 @@ CALLS = {
 }
 
 
-def shown(policy: Policy, folder: Path) -> list[TokenSequence]:
+def shown(policy: Policy, folder: Path, *, thinking: bool | None = False) -> list[TokenSequence]:
     with open_database(make_database(folder / "medical.db"), SCHEMA) as database:
         demonstration = demonstrate(0, QUESTION, TASK, database, load_settings())
-        return example(demonstration, tool_schema(TASK, database), ChatEncoder(policy.tokenizer, policy.end_id))
+        encoder = ChatEncoder(policy.tokenizer, policy.end_id)
+        return example(demonstration, tool_schema(TASK, database), encoder, thinking=thinking)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -64,6 +65,30 @@ def test_a_demonstration_is_written_in_the_model_s_own_form_and_the_model_learns
     prompts = [(*sequence.prompt_ids, *extra) for extra in ((), (5,))]
     turns = Sampler(policy, seed=0).sample([Request(ids, max_tokens=4, temperature=1.0) for ids in prompts])
     assert all(1 <= len(turn.token_ids) <= 4 for turn in turns)
+
+
+@pytest.mark.parametrize(
+    ("family", "thinking", "thinks"),
+    [
+        ("qwen3", None, True),
+        ("qwen3", True, True),
+        ("qwen3", False, False),
+        ("qwen2.5", True, True),
+        ("qwen2.5", None, False),
+    ],
+)
+def test_a_model_that_thinks_is_shown_a_short_thought_before_each_turn(
+    family: str, thinking: bool | None, thinks: bool, tmp_path: Path
+) -> None:
+    policy = load_policy(str(make_family_model(tmp_path / "model", family)), cache_dir=tmp_path)
+    (sequence,) = shown(policy, tmp_path, thinking=thinking)
+    trained = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
+    call, answer = policy.tokenizer.decode(trained).split("<|im_end|>")[:2]
+    for turn, said in ((call, "I look this up in the database."), (answer, "Now I can answer.")):
+        assert turn.startswith(f"<think>\n{said}\n</think>\n\n") == thinks
+        assert thinks or "think>" not in turn
+    empty = "<think>\n\n</think>" in policy.tokenizer.decode(sequence.prompt_ids)
+    assert empty == (family == "qwen3" and thinking is False)
 
 
 def test_with_our_own_template_the_demonstrations_are_those_that_earlier_models_were_trained_on(

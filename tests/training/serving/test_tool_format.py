@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 from sql_agent.rollouts.trajectory import Turn, merge_turns
 from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.server import Generation, Sampling, build_app
 from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.serving.tokenizer import load_encoder, load_tokenizer
 from sql_agent.training.serving.tool_format import FORMATS, MARKS, parse_reply
@@ -160,3 +162,69 @@ def test_a_template_from_a_file_replaces_the_model_s_own(tmp_path: Path) -> None
     assert encoder.tool_format == "pythonic"
     with pytest.raises(ModelError, match="chat_template=nowhere"):
         load_tokenizer(str(tmp_path / "model"), AgentSettings(chat_template=Path("nowhere")))
+
+
+class Writes:
+    """An engine that writes `texts` one after another."""
+
+    max_context = 100_000
+
+    def __init__(self, tokenizer: Any, end_id: int, texts: list[str]) -> None:
+        self._turns = [(*tokenizer(text, add_special_tokens=False)["input_ids"], end_id) for text in texts]
+        self.prompts: list[str] = []
+        self._tokenizer = tokenizer
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        self.prompts.append(self._tokenizer.decode(prompt_ids))
+        return Generation(self._turns[len(self.prompts) - 1], "stop")
+
+
+CALLED = '<tool_call>\n{"name": "query", "arguments": {"sql": "SELECT 1"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("thinking", "texts", "thoughts"),
+    [
+        (None, [f"<think>\nLook.\n</think>\n\n{CALLED}", "<think>\nSeen.\n</think>\n\ncapsule"], ["Look.", "Seen."]),
+        (False, [CALLED, "capsule"], [None, None]),
+        (True, [f"<think>\n\n</think>\n\n{CALLED}", "<think>\n\n</think>\n\ncapsule"], [None, None]),
+    ],
+)
+async def test_turns_with_and_without_thoughts_are_one_sequence_whose_thoughts_are_apart(
+    thinking: bool | None, texts: list[str], thoughts: list[str | None]
+) -> None:
+    tokenizer, end_id = with_template("qwen3")
+    engine, messages, turns = Writes(tokenizer, end_id, texts), list(START), []
+    app = build_app(ChatEncoder(tokenizer, end_id), engine)
+    asked = {"tools": TOOLS, "return_token_ids": True, "chat_template_kwargs": {"enable_thinking": thinking}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://policy") as client:
+        for thought in thoughts:
+            answer = await client.post("/v1/chat/completions", json={"messages": messages, **asked})
+            body = answer.json()
+            message = body["choices"][0]["message"]
+            assert message.get("reasoning_content") == thought
+            counted = body["usage"].get("completion_tokens_details", {}).get("reasoning_tokens")
+            assert counted == (len(thought) if thought else None)  # a token of this tokenizer is a byte
+            turns.append(Turn(tuple(body["prompt_token_ids"]), tuple(body["response_token_ids"][0])))
+            message.pop("reasoning_content", None)  # as clients send it back
+            messages += [
+                message,
+                *({"role": "tool", "tool_call_id": c["id"], "content": "1"} for c in message.get("tool_calls", [])),
+            ]
+    assert message["content"] == "capsule"
+    assert len(merge_turns(turns)) == 1
+    assert engine.prompts[0].endswith("<think>\n\n</think>\n\n") == (thinking is False)
+
+
+async def test_a_template_that_drops_the_thoughts_of_earlier_questions_splits_the_conversation() -> None:
+    tokenizer, end_id = with_template("qwen3")
+    encoder, messages, turns = ChatEncoder(tokenizer, end_id), list(START), []
+    for _ in range(2):
+        prompt_ids = encoder.encode(messages, None)
+        ids = (*tokenizer("<think>\nHm.\n</think>\n\ncapsule", add_special_tokens=False)["input_ids"], end_id)
+        reply = encoder.reply(ids, prompt_ids)
+        encoder.remember([*messages, reply], None, prompt_ids + ids)
+        turns.append(Turn(prompt_ids, ids))
+        messages += [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": "And?"}]
+    assert "Hm." not in tokenizer.decode(turns[1].prompt_ids)
+    assert len(merge_turns(turns)) == 2
