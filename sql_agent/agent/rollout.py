@@ -137,8 +137,8 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
         if error.code != "context_length_exceeded" and not _OVERFLOW.search(str(error)):
             raise
         return "", Outcome.CONTEXT_OVERFLOW
-    if not answer:  # only a thought, or a statement's role without a statement
-        return "", Outcome.NO_OUTPUT
+    if not answer and session.replies and session.replies[-1].reasoning and not session.replies[-1].text:
+        return "", Outcome.NO_OUTPUT  # openai-agents accepts a reply that is only a thought
     # A server returns a call that it cannot parse as text.
     return answer, Outcome.MALFORMED_CALL if any(mark in answer for mark in _CALL_MARKS) else Outcome.ANSWERED
 
