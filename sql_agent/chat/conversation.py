@@ -124,6 +124,24 @@ async def ask(text: str, model: ChatModel) -> AsyncGenerator[Event]:
             await task
 
 
+async def run_statement(sql: str, model: ChatModel) -> QueryCall:
+    """Run a statement that a person wrote on the database of `model`, with the limits and hints of the agent's tool.
+
+    Raises DatabaseFileError when the database cannot be queried.
+    """
+    from sql_agent.agent.tools import QueryTool  # noqa: PLC0415  slow too
+
+    with model.databases.of(None) as database:
+        tool = QueryTool(database)
+        await tool(sql)
+    return tool.calls[0]
+
+
+def with_call(answered: Answered, call: QueryCall) -> Answered:
+    """Return `answered` with a query of a person, whose rows a correction may come from."""
+    return answered._replace(calls=(*answered.calls, call))
+
+
 def _checked_question(text: str, lang: Lang | None) -> Question:
     """Return `text` as a question without a reference. Raises DataError when it is empty or too long."""
     text = text.strip()

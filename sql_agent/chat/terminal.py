@@ -20,6 +20,8 @@ from sql_agent.chat.conversation import (
     QuerySent,
     ask,
     one_line,
+    run_statement,
+    with_call,
 )
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.chat.sources import AnswerSource
@@ -35,6 +37,8 @@ _SOURCES_SHOWN = 8
 _HELP = (
     ("/model NAME [NAME]", "ask another model, or two side by side"),
     ("/models", "list some models; /model accepts any MODEL of `sql-agent evaluate`"),
+    ("/and TEXT", "ask a follow-up, together with the question before"),
+    ("/sql STATEMENT", "run a statement of your own; a correction may come from its rows"),
     ("/up [N], /down [N]", "rate the last answer, or that of model N, as right or wrong"),
     ("/correct FACTS", "give the right answer: only the facts, separated by ;"),
     ("/undo", "withdraw the ratings of the last answers"),
@@ -56,6 +60,8 @@ class Terminal:
             "/help": self._help,
             "/model": self._switch,
             "/models": self._list,
+            "/and": self._follow,
+            "/sql": self._run_statement,
             "/up": lambda rest: self._rate("up", rest),
             "/down": lambda rest: self._rate("down", rest),
             "/correct": self._correct,
@@ -122,6 +128,8 @@ class Terminal:
         show_field(console, "Answer", answered.answer or "(none)", [source.text for source in answered.sources])
         if answered.outcome is not Outcome.ANSWERED:
             show_field(console, "Model", answered.outcome.message)
+        if answered.unreadable:
+            show_field(console, "It wrote", answered.unreadable)
         if answered.answer:
             show_field(console, "Sources", _sources_text(answered.sources))
 
@@ -153,6 +161,19 @@ class Terminal:
         for name in names:
             self._ui.say(f"Now asking {self._models.get(name).name}")
         self._names = names
+
+    def _follow(self, rest: str) -> None:
+        if not self._last or not rest:
+            raise ConfigError("there is no question to follow", hint="ask a question first, then /and TEXT")
+        self._ask(f"{self._last[0][1].question.question}\n{rest}")
+
+    def _run_statement(self, rest: str) -> None:
+        if not self._last:
+            raise ConfigError("there is no answer to correct", hint="ask a question first")
+        call = asyncio.run(run_statement(rest, self._last[0][0]))
+        self._last = [(model, with_call(answered, call)) for model, answered in self._last]
+        show_query(len(self._last[0][1].calls), rest, self._ui.console)
+        show_result(call.answer, self._ui.console)
 
     def _list(self, _rest: str) -> None:
         for name in self._known:

@@ -26,6 +26,8 @@ from sql_agent.chat.conversation import (
     QuerySent,
     ask,
     one_line,
+    run_statement,
+    with_call,
 )
 from sql_agent.chat.ratings import Mark, RatingsFolder
 from sql_agent.errors import DataError, SqlAgentError
@@ -52,6 +54,13 @@ class _Rated(Record):
     correction: str = ""
 
 
+class _Statement(Record):
+    """The body of a statement that a person wrote to correct those of an answer."""
+
+    answer: str
+    sql: str
+
+
 class ChatPage:
     """Serves a conversation with the models `known`, of which `names` are selected at first."""
 
@@ -66,6 +75,7 @@ class ChatPage:
     ) -> None:
         self._models = models
         self._known = list(known)
+        self._first = names[0]
         self._kept = kept
         self._answers: OrderedDict[str, tuple[str, Answered]] = OrderedDict()
         self._disclaimer = disclaimer
@@ -85,6 +95,7 @@ class ChatPage:
             Route("/state", self._get_state),
             Route("/ask", self._ask, methods=["POST"]),
             Route("/rate", self._rate, methods=["POST"]),
+            Route("/run", self._run, methods=["POST"]),
         ]
         return web_app(routes, token=token, host=host)
 
@@ -92,7 +103,10 @@ class ChatPage:
         return page_response(lambda nonce: _render_page(self._disclaimer, nonce))
 
     async def _get_state(self, _request: Request) -> Response:
-        return JSONResponse(self._state)
+        model = await asyncio.to_thread(self._models.get, self._first)
+        with model.databases.of(None) as database:
+            tables = [[table, ", ".join(columns)] for table, columns in database.schema.tables]
+            return JSONResponse({**self._state, "database": str(database.source), "tables": tables})
 
     async def _ask(self, request: Request) -> Response:
         try:
@@ -133,17 +147,35 @@ class ChatPage:
                     "answer",
                     id=key,
                     answer=event.answer,
+                    unreadable=event.unreadable,
                     outcome=event.outcome,
                     seconds=event.seconds,
                     sources=[source.model_dump() for source in event.sources],
                 )
 
+    async def _run(self, request: Request) -> Response:
+        """Run a person's statement; its rows count as rows of the answer, so that a correction can cite them."""
+        try:
+            written = _Statement.model_validate_json(await request.body())
+            name, answered = self._answered(written.answer)
+            model = await asyncio.to_thread(self._models.get, name)
+            call = await run_statement(written.sql, model)
+        except ValidationError as error:
+            return _refused(f"the request cannot be read: {first_problem(error)}")
+        except SqlAgentError as error:
+            return _refused(one_line(error))
+        self._answers[written.answer] = name, with_call(answered, call)
+        return JSONResponse({"call": call.model_dump(mode="json")})
+
+    def _answered(self, key: str) -> tuple[str, Answered]:
+        if key not in self._answers:
+            raise DataError("this answer is too old to be rated", hint="ask again")
+        return self._answers[key]
+
     async def _rate(self, request: Request) -> Response:
         try:
             rated = _Rated.model_validate_json(await request.body())
-            if rated.answer not in self._answers:
-                raise DataError("this answer is too old to be rated", hint="ask again")
-            model, answered = self._answers[rated.answer]
+            model, answered = self._answered(rated.answer)
             await asyncio.to_thread(self._kept.rate, model, answered, rated.rating, rated.correction)
         except ValidationError as error:
             return _refused(f"the request cannot be read: {first_problem(error)}")

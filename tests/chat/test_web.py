@@ -128,6 +128,54 @@ def test_two_models_answer_side_by_side_are_rated_and_corrected(tab: Tab, kept: 
 
 
 @needs_chromium
+def test_a_person_corrects_the_sql_and_keeps_the_answer_from_its_rows(tab: Tab, kept: Path) -> None:
+    ask(tab, "Who?")
+    tab.wait("document.querySelector('.write')")
+    tab.click(".write")
+    tab.wait("document.activeElement.tagName === 'TEXTAREA'")
+    tab.value("document.activeElement.select()")
+    tab.write("SELECT form FROM drugs_info WHERE med_name = 'Drug 4'")
+    tab.click(".statement [type=submit]")
+    tab.wait("document.querySelector('.query summary b')?.textContent === 'yours'")
+    assert tab.value("document.querySelector('.rating textarea').value") == ANSWER, "the cells of the only column"
+    tab.click(".rating [type=submit]")
+    tab.wait("document.querySelector('.correct[aria-pressed=true]')")
+    (row,) = lines(kept / "questions.jsonl")
+    assert (row["answer"], row["sql"]) == (ANSWER, "SELECT form FROM drugs_info WHERE med_name = 'Drug 4'")
+
+
+@needs_chromium
+def test_a_tool_call_that_cannot_be_read_is_no_answer(tab: Tab, server: QuestionServer) -> None:
+    server.knows["new", "Broken?"] = "", '<tool_call>{"name": "query_database_by_sql", "argu'
+    ask(tab, "Broken?")
+    tab.wait("document.querySelector('.answer')")
+    assert tab.text(".answer") == "(none)"
+    assert "wrote a tool call that cannot be read" in tab.text(".reply")
+    assert '"argu' not in tab.text(".reply")
+    tab.click(".correct")
+    assert tab.value("document.querySelector('.rating textarea').value") == ""
+
+
+@needs_chromium
+def test_a_follow_up_is_asked_together_with_its_question(tab: Tab, server: QuestionServer) -> None:
+    server.knows["new", f"{QUESTION}\nAnd Drug 5?"] = FORM_SQL.replace("4", "5"), "capsule"
+    ask(tab, QUESTION)
+    tab.wait("document.querySelector('.answer') && document.querySelector('#send')")
+    tab.click(".follow")
+    assert QUESTION in tab.text("#ask")
+    ask(tab, "And Drug 5?")
+    tab.wait("document.querySelector('.turn:nth-child(2) .answer')")
+    assert "Drug 5" in tab.text(".turn:nth-child(2) .query .sql")
+
+
+@needs_chromium
+def test_the_database_and_its_tables_are_shown(tab: Tab, database: Path) -> None:
+    assert f"Database {database} · 2 tables" in tab.text("#database")
+    tab.click("#database summary")
+    assert "med_name" in tab.text("#database table")
+
+
+@needs_chromium
 def test_what_fails_is_a_line_and_a_question_can_be_stopped(tab: Tab, server: QuestionServer) -> None:
     server.failing[QUESTION] = 1
     ask(tab, QUESTION)

@@ -53,6 +53,23 @@ def typed(monkeypatch: pytest.MonkeyPatch, *typed_lines: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed_lines) + "\n"))
 
 
+def test_a_statement_of_a_person_corrects_an_answer_and_a_follow_up_has_its_question(
+    server: QuestionServer,
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server.knows["new", f"{QUESTION}\nAnd now?"] = FORM_SQL, "capsule"
+    sql = "SELECT form FROM drugs_info WHERE med_name = 'Drug 5'"
+    typed(monkeypatch, "/sql SELECT 1", QUESTION, "/and And now?", f"/sql {sql}", "/correct tablet")
+    assert main(["new", *arguments]) == 0
+    output = capsys.readouterr().out
+    assert "there is no answer to correct" in output and "Query 2" in output
+    (row,) = lines(tmp_path / "runs/chat/questions.jsonl")
+    assert row["question"] == f"{QUESTION}\nAnd now?"
+
+
 def test_queries_rows_answers_and_sources_are_shown_and_ratings_kept(
     server: QuestionServer,
     arguments: list[str],

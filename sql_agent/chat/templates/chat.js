@@ -6,6 +6,7 @@ const KEYS = [["Enter", "ask"], ["Shift+Enter", "a new line"], ["Esc", "stop the
 const turns = []; // of { question, replies, element }
 let known = null; // what the server says of itself
 let running = null; // the AbortController of the question that is being answered
+let following = null; // the turn that the next question follows up
 let draft = "";
 
 /** Ask the server; throws an Error that says in a line what was wrong. */
@@ -26,6 +27,7 @@ function draw() {
   document.documentElement.lang = language;
   document.getElementById("disclaimer").textContent = t(DISCLAIMER);
   drawBar();
+  drawDatabase();
   drawAsk();
   const shown = turns.length ? turns.map(turnView) : [introView()];
   document.getElementById("conversation").replaceChildren(...shown);
@@ -44,6 +46,13 @@ function drawBar() {
       el("button", { type: "button", id: "keys", onclick: () => help.showModal(), title: t("Keys"), ariaLabel: t("Keys") }, "?")), help);
 }
 
+/** Show which database is asked, with its tables and columns. */
+function drawDatabase() {
+  if (!known) return;
+  const rows = known.tables.map(([table, columns]) => el("tr", {}, el("th", {}, table), el("td", {}, columns)));
+  document.getElementById("database").replaceChildren(el("details", {}, el("summary", {}, `${t("Database")} ${known.database} · ${counted(known.tables.length, "{n} tables")}`), el("table", {}, rows)));
+}
+
 function drawAsk() {
   const form = document.getElementById("ask");
   form.hidden = !known;
@@ -51,7 +60,8 @@ function drawAsk() {
   const text = el("textarea", { id: "question", rows: 1, value: draft, maxLength: known.longest, placeholder: t("Ask about the database"), ariaLabel: t("question"),
     oninput: () => { draft = text.value; grow(text); }, onkeydown: event => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); submit(); } } });
   form.onsubmit = event => { event.preventDefault(); submit(); };
-  form.replaceChildren(text, running ? el("button", { type: "button", id: "stop", onclick: stop }, t("Stop")) : el("button", { id: "send" }, t("Ask")));
+  const follows = following ? el("p.note", {}, el("button", { type: "button", id: "unfollow", ariaLabel: t("ask by itself"), onclick: () => follow(null) }, "×"), ` ${t("Together with:")} ${following.question}`) : null;
+  form.replaceChildren(...[follows].filter(Boolean), text, running ? el("button", { type: "button", id: "stop", onclick: stop }, t("Stop")) : el("button", { id: "send" }, t("Ask")));
   grow(text);
 }
 
@@ -60,16 +70,23 @@ function grow(text) {
   text.style.height = `${text.scrollHeight + 2}px`;
 }
 
+/** Ask the next question together with that of `turn`, because the models are trained on single questions. */
+function follow(turn) {
+  following = turn;
+  drawAsk();
+  document.getElementById("question").focus();
+}
+
 function introView() {
   if (!known) return el("div", {});
   return el("div.intro", {}, el("h2", {}, t("Ask a question about the database")),
-    el("p.note", {}, t("Each query appears when it is sent, its rows when they come, then the answer. Each question stands alone.")),
+    el("p.note", {}, t("Each query appears when it is sent, its rows when they come, then the answer. A follow-up is sent together with its question.")),
     el("div.examples", {}, known.examples.map(text => el("button", { type: "button", onclick: () => begin(text) }, text))));
 }
 
 function turnView(turn) {
   turn.replies.forEach(reply => { reply.element = replyView(reply, known.messages, actions); });
-  return el("section.turn", {}, el("p.asked-by", {}, turn.question), el("div.replies", {}, turn.replies.map(reply => reply.element)));
+  return el("section.turn", {}, el("p.asked-by", {}, turn.question, el("button.follow", { type: "button", onclick: () => follow(turn) }, t("Follow up"))), el("div.replies", {}, turn.replies.map(reply => reply.element)));
 }
 
 /** Draw a reply anew, and stay at the end of the page for whoever was there. */
@@ -87,8 +104,10 @@ function submit() {
 }
 
 /** Ask the chosen models a question, at the same time. */
-async function begin(question) {
+async function begin(asked) {
   if (running) return;
+  const question = following ? `${following.question}\n${asked}` : asked;
+  following = null;
   const models = [...new Set(known.chosen.filter(Boolean))];
   const turn = { question, replies: models.map((model, side) => ({ model, key: `turn-${turns.length}-${side}`, queries: [], working: "Thinking" })) };
   turns.push(turn);
@@ -159,8 +178,25 @@ const actions = {
     }
   },
   edit(reply, on) {
-    reply.editing = on;
+    Object.assign(reply, { editing: on, writing: false });
     update(reply, on ? ".rating textarea" : ".correct");
+  },
+  write(reply, on) {
+    Object.assign(reply, { writing: on, editing: false });
+    update(reply, on ? ".rating textarea" : ".write");
+  },
+  /** Run a person's statement, and propose the cells of a single column as the right answer. */
+  async run(reply, sql) {
+    try {
+      const { call } = await (await request("run", { answer: reply.id, sql })).json();
+      reply.queries.push({ sql, call, own: true });
+      const cells = (call.answer.records || []).filter(row => row.length === 1 && row[0] !== null);
+      Object.assign(reply, { refused: null, ...(cells.length && { draft: cells.map(([cell]) => cell).join("; "), editing: true, writing: false }) });
+      update(reply, ".rating textarea");
+    } catch (error) {
+      reply.refused = error.message;
+      update(reply);
+    }
   },
 };
 
