@@ -11,6 +11,7 @@ from sql_agent.cli.command import NOT_ADVICE, leave, run_command
 # Each is a module of cli/ with a main(argv), imported only when it is run, because some imports take seconds.
 COMMANDS = {
     "train": "train a model on questions about a database",
+    "init": "describe a database in a file, to train and ask without code",
     "ask": "ask a model; see every query, its rows, the answer and the reward",
     "chat": "ask models, in the terminal or on a page; rate their answers",
     "evaluate": "measure models on question files, with intervals; compare them",

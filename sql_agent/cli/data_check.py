@@ -23,7 +23,7 @@ from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.schemas import Lang, Question
 from sql_agent.system.messages import first_of
-from sql_agent.tasks.task import load_task
+from sql_agent.tasks.task import DESCRIBED, load_task
 
 _DESCRIPTION = """\
 Report on question files: the forms of references, evidence, gold SQL that runs
@@ -49,7 +49,8 @@ def add_check(commands: Commands) -> None:
     parser.set_defaults(run=_run)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE",
                         help="questions, parquet or JSONL: one file for each split")  # fmt: skip
-    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"their database: {DATABASE}")
+    parser.add_argument("--db", type=database, metavar="DB",
+                        help=f"their database: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
     add_question_arguments(parser)
 
 
@@ -58,6 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
     ui = Ui(wraps=True)
     settings = load_settings(flags=flag_settings(arguments))
     task = load_task(settings.task)
+    if arguments.db is None and not settings.task.endswith(DESCRIBED):
+        raise ConfigError("--db is missing", hint="give the database of the questions, or --task NAME.toml")
     mapping = mapping_of(arguments)
     files = {set_name(path, arguments.files): task.read_questions(path, mapping) for path in arguments.files}
     judge = FactsJudge(task.words)
@@ -141,6 +144,10 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
             "Neither gold SQL nor evidence, so the reference was compared with nothing in the database",
             (c.question.id for c in everything if not c.question.statements and not c.question.evidence),
         ),
+        *_listed(
+            "Without evidence, so the reference was looked for in all rows of the gold SQL's result",
+            (f"{count} of type {name}" for name, count in _without_evidence(everything).items()),
+        ),
         *_listed("Questions asked twice in a file", (text for each in files.values() for text in _twice(each))),
         *_listed("Ids in more than one file", _in_several({n: {q.id for q in each} for n, each in files.items()})),
         *_listed(
@@ -149,6 +156,12 @@ def _remarks(files: Mapping[str, Sequence[Question]], checked: Checked) -> list[
                          for n, each in checked.items()}),
         ),
     ]  # fmt: skip
+
+
+def _without_evidence(checked: Iterable[CheckedQuestion]) -> Counter[str]:
+    """Count the questions, by type, that have gold SQL and an answer in the rows, but no evidence."""
+    facts = (c.question for c in checked if c.question.statements and c.form != "refusal")
+    return Counter(question.task_type or "(none)" for question in facts if not question.evidence)
 
 
 def _listed(title: str, found: Iterable[str]) -> list[str]:

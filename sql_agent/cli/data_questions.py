@@ -13,11 +13,11 @@ from typing import get_args
 
 from rich.table import Table
 
-from sql_agent.cli.command import DATABASE, Commands, add_command, database, positive
+from sql_agent.cli.command import DATABASE, Commands, add_command, add_setting_flags, database, flag_settings, positive
 from sql_agent.cli.data_teacher import asking, say_done, say_some
 from sql_agent.config.endpoints import TeacherSettings
 from sql_agent.config.settings import Settings, load_settings
-from sql_agent.database import open_database
+from sql_agent.database import Source, open_database
 from sql_agent.errors import ConfigError
 from sql_agent.questions.question_writer import QuestionWriter, Rewriting
 from sql_agent.questions.rewrite_checks import Half, TaskChecks, UsedTexts, kept_texts
@@ -25,9 +25,13 @@ from sql_agent.questions.teacher import ProgressLog, TeacherRun
 from sql_agent.reward.factory import teacher_client
 from sql_agent.runs.console import Ui, open_console
 from sql_agent.schemas import Lang, Question, Style, Usage
+from sql_agent.tasks.described import generate
+from sql_agent.tasks.described.described_task import questions_folder as described_folder
+from sql_agent.tasks.described.description import read_description
 from sql_agent.tasks.medical.medical_task import TASK, Made, make_question_files, questions_folder
 from sql_agent.tasks.medical.questions.generate import count_by_type, task_types
 from sql_agent.tasks.medical.verify import PATIENT
+from sql_agent.tasks.task import DESCRIBED, Task, load_task
 
 _DESCRIPTION = """\
 Make train, val and test questions about a database. Each has gold SQL, which
@@ -40,6 +44,7 @@ _EXAMPLES = """\
   sql-agent data questions --db var/sample_en.db
   sql-agent data questions --db /data/medical.db --per-type 200 --out mine
   sql-agent data questions --db /data/medical.db --style template --out formal
+  sql-agent data questions --task shop.toml
   sql-agent data questions --db my.db --writer llm --writer-share 0.5
 """
 
@@ -53,7 +58,9 @@ def add_questions(commands: Commands) -> None:
     summary = "make questions about a database"
     parser = add_command(commands, "questions", summary, _DESCRIPTION, _EXAMPLES)
     parser.set_defaults(run=_run)
-    parser.add_argument("--db", type=database, required=True, metavar="DB", help=f"database to ask about: {DATABASE}")
+    parser.add_argument("--db", type=database, metavar="DB",
+                        help=f"database to ask about: {DATABASE} (default: that of --task NAME.toml)")  # fmt: skip
+    add_setting_flags(parser, {"--task": "task"})
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write (default: var/questions_DATABASE, "
                         "with _STYLE unless mixed)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choice of questions (default: 0)")
@@ -71,6 +78,21 @@ def add_questions(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     console = open_console()
+    ui = Ui(console, wraps=True)
+    name = load_settings(flags=flag_settings(arguments)).task
+    made, wanted, folder = _described(arguments, name, ui) if name.endswith(DESCRIBED) else _medical(arguments, ui)
+    console.print(_table(made, wanted))
+    console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
+    for split, questions in made.items():
+        if missing := set(wanted) - set(count_by_type(questions)):
+            console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
+    return 0
+
+
+def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Sequence[str], Path]:
+    """Make questions about a medical database; return them, the types that it should have, and their folder."""
+    if arguments.db is None:
+        raise ConfigError("--db is missing", hint="give the database to ask about, or --task NAME.toml")
     folder = arguments.out or questions_folder(arguments.db, arguments.style)
     made = make_question_files(
         arguments.db,
@@ -79,15 +101,31 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         per_type=arguments.per_type,
         style=arguments.style,
-        rewrite=_rewriting(arguments, folder, Ui(console, wraps=True)),
+        rewrite=_rewriting(arguments, arguments.db, TASK, folder, ui),
     )
-    wanted = task_types(arguments.style)
-    console.print(_table(made, wanted))
-    console.print(f"{folder}: train.parquet, val.parquet, test.parquet, qa_dataset.jsonl", soft_wrap=True)
-    for split, questions in made.items():
-        if missing := set(wanted) - set(count_by_type(questions)):
-            console.print(f"{split} has no question of: {', '.join(sorted(missing))}", soft_wrap=True)
-    return 0
+    return made, task_types(arguments.style), folder
+
+
+def _described(arguments: argparse.Namespace, name: str, ui: Ui) -> tuple[Made, Sequence[str], Path]:
+    """Make questions about the database that the file `name` describes; return as `_medical` does."""
+    if arguments.style != "mixed" or arguments.lang is not None:
+        raise ConfigError(
+            f"--style and --lang are not for {name}", hint="leave them out: the file has the language and the wordings"
+        )
+    path, task = Path(name), load_task(name)
+    source = arguments.db or task.database_source(load_settings())
+    folder = arguments.out or described_folder(path)
+    made = generate.make_question_files(
+        read_description(path),
+        source,
+        task,
+        folder,
+        seed=arguments.seed,
+        per_type=arguments.per_type,
+        rewrite=_rewriting(arguments, source, task, folder, ui),
+        say=ui.say,
+    )
+    return made, sorted(count_by_type(question for questions in made.values() for question in questions)), folder
 
 
 def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Table:
@@ -102,7 +140,9 @@ def _table(made: Mapping[str, Sequence[Question]], wanted: Sequence[str]) -> Tab
     return table
 
 
-def _rewriting(arguments: argparse.Namespace, folder: Path, ui: Ui) -> Callable[[Made, TaskChecks], Made] | None:
+def _rewriting(
+    arguments: argparse.Namespace, source: Source, task: Task, folder: Path, ui: Ui
+) -> Callable[[Made, TaskChecks], Made] | None:
     """Return the function that rewords questions as the flags say; None without --writer.
 
     Raises ConfigError when the flags contradict each other or no teacher is set. The function raises JudgeError when
@@ -120,8 +160,8 @@ def _rewriting(arguments: argparse.Namespace, folder: Path, ui: Ui) -> Callable[
         chosen = {split: _chosen(questions, share, arguments.seed) for split, questions in made.items()}
         log = ProgressLog(folder / _LOG_NAME, Rewriting)
         used = UsedTexts(question.question for questions in made.values() for question in questions)
-        with open_database(arguments.db, TASK.schema, PATIENT) as opened:
-            writer = QuestionWriter(client, opened, TASK.schema.names, TASK.words, checks, used)
+        with open_database(source, task.schema, PATIENT) as opened:
+            writer = QuestionWriter(client, opened, task.schema.names, task.words, checks, used)
             return _rewrite(made, chosen, writer, log, settings=settings, ui=ui)
 
     return rewrite

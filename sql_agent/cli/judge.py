@@ -11,7 +11,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sql_agent.cli.command import DATABASE, SettingsParser, database, help_text, positive, print_error
+from sql_agent.cli.command import (
+    DATABASE,
+    SettingsParser,
+    add_setting_flags,
+    database,
+    flag_settings,
+    help_text,
+    positive,
+    print_error,
+)
 from sql_agent.config.settings import Settings, load_settings
 from sql_agent.database import Source
 from sql_agent.errors import ConfigError, JudgeError
@@ -108,6 +117,7 @@ def _add_evaluate_arguments(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder to write (default: runs/judge-NAME-DATE-TIME)"
     )
+    add_setting_flags(evaluate, {"--task": "task"})
     evaluate.add_argument("overrides", nargs="*", metavar="section.key=value",
                           help="any setting; `sql-agent settings judge` lists those of the judge")  # fmt: skip
 
@@ -117,7 +127,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
     Returns 0, or 1 when more gradings failed than `judge.max_failed_share` allows.
     """
-    settings = load_settings(arguments.overrides)
+    settings = load_settings(arguments.overrides, flags=flag_settings(arguments))
     task = load_task(settings.task)
     judge = task.judge(settings, alone=True)
     ui = Ui()

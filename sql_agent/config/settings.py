@@ -233,13 +233,13 @@ def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence
     """Raise ConfigError when the untrusted `source` would run code or contact a server.
 
     Three settings do: `agent.mcp_command` starts a program, `agent.mcp_url` sends MCP_TOKEN to a server, and a `task`
-    package.module:NAME is imported. Each is permitted when a stronger trusted source sets it, too, or when any trusted
-    source sets the same value.
+    package.module:NAME is imported; a task NAME.toml is data. Each is permitted when a stronger trusted source sets it,
+    too, or when any trusted source sets the same value.
     """
     for name in ("agent.mcp_command", "agent.mcp_url", "task"):
         value = source.values.get(name)
         text = str(value or "")
-        is_code = ":" in text if name == "task" else text.lower() not in {"", "none"}
+        is_code = ":" in text and not text.endswith(".toml") if name == "task" else text.lower() not in {"", "none"}
         permitted = any(name in each.values for each in stronger if each.trusted) or any(
             each.values.get(name) == value for each in others if each.trusted
         )

@@ -16,7 +16,7 @@ _ROW_NUMBER = re.compile(r"\b(?:rowid|_rowid_|oid)\b", re.IGNORECASE)  # SQLite'
 
 
 class Change(Record):
-    """A change of one table; the column `id` identifies its rows.
+    """A change of one table; the numbers `ids` are those of the column `Schema.row_key`.
 
     With a `column`, the cells of the rows `ids` in it read as `text`, NULL if that is None. Without a column the rows
     are absent; with `others`, all rows but these are absent.
@@ -32,8 +32,8 @@ class Change(Record):
 def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], dialect: Dialect) -> str:
     """Return the checked statement `sql` over the tables with `changes`.
 
-    Each changed table is replaced by a WITH query of its name. Changes of tables or columns that the schema lacks are
-    left out.
+    Each changed table is replaced by a WITH query of its name. Changes of tables or columns that the schema lacks, and
+    of tables without a row key, are left out.
     """
     by_table: dict[str, list[Change]] = {}
     for change in changes:
@@ -42,7 +42,7 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
     replaced = [
         _replacement(table, columns, by_table[fold(table)], schema, dialect, numbering=numbering)
         for table, columns in schema.tables
-        if fold(table) in by_table
+        if fold(table) in by_table and schema.row_key(table) is not None
     ]
     if not replaced:
         return sql
@@ -62,17 +62,21 @@ def _replacement(
     *,
     numbering: str | None,
 ) -> str:
+    key = quoted(schema.row_key(table) or "id")
+
     def shown(column: str) -> str:
         name = sql = quoted(column)
         for change in changes:
             if change.column is not None and fold(change.column) == fold(column):
                 text = "NULL" if change.text is None else dialect.text_literal(change.text)
-                sql = f"CASE WHEN id IN {_listed(change.ids)} THEN {text} ELSE {sql} END"
+                sql = f"CASE WHEN {key} IN {_listed(change.ids)} THEN {text} ELSE {sql} END"
         return name if sql == name else f"{sql} AS {name}"
 
-    selected = [*map(shown, columns), *([f"id AS {numbering}"] if numbering else [])]
+    selected = [*map(shown, columns), *([f"{key} AS {numbering}"] if numbering else [])]
     kept = [
-        f"id {'IN' if change.others else 'NOT IN'} {_listed(change.ids)}" for change in changes if change.column is None
+        f"{key} {'IN' if change.others else 'NOT IN'} {_listed(change.ids)}"
+        for change in changes
+        if change.column is None
     ]
     where = f" WHERE {' AND '.join(kept)}" if kept else ""
     source = f"{quoted(schema.database)}.{quoted(table)}"

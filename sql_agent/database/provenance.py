@@ -89,8 +89,11 @@ def _names_of(item: Evidence, database: _Database, naming: Naming | None) -> Ite
     if naming is None:
         return
     columns = [column for column in (naming.column, *naming.aliases) if column in database.schema.columns[item.table]]
+    key = database.schema.row_key(item.table)
+    if key is None:
+        return
     answer = database.query(
-        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(item.table)} WHERE id = {item.row_id}"
+        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(item.table)} WHERE {quoted(key)} = {item.row_id}"
     )
     for record in answer.records:
         cells = dict(zip(columns, map(str, record), strict=True))

@@ -61,17 +61,27 @@ class RequiredSchema:
 class Schema:
     """The readable tables of a database with their columns in order, and the names of the other tables.
 
-    `database` is the name of the database in statements, as in `main.books`.
+    `database` is the name of the database in statements, as in `main.books`. `row_keys` gives the column with the
+    whole number that identifies a row, by table, where that is not `id`; None for a table without one.
     """
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     other_tables: frozenset[str] = frozenset()
     database: str = "main"
+    row_keys: tuple[tuple[str, str | None], ...] = ()
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
         """Return the column names of each readable table."""
         return dict(self.tables)
+
+    def row_key(self, table: str) -> str | None:
+        """Return the column whose whole number identifies a row of `table`, such as `rowid`; None without one."""
+        return self._row_keys.get(fold(table), "id")
+
+    @cached_property
+    def _row_keys(self) -> Mapping[str, str | None]:
+        return {fold(table): key for table, key in self.row_keys}
 
     def spelled(self, table: str) -> str | None:
         """Return the exact name of `table`, which may be written in any case; None for an unknown table."""

@@ -73,8 +73,8 @@ def _cells(sql: str, answer: QueryAnswer, question: Question, database: Database
 
 def _row(table: str, column: str, cell: str, row_id: object, database: Database) -> int | None:
     """Return `row_id` if that row has `cell` in `column`, else the id of the only row with `cell`, else None."""
-    text = database.dialect.text_literal(cell)
-    answer = database.query(f"SELECT id FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 20")
+    text, key = database.dialect.text_literal(cell), quoted(database.schema.row_key(table) or "id")
+    answer = database.query(f"SELECT {key} FROM {quoted(table)} WHERE {quoted(column)} = {text} LIMIT 20")
     ids = [record[0] for record in answer.records if isinstance(record[0], int)]
     if row_id in ids:
         return int(str(row_id))

@@ -156,7 +156,9 @@ def count_quotes(questions: Iterable[Question], databases: DatabasePool) -> Quot
             text = database.dialect.text_literal
             for item in question.evidence:
                 contains = f"instr({quoted(item.field)}, {text(item.quote)}) > 0"
-                answer = database.query(f"SELECT id FROM {quoted(item.table)} WHERE id = {item.row_id} AND {contains}")
+                key = quoted(database.schema.row_key(item.table) or "id")
+                rows = f"SELECT {key} FROM {quoted(item.table)} WHERE {key} = {item.row_id}"
+                answer = database.query(f"{rows} AND {contains}")
                 found += answer.count
                 unchecked += answer.error is not None and answer.error.kind not in _NO_CELL
     return QuoteCounts(found, unchecked)

@@ -33,6 +33,7 @@ from sql_agent.reward.scoring import rule_reward
 from sql_agent.schemas import Lang, QueryCall, Question, RolloutRecord
 
 BUILT_IN = {"medical": "sql_agent.tasks.medical.medical_task:TASK", "spider": "sql_agent.tasks.spider.spider_task:TASK"}
+DESCRIBED = ".toml"  # how the name of a task ends that is described in a file: data, no code
 
 Split = Literal["train", "val", "test"]
 PromptFactory = Callable[[Lang, Database, Settings], str]
@@ -202,14 +203,21 @@ def _of_types(wanted: Sequence[str], questions: list[Question], path: Path) -> l
 
 
 def load_task(name: str) -> Task:
-    """Return the built-in task `name`, or import the Task `package.module:NAME`, also from the working directory.
+    """Return the built-in task `name`, the task of a description NAME.toml, or the Task `package.module:NAME`.
+
+    The module of a Task is imported, also from the working directory.
 
     Raises ConfigError when there is no such task.
     """
+    if name.endswith(DESCRIBED):
+        from sql_agent.tasks.described.described_task import described_task  # noqa: PLC0415  which imports this module
+
+        return described_task(Path(name))
     module_name, _, attribute = BUILT_IN.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
         raise ConfigError(
-            f"there is no task {name!r}", hint=f"use {' or '.join(BUILT_IN)}, or package.module:NAME for your own"
+            f"there is no task {name!r}",
+            hint=f"use {', '.join(BUILT_IN)}, NAME.toml of `sql-agent init`, or package.module:NAME for your own",
         )
     if (here := str(Path.cwd())) not in sys.path:  # an installed command does not search the working directory
         sys.path.append(here)

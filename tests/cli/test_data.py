@@ -14,8 +14,8 @@ from sql_agent.questions.question_files import load_questions
 from sql_agent.schemas import Lang
 from sql_agent.tasks.medical.questions.catalog import read_catalog
 from sql_agent.tasks.medical.questions.generate import make_questions
-from sql_agent.tasks.medical.splits import SHARES
 from sql_agent.tasks.medical.tables import SCHEMA
+from sql_agent.tasks.splits import SHARES
 from tests.support.medical_questions import questions_folder
 
 

@@ -273,4 +273,12 @@ def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchem
 
     found = sorted(name for name, kind in kinds.items() if kind == "BASE TABLE")
     tables = readable_tables(address, required, found, columns_of, has_rows)
-    return Schema(tuple(tables.items()), frozenset(kinds.keys() - tables.keys()), address.database)
+    cursor.execute(
+        "SELECT table_name, MAX(column_name), MAX(data_type) FROM information_schema.columns "
+        "WHERE table_schema = DATABASE() AND column_key = 'PRI' GROUP BY table_name HAVING COUNT(*) = 1"
+    )
+    keys = {str(table): str(column) for table, column, kind in cursor.fetchall() if "int" in str(kind)}
+    row_keys = [(table, keys.get(table)) for table, columns in tables.items() if "id" not in columns]
+    return Schema(
+        tuple(tables.items()), frozenset(kinds.keys() - tables.keys()), address.database, row_keys=tuple(row_keys)
+    )

@@ -75,4 +75,22 @@ def _inspect(connection: sqlite3.Connection, path: Path, required: RequiredSchem
     found = [name for name, kind in kinds.items() if kind == "table" and not name.startswith("sqlite_")]
     tables = readable_tables(path, required, found, columns_of, has_rows)
     others = (name for name, kind in kinds.items() if kind in {"table", "view"} and name not in tables)
-    return Schema(tuple(tables.items()), frozenset(others))
+    keys = ((table, _row_key(connection, table)) for table in tables)
+    return Schema(tuple(tables.items()), frozenset(others), row_keys=tuple(pair for pair in keys if pair[1] != "id"))
+
+
+def _row_key(connection: sqlite3.Connection, table: str) -> str | None:
+    """Return `id` if it is a whole number, else the integer primary key, else SQLite's row number, else None."""
+    columns = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    names = {fold(name): "int" in fold(kind) or not kind for _, name, kind, *_ in columns}
+    if names.get("id"):
+        return "id"
+    primary = [(name, fold(kind)) for _, name, kind, _, _, key in columns if key]
+    if len(primary) == 1 and primary[0][1] == "integer":
+        return str(primary[0][0])
+    number = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in names), None)
+    try:
+        connection.execute(f"SELECT {number} FROM {quoted(table)} LIMIT 0")
+    except sqlite3.Error:  # a table WITHOUT ROWID
+        return None
+    return number

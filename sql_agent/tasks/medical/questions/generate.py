@@ -25,7 +25,7 @@ from sql_agent.tasks.medical.questions.search import aggregate, keyword_search
 from sql_agent.tasks.medical.questions.two_hops import two_hops
 from sql_agent.tasks.medical.questions.unanswerable import unanswerable, unanswerable_naturally
 from sql_agent.tasks.medical.questions.yes_no import yes_no
-from sql_agent.tasks.medical.splits import SHARES, Splits
+from sql_agent.tasks.splits import SHARES, Splits
 
 # How much of what templates can word is worded by them.
 FORMAL_SHARES: Mapping[Style, float] = {"template": 1.0, "natural": 0.0, "mixed": 1 / 3}

@@ -1,4 +1,4 @@
-"""Split drugs and diseases into train, val and test; entities in the same question stay in one split."""
+"""Split the rows of tables into train, val and test; rows in the same question stay in one split."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ MAX_CLUSTER = 10
 class Splits:
     """Assigns each entity to a split."""
 
-    def __init__(self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int) -> None:
+    def __init__(
+        self, keys: Sequence[Key], together: Iterable[frozenset[Key]], seed: int, max_cluster: int = MAX_CLUSTER
+    ) -> None:
         """Assign `keys` (table, name) 70/10/20 by table.
 
         `together` are sets of keys that belong in one split, the most important set first. Overlapping sets form a
-        cluster of at most MAX_CLUSTER keys; a set that would exceed this limit may be divided.
+        cluster of at most `max_cluster` keys; a set that would exceed this limit may be divided.
         """
         self._seed = seed
-        clusters = _clusters(keys, together)
+        clusters = _clusters(keys, together, max_cluster)
         random.Random(seed).shuffle(clusters)
         self._split = _assign(clusters, Counter(table for table, _ in keys))
 
@@ -44,13 +46,13 @@ class Splits:
         return "train"
 
 
-def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]]) -> list[list[Key]]:
-    """Merge overlapping sets, in order, into clusters of at most MAX_CLUSTER keys."""
+def _clusters(keys: Sequence[Key], together: Iterable[frozenset[Key]], max_cluster: int) -> list[list[Key]]:
+    """Merge overlapping sets, in order, into clusters of at most `max_cluster` keys."""
     cluster = {key: [key] for key in keys}
     for group in together:
         parts = {id(cluster[key]): cluster[key] for key in sorted(group) if key in cluster}
         merged = [key for part in parts.values() for key in part]
-        if len(parts) > 1 and len(merged) <= MAX_CLUSTER:
+        if len(parts) > 1 and len(merged) <= max_cluster:
             for key in merged:
                 cluster[key] = merged
     return list({id(part): part for part in cluster.values()}.values())

@@ -1,0 +1,63 @@
+"""Describe a database in a file from which a model can be trained: sql-agent init DB"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from sql_agent.cli.command import DATABASE, database, help_text
+from sql_agent.errors import DataError
+from sql_agent.runs.console import Ui
+from sql_agent.schemas import Lang
+from sql_agent.tasks.described.description import as_toml, read_description
+from sql_agent.tasks.described.guess import guess_description
+from sql_agent.tasks.described.table_rows import read_database
+
+_DESCRIPTION = """\
+Read schema, keys and values of a database, and write NAME.toml: its tables,
+which column names a row, the kind of each column, the links between tables, and
+ways to ask for each column. Each guess that matters is printed with what it
+follows from. Correct the file, then train on it with --task NAME.toml."""
+
+_EXAMPLES = """
+  sql-agent init shop.db
+  sql-agent init shop.db --out described/shop.toml --lang en
+  sql-agent init mysql+pymysql://reader@127.0.0.1/shop
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the description of a database, print the guesses, and return 0."""
+    parser = argparse.ArgumentParser(prog="sql-agent init", **help_text(_DESCRIPTION, _EXAMPLES))
+    parser.add_argument("database", type=database, metavar="DB", help=DATABASE)
+    parser.add_argument("--out", type=Path, metavar="NAME.toml", help="file to write (default: the database's name)")
+    parser.add_argument("--lang", choices=get_args(Lang), help="language of the questions (default: by the texts)")
+    arguments = parser.parse_args(argv)
+    source, ui = arguments.database, Ui(wraps=True)
+    out: Path = arguments.out or Path(f"{source.stem}.toml")
+    if out.suffix != ".toml":
+        raise DataError(f"--out {out} is not a .toml file", hint="give a file name that ends in .toml")
+    if out.exists():
+        raise DataError(f"{out} exists already", hint="remove it, or name another file with --out")
+    path = _relative(source, out) if isinstance(source, Path) else None
+    description = guess_description(read_database(source), path, arguments.lang, ui.say)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(as_toml(description), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror}", hint="choose another file with --out") from error
+    read_description(out)
+    columns = sum(len(table.columns) for table in description.tables.values())
+    ui.say(f"{out}: {len(description.tables)} tables, {columns} columns, {len(description.links)} links")
+    if path is None:
+        ui.say("The database is on a server: set DATABASE_URL, because the file contains no address")
+    ui.say(f"Correct it, then: sql-agent train --task {out} --ci-fast")
+    return 0
+
+
+def _relative(database_path: Path, out: Path) -> str:
+    """Return the path of the database as NAME.toml names it: relative to its own folder where both are below one."""
+    folder, path = out.resolve().parent, database_path.resolve()
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

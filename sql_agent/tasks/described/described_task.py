@@ -1,0 +1,148 @@
+"""Make a Task of a description: schema, prompts, tool, names for hints, words of the judge, and question files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from sql_agent.config.settings import Settings
+from sql_agent.database import Database, Naming, RequiredSchema, is_url
+from sql_agent.errors import ConfigError
+from sql_agent.reward.judges.items import Words
+from sql_agent.schemas import Lang
+from sql_agent.tasks.described.description import Column, Description, Table, read_description
+from sql_agent.tasks.described.generate import make_question_files
+from sql_agent.tasks.described.words import wordings
+from sql_agent.tasks.task import Task
+
+_MOST_CHARS = 6_000  # of the tables in a prompt; a longer text has the names of the columns only
+_COUNTERS = {"en": (), "zh": ("个", "种", "项", "条", "本", "位", "次")}
+
+
+def described_task(path: Path) -> Task:
+    """Return the task of the description at `path`. Raises ConfigError as `read_description` does."""
+    description = read_description(path)
+    database = _database(description, path)
+
+    def default_database(_settings: Settings) -> Path:
+        if database is None:
+            raise ConfigError(f"{path} names no database", hint="set DATABASE_URL or database.path=FILE")
+        return database
+
+    def default_questions(_settings: Settings, split: str) -> Path:
+        return questions_folder(path) / f"{split}.parquet"
+
+    def prepare(settings: Settings, say: Callable[[str], None]) -> None:
+        given = {"train": settings.data.train_file, "val": settings.data.val_file}
+        missing = [
+            split for split, file in given.items() if file is None and not default_questions(settings, split).exists()
+        ]
+        if missing:
+            made = make_question_files(
+                description, task.database_source(settings), task, questions_folder(path), say=say
+            )
+            say(f"Made {sum(map(len, made.values()))} questions about the database in {questions_folder(path)}")
+
+    def instructions(_lang: Lang, opened: Database, _settings: Settings) -> str:
+        return _prompt("agent", description, opened)
+
+    def describe(_lang: Lang, opened: Database, _settings: Settings) -> str:
+        return _prompt("describe", description, opened)
+
+    task = Task(
+        name=path.stem,
+        schema=_schema(description, path),
+        tool_description=f"Run one read-only {{dialect}} SELECT on the tables {', '.join(description.tables)} and get "
+        "the rows as JSON.",
+        disclaimer="For research on retrieval: check an answer in the database before you use it.",
+        describe=describe,
+        instructions=instructions,
+        default_database=default_database,
+        default_questions=default_questions,
+        questions_hint=f"run: sql-agent data questions --task {path}",
+        prepare=prepare,
+        words={lang: _words(description, lang) for lang in ("en", "zh")},
+    )
+    return task
+
+
+def questions_folder(path: Path) -> Path:
+    """Return the default folder of the questions about the database that `path` describes."""
+    return path.with_name(f"{path.stem}_questions")
+
+
+def _database(description: Description, path: Path) -> Path | None:
+    """Return the described SQLite file. Raises ConfigError for a URL: a file from a stranger may name no server."""
+    if description.database is None:
+        return None
+    if is_url(description.database):
+        raise ConfigError(f"{path}: database is a URL", hint="leave it out, and set DATABASE_URL to the URL")
+    return path.parent / description.database
+
+
+def _schema(description: Description, path: Path) -> RequiredSchema:
+    return RequiredSchema(
+        tables={name: tuple(table.columns) for name, table in description.tables.items()},
+        hint=f"check the path of the database, or describe it again: sql-agent init DB --out {path}",
+        names=namings(description),
+    )
+
+
+def namings(description: Description) -> dict[str, Naming]:
+    """Return the columns with the names of rows, by table, and the rows' other names."""
+    return {
+        name: Naming(table.name, called=table.other_names)
+        for name, table in description.tables.items()
+        if table.name is not None and table.columns[table.name].kind == "name"
+    }
+
+
+def _words(description: Description, lang: Lang) -> Words:
+    words = wordings(lang)
+    tables = description.tables.values() if lang == description.lang else ()
+    yes, no = words["yes"], words["no"]
+    same = {
+        "en": ((yes, "y", "true"), (no, "n", "false")),
+        "zh": ((yes, "是的", "有", "会"), (no, "不是", "没有", "不")),
+    }
+    return Words(
+        refusals=(words["refusal"],),
+        counters=(*_COUNTERS[lang], *(word for table in tables for word in dict.fromkeys((table.label, table.plural)))),
+        yes_no=(yes, no),
+        same=same[lang],
+    )
+
+
+def _prompt(name: str, description: Description, database: Database) -> str:
+    template = _prompt_file(f"{name}.{description.lang}.txt")
+    full, bare = ("\n".join(_tables(description, with_meanings=meanings)) for meanings in (True, False))
+    tables = full if len(full) <= _MOST_CHARS else bare
+    return template.replace("{dialect}", database.dialect.title).replace("{tables}", tables).strip()
+
+
+@cache
+def _prompt_file(name: str) -> str:
+    return files("sql_agent.tasks.described").joinpath("prompts", name).read_text(encoding="utf-8")
+
+
+def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
+    """Yield a line for each table with its columns, and one for each link."""
+    for name, table in description.tables.items():
+        columns = (_column(column, of, table) if with_meanings else column for column, of in table.columns.items())
+        yield f"{name}({', '.join(columns)})"
+    for link in description.links:
+        (source, column), (target, key) = link.source, link.target
+        yield f"{source}.{column} {'contains' if link.contains else '='} {target}.{key}"
+
+
+def _column(name: str, column: Column, table: Table) -> str:
+    """Return a column with what its name does not say: its label, values, unit, or the separator of its items."""
+    words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
+    said = [] if set(column.label.casefold().split()) <= words or column.kind == "id" else [column.label]
+    if column.values:
+        said.append("|".join(column.values))
+    if column.kind == "list":
+        said.append(f"a{column.separator.strip() or ','}b" if column.separator != "\n" else "one a line")
+    return f"{name} {' '.join(said)}" if said else name

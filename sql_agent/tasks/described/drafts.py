@@ -1,0 +1,184 @@
+"""A question before it is verified, and what the types of questions share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sql_agent.schemas import Cell, Evidence
+from sql_agent.tasks.described.catalog import Catalog, Condition, Row
+from sql_agent.tasks.described.description import Column
+from sql_agent.tasks.described.statement import Output, Statement, Test
+from sql_agent.tasks.described.words import filled, with_article
+
+MOST_ROWS = 8  # rows of a searched answer; a longer list is nothing that a person wants to read
+MOST_COUNTED = 10  # rows of a count with evidence
+Key = tuple[str, str]
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A question that is not yet verified.
+
+    expected  the rows that the statement must return, in any order unless it has an order
+    facts     the facts of the reference; `enough` of them are a full answer
+    rows      the keys of the rows that the question is about, which all must be in one split
+    """
+
+    task_type: str
+    question: str
+    statement: Statement
+    expected: tuple[tuple[Cell, ...], ...]
+    facts: tuple[str, ...]
+    evidence: tuple[Evidence, ...] = ()
+    rows: frozenset[Key] = frozenset()
+    enough: int | None = None
+
+
+class Drafting:
+    """What the types of questions share: the rows to choose from, the parts of drafts, and the words.
+
+    The choice depends on `chosen` only.
+    """
+
+    def __init__(self, catalog: Catalog, chosen: random.Random) -> None:
+        self._catalog, self._chosen = catalog, chosen
+        self._tables = catalog.description.tables
+        self._words = catalog.words
+
+    def _about_row(
+        self,
+        task_type: str,
+        text: str,
+        row: Row,
+        columns: Sequence[str],
+        facts: Iterable[str],
+        *,
+        enough: int | None = None,
+        evidence: bool = True,
+    ) -> Draft:
+        where = (self._is(row),)
+        cells = tuple(item for column in columns for item in row.evidence(column)) if evidence else ()
+        statement = Statement(row.table, tuple(map(Output, columns)), where=where)
+        expected = (tuple(row.values[column] for column in columns),)
+        return Draft(task_type, text, statement, expected, tuple(facts), cells, frozenset({row.key}), enough)
+
+    @staticmethod
+    def _is(row: Row, table: str = "") -> Test:
+        """Return the test for the name of a row."""
+        return Test(row.name_column, "=", row.values[row.name_column], table)
+
+    def _names(
+        self,
+        task_type: str,
+        sentence: str,
+        table: str,
+        *,
+        conditions: Sequence[Condition],
+        tests: tuple[Test, ...],
+        found: Sequence[Row],
+        enough: int | None = None,
+    ) -> Iterator[Draft]:
+        """Yield a question for the names of the `found` rows, if each has one and they are few."""
+        name = self._tables[table].name
+        if name is None or len(found) > (MOST_ROWS if enough is None else MOST_COUNTED):
+            return
+        if not all(row.named for row in found):
+            return
+        slots = {**self._table_slots(table), **self._phrase(table, conditions[0])}
+        if len(conditions) > 1:
+            slots |= {f"{slot}2": text for slot, text in self._phrase(table, conditions[1]).items()}
+        yield Draft(
+            task_type,
+            self._sentence(sentence, **slots),
+            Statement(table, (Output(name),), where=tests),
+            tuple((row.values[name],) for row in found),
+            tuple(row.name for row in found),
+            tuple(item for row in found for item in row.evidence(name)),
+            frozenset(row.key for row in found),
+            enough,
+        )
+
+    def _number(
+        self,
+        task_type: str,
+        text: str,
+        statement: Statement,
+        number: int,
+        *,
+        counted: Sequence[tuple[Row, str]] = (),
+        rows: Iterable[Key] = (),
+    ) -> Draft:
+        """Return a question for a number; the rows that are `counted` are its evidence if they are few."""
+        few = 0 < len(counted) <= MOST_COUNTED
+        cells = tuple(item for row, column in counted for item in row.evidence(column)) if few else ()
+        keys = frozenset({*rows, *(row.key for row, _ in counted if few)})
+        evidence = cells if len(cells) == len(counted) else ()
+        return Draft(task_type, text, statement, ((number,),), (str(number),), evidence, keys)
+
+    def _cells(self, *kinds: str) -> Iterator[tuple[Row, str, Column]]:
+        """Yield named rows in random order, each with a random column of the kinds, again and again."""
+        rows = [row for table in self._tables for row in self._catalog.named(table)]
+        by_table: dict[str, list[Row]] = {}
+        for row in rows:
+            by_table.setdefault(row.table, []).append(row)
+        tables = [table for table in by_table if self._table_columns(table, *kinds)]
+        # Tables are drawn by the root of their size, so that a small one is asked about too.
+        weights = [len(by_table[table]) ** 0.5 for table in tables]
+        for _ in range(20 * len(rows) if tables else 0):
+            table = self._chosen.choices(tables, weights)[0]
+            name, column = self._chosen.choice(list(self._table_columns(table, *kinds).items()))
+            yield self._chosen.choice(by_table[table]), name, column
+
+    def _table_columns(self, table: str, *kinds: str) -> dict[str, Column]:
+        columns = self._tables[table].columns
+        return {n: c for n, c in columns.items() if c.kind in kinds or (not kinds and c.kind not in {"id", "name"})}
+
+    def _conditions(self) -> list[tuple[str, Condition]]:
+        """Return the conditions on all tables in random order."""
+        return self._shuffled((table, each) for table in self._tables for each in self._catalog.conditions(table))
+
+    def _other(self, table: str, first: Condition) -> Condition | None:
+        others = [each for each in self._catalog.conditions(table) if each.column != first.column]
+        return self._chosen.choice(others) if others else None
+
+    def _name(self, row: Row) -> str:
+        return self._shown(row.table, row.name)
+
+    def _shown(self, table: str, name: str) -> str:
+        """Return a row as a question names it: "order 17" where the name is a number or a code."""
+        described = self._tables[table]
+        if described.name is not None and described.columns[described.name].kind == "name":
+            return name
+        return filled(self._words["row"], table=described.label, name=name)
+
+    def _slots(self, column: Column, **slots: str) -> dict[str, str]:
+        if "value" in slots and column.unit and column.kind == "number":
+            slots["value"] = slots["value"].removesuffix(column.unit).strip() + f" {column.unit}"
+        return {"label": column.label, "labels": column.labels, "a_label": with_article(column.label), **slots}
+
+    def _table_slots(self, table: str) -> dict[str, str]:
+        return {"table": self._tables[table].label, "plural": self._tables[table].plural}
+
+    def _phrase(self, table: str, condition: Condition) -> dict[str, str]:
+        """Return the phrases `with`, `do` and `dont` of a condition."""
+        column = self._tables[table].columns[condition.column]
+        slots = {**self._slots(column), "value": condition.value, "top": condition.top}
+        phrases = self._words["conditions"][condition.phrase]
+        return {slot: filled(phrase, **slots) for slot, phrase in phrases.items()}
+
+    def _sentence(self, key: str, **slots: str) -> str:
+        return self._say(self._words["sentences"][key], **slots)
+
+    def _say(self, templates: Sequence[str], **slots: str) -> str:
+        template = self._chosen.choice(templates)
+        text = filled(template, **slots)
+        return text if template.startswith("{name}") else text[:1].upper() + text[1:]
+
+    def _shuffled(self, items: Iterable[_Item]) -> list[_Item]:
+        found = list(items)
+        self._chosen.shuffle(found)
+        return found

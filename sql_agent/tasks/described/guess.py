@@ -1,0 +1,286 @@
+"""Guess the description of a database from its schema, keys and values, and say what each guess follows from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+
+from sql_agent.database.schema import fold
+from sql_agent.errors import DataError
+from sql_agent.schemas import Lang
+from sql_agent.tasks.described.description import Column, Description, Kind, Link, Table
+from sql_agent.tasks.described.table_rows import MAX_ROWS, DatabaseRows, ForeignKey, TableRows
+from sql_agent.tasks.described.words import filled, is_verb, label_of, plural_of, singular_of, unit_of, wordings
+
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+_YEAR = re.compile(r"(?:^|_|\b)(?:year|yr)(?:$|_|\b)|年份?$", re.IGNORECASE)
+_ID = re.compile(r"(?:^|_|[a-z])(?:id|uuid|guid|key|code|no|num|number)s?$|编号$|代码$|号$", re.IGNORECASE)
+_SURROGATE = re.compile(r"(?:^|_|[a-z])(?:id|ID|Id|rowid)$|编号$")  # a number that nobody asks for
+_PREFIX = re.compile(r"^(?:d|t|tb|tbl|dim|fact)_", re.IGNORECASE)
+_NAME = re.compile(r"(?:^|_|\b|[a-z])(?:name|title|label)$|名称?$|标题$|姓名$", re.IGNORECASE)
+_NEVER_A_NAME = re.compile(r"mail|phone|fax|url|link|address|password|path|image|photo|description|comment|note", re.I)
+_CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
+_ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ient|ent|al|ous|ful|ible)$|^是否?|^可")
+_SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
+_FLAGS = (
+    *({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"是", "否"}, {"有", "无"}, {"0", "1"}),
+    *({"0.0", "1.0"},),
+)
+_MOSTLY = 0.9  # share of the filled cells from which a kind is guessed
+_LISTED = 0.4  # share of the filled cells with a separator
+_LONGEST_NAME, _LONGEST_ITEM, _LONGEST_CATEGORY = 80, 40, 40  # characters
+_MOST_CATEGORIES = 60
+_VALUES_SHOWN = 8
+
+Say = Callable[[str], None]
+_Found = tuple[Kind, dict[str, str]]  # a kind, and the separator of a list or the unit of a number
+
+
+def guess_description(database: DatabaseRows, path: str | None, lang: Lang | None, say: Say) -> Description:
+    """Return the guessed description of `database`, whose file is `path`; `say` prints guesses that matter.
+
+    Empty tables are left out. Raises DataError when all tables are empty.
+    """
+    filled_tables = {name: table for name, table in database.tables.items() if table.rows}
+    for name in database.tables.keys() - filled_tables.keys():
+        say(f"`{name}` is left out: it has no rows")
+    if not filled_tables:
+        raise DataError("every table of the database is empty", hint="fill the database first")
+    lang = lang or _language(filled_tables.values(), say)
+    keys = {name: _keys_of(table, filled_tables, say) for name, table in filled_tables.items()}
+    tables = {name: _table(table, filled_tables, keys, lang, say) for name, table in filled_tables.items()}
+    links = [
+        Link(source=(name, key.column), target=(key.table, key.target), label=_link_label(key, tables[key.table].label))
+        for name, of in keys.items()
+        for key in of
+    ]
+    texts = list(_named_in_texts(filled_tables, tables, say))
+    for link in texts:  # "offered by" is no word for several departments
+        table, column = link.source
+        if tables[table].columns[column].plural == tables[table].columns[column].label:
+            tables[table].columns[column] = _relabelled(tables[table].columns[column], link.label, lang)
+    links += texts
+    return Description(lang=lang, database=path, tables=tables, links=tuple(links))
+
+
+def _language(tables: Iterable[TableRows], say: Say) -> Lang:
+    cells = [cell for table in tables for row in table.rows[:200] for cell in row if isinstance(cell, str)]
+    names = [name for table in tables for name in (table.name, *table.columns)]
+    share = sum(bool(_CHINESE.search(text)) for text in (*cells, *names)) / max(1, len(cells) + len(names))
+    say(f"The language is {'Chinese' if share > 0.2 else 'English'}: {share:.0%} of the texts have a Chinese character")
+    return "zh" if share > 0.2 else "en"
+
+
+def _keys_of(table: TableRows, tables: Mapping[str, TableRows], say: Say) -> list[ForeignKey]:
+    """Return the declared foreign keys, else those that names and values suggest."""
+    found = [key for key in table.keys.foreign if key.table in tables and fold(key.target) in tables[key.table].folded]
+    declared = {fold(key.column) for key in found}
+    for column in table.columns:
+        cells = {cell for cell in table.cells(column) if cell is not None}
+        if fold(column) in declared or not cells or (column,) == table.keys.primary:
+            continue
+        for other in tables.values():
+            target = _target(column, other) if other is not table else None
+            if target is None:
+                continue
+            share = len(cells & set(other.cells(target))) / len(cells)
+            if share >= _MOSTLY:
+                say(
+                    f"`{table.name}.{column}` looks like a reference to `{other.name}.{target}`: {share:.0%} of its "
+                    "values are there"
+                )
+                found.append(ForeignKey(column, other.name, target))
+                break
+    return found
+
+
+def _target(column: str, other: TableRows) -> str | None:
+    """Return the unique column of `other` to which a column of this name would refer."""
+    own = singular_of(label_of(other.name)).replace(" ", "")
+    for target in other.columns:
+        cells = other.cells(target)
+        names = {fold(target)} if fold(target) not in {"id", "name", "code"} and _ID.search(target) else set()
+        if (target,) == other.keys.primary or fold(target) in {"id", "code"}:
+            names |= {f"{own}_{fold(target)}", f"{own}{fold(target)}", *([f"{own}_id", own] if cells else [])}
+        if fold(column) in names and None not in cells and len(set(cells)) == len(cells):
+            return target
+    return None
+
+
+def _link_label(key: ForeignKey, table_label: str) -> str:
+    if fold(key.column) == fold(key.target):
+        return table_label
+    words = re.sub(r"\s*(?:\bid|\bcode|\bkey|编号|号)$", "", label_of(key.column)).strip()
+    return words if words and not words.endswith(("number", "id")) else table_label
+
+
+def _table(
+    table: TableRows,
+    tables: Mapping[str, TableRows],
+    keys: Mapping[str, Sequence[ForeignKey]],
+    lang: Lang,
+    say: Say,
+) -> Table:
+    label = label_of(_PREFIX.sub("", table.name))
+    label = singular_of(label) if lang == "en" else label
+    references = {fold(key.column) for key in keys[table.name]}
+    referred = {fold(key.target) for of in keys.values() for key in of if key.table == table.name}
+    kinds = {column: _kind(table, column, fold(column) in references, say) for column in table.columns}
+    name = _name_column(table, kinds, referred, say)
+    if name is not None and kinds[name][0] not in {"id", "number"}:
+        kinds[name] = ("name", {})
+    columns = {column: _column(table, column, kinds[column], label, lang) for column in table.columns}
+    plural = plural_of(label) if lang == "en" else label
+    return Table(label=label, plural=plural, name=name, columns=columns)
+
+
+def _name_column(table: TableRows, kinds: Mapping[str, _Found], referred: set[str], say: Say) -> str | None:
+    """Return the column that names a row: a short text that differs in nearly all rows, else a unique key."""
+
+    def fits(column: str) -> bool:
+        texts = [cell for cell in table.cells(column) if isinstance(cell, str) and cell.strip()]
+        is_text = len(texts) >= _MOSTLY * len(table.rows) and kinds[column][0] in {"text", "category", "id"}
+        short = is_text and 2 <= median(map(len, texts)) <= _LONGEST_NAME and max(map(len, texts)) <= 250
+        return short and len(set(texts)) >= _MOSTLY * len(table.rows) and not _NEVER_A_NAME.search(column)
+
+    candidates = [column for column in table.columns if fits(column)]
+    named = [column for column in candidates if _NAME.search(column)]
+    plain = [column for column in candidates if kinds[column][0] != "id"]
+    chosen = next(iter((*named, *plain)), None)
+    if chosen is not None:
+        share = len(set(table.cells(chosen))) / len(table.rows)
+        say(f"`{table.name}.{chosen}` names a row: {share:.0%} of its values are different")
+        return chosen
+    telling = (c for c in table.keys.primary if len(table.keys.primary) == 1 and not _SURROGATE.search(c))
+    for column in (*(c for c in table.columns if fold(c) in referred and "row" not in fold(c)), *telling, *candidates):
+        cells = table.cells(column)
+        if None not in cells and len(set(cells)) == len(cells):
+            say(f"`{table.name}` has no column of names: its rows are named by `{column}`")
+            return column
+    say(f"`{table.name}` has no column that names a row: its rows are only counted and grouped")
+    return None
+
+
+def _kind(table: TableRows, column: str, is_reference: bool, say: Say) -> _Found:
+    """Return the kind of a column, and its separator or unit."""
+    cells = [cell for cell in table.cells(column) if cell is not None and str(cell).strip()]
+    texts = [str(cell).strip() for cell in cells]
+    distinct = set(texts)
+    if is_reference or (column,) == table.keys.primary:
+        return "id", {}
+    if 1 < len(distinct) <= 2 and any({text.casefold() for text in distinct} <= flags for flags in _FLAGS):
+        if not _ADJECTIVE.search(column) and not is_verb(label_of(column)):
+            return "category", {}
+        say(f"`{table.name}.{column}` looks like a flag: its values are {' and '.join(sorted(distinct))}")
+        return "flag", {}
+    numbers = [cell for cell in cells if isinstance(cell, int | float)]
+    if cells and len(numbers) == len(cells):
+        return _kind_of_numbers(table, column, numbers, say)
+    return _kind_of_texts(table, column, texts, say) if texts else ("text", {})
+
+
+def _kind_of_numbers(table: TableRows, column: str, numbers: Sequence[float], say: Say) -> _Found:
+    if _YEAR.search(column) and all(1000 <= number <= 2999 and number == int(number) for number in numbers):
+        say(f"`{table.name}.{column}` looks like a year: from {min(numbers)} to {max(numbers)}")
+        return "date", {}
+    is_id = _ID.search(column) and all(isinstance(number, int) for number in numbers)
+    return ("id", {}) if is_id else ("number", {"unit": unit_of(column)})
+
+
+def _kind_of_texts(table: TableRows, column: str, texts: Sequence[str], say: Say) -> _Found:
+    distinct = set(texts)
+    dates = sum(DATE.fullmatch(text) is not None for text in texts) / len(texts)
+    few = len(distinct) <= min(_MOST_CATEGORIES, 0.5 * len(texts))
+    found: _Found = "text", {}
+    if dates >= _MOSTLY:
+        say(f"`{table.name}.{column}` looks like a date: {dates:.0%} of cells")
+        found = "date", {}
+    elif (separator := _separator(texts)) is not None:
+        share = sum(separator in text for text in texts) / len(texts)
+        shown = "the line end" if separator == "\n" else separator.strip()
+        say(f"`{table.name}.{column}` looks like a list separated by {shown}: {share:.0%} of cells")
+        found = "list", {"separator": separator}
+    elif few and median(map(len, texts)) <= _LONGEST_CATEGORY:
+        found = "category", {}
+    elif _ID.search(column) and len(distinct) >= _MOSTLY * len(texts) and all(map(_CODE.fullmatch, texts)):
+        found = "id", {}
+    return found
+
+
+def _separator(texts: Sequence[str]) -> str | None:
+    """Return what separates items in many cells, if the items are short and some occur in several cells."""
+    for separator in _SEPARATORS:
+        share = sum(separator in text for text in texts) / len(texts)
+        items = [item.strip() for text in texts for item in text.split(separator)]
+        if share < _LISTED or max(map(len, items)) > 5 * _LONGEST_ITEM or median(map(len, items)) > _LONGEST_ITEM:
+            continue
+        repeated = sum(count for count in Counter(items).values() if count > 1) / len(items)
+        varies = len({text.count(separator) for text in texts}) > 1
+        is_prose = sum(" " in item and len(item.split()) > 5 for item in items) / len(items) > 0.2
+        if varies and not is_prose and (separator in {"；", ";", "|"} or repeated > 0.3):
+            return separator
+    return None
+
+
+def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang) -> Column:
+    kind, extra = found
+    comment = re.split(r"[：:，,（(]", table.keys.comments.get(column, ""))[0].strip()
+    label = comment or label_of(column, owner)
+    if kind == "flag":
+        label = re.sub(r"^(?:is|was|are|是否|是)\s*", "", label) or label
+    elif kind == "date" and lang == "en" and not re.search(r"date|time|year|day|birth|start|end|since|month", label):
+        label = f"{label} date"
+    elif kind == "number" and extra.get("unit"):
+        label = re.sub(rf"[\s(（]*{re.escape(label.split()[-1])}[)）]?$", "", label) or label
+    if lang == "en" and kind == "list":
+        label = singular_of(label)
+    plural = plural_of(label) if lang == "en" and kind in {"list", "category"} else ""
+    how: str = kind
+    if kind == "flag" and is_verb(label):
+        how = "flag_verb"
+    elif kind == "number" and lang == "en" and singular_of(label) != label:
+        how, label, plural = "number_of", f"number of {label}", label
+    texts = Counter(str(cell) for cell in table.cells(column) if cell is not None)
+    shown = kind == "category" and len(texts) <= _VALUES_SHOWN
+    return Column(
+        kind=kind,
+        label=label,
+        plural=plural if kind != "number" else "",
+        ask=() if kind in {"id", "name"} else tuple(_asked(how, label, plural, lang)),
+        separator=extra.get("separator", ""),
+        unit=extra.get("unit", ""),
+        values=tuple(text for text, _ in texts.most_common()) if shown else (),
+    )
+
+
+def _asked(kind: str, label: str, plural: str, lang: Lang) -> Iterator[str]:
+    for template in wordings(lang)["ask"][kind]:
+        shown = plural if kind == "number_of" else label
+        yield filled(template, label=shown, labels=plural or label)
+
+
+def _relabelled(column: Column, label: str, lang: Lang) -> Column:
+    plural = plural_of(label) if lang == "en" else label
+    asked = tuple(_asked(column.kind, label, plural, lang))
+    return column.model_copy(update={"label": label, "plural": plural, "ask": asked})
+
+
+def _named_in_texts(tables: Mapping[str, TableRows], described: Mapping[str, Table], say: Say) -> Iterator[Link]:
+    """Yield a link for each list with many items that are names of rows of another table."""
+    for name, table in tables.items():
+        if len(table.rows) >= MAX_ROWS:
+            continue
+        for column, kind in described[name].columns.items():
+            if kind.kind != "list":
+                continue
+            items = {i.strip() for cell in table.cells(column) if cell for i in str(cell).split(kind.separator)} - {""}
+            for other, target in ((o, d.name) for o, d in described.items() if o != name and d.name is not None):
+                share = len(items & set(map(str, tables[other].cells(target)))) / max(1, len(items))
+                if share >= 0.05 and described[other].columns[target].kind == "name":
+                    say(f"`{name}.{column}` names rows of `{other}`: {share:.0%} of its items are in `{target}`")
+                    yield Link(
+                        source=(name, column), target=(other, target), label=described[other].label, contains=True
+                    )

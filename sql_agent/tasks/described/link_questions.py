@@ -1,0 +1,91 @@
+"""Questions about rows of two linked tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sql_agent.tasks.described.catalog import Row
+from sql_agent.tasks.described.description import Link
+from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
+from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement, Test
+
+
+class LinkQuestions(Drafting):
+    """Yields drafts about rows that refer to rows of another table, in random order."""
+
+    def linked(self) -> Iterator[Draft]:
+        """Yield questions for a column of the row to which a named row refers."""
+        pairs = [(link, *pair) for link in self._links() for pair in self._catalog.linked(link) if pair[0].named]
+        for link, row, target in self._shuffled(pairs):
+            name, other = self._tables[row.table].name, self._tables[target.table]
+            choices = [column for column, of in other.columns.items() if of.kind != "id" or column == other.name]
+            column = self._chosen.choice(choices) if choices else None
+            facts = self._catalog.answer(target, column) if column is not None else []
+            if not facts or column is None or name is None:
+                continue
+            asked = other.columns[column]
+            slots = self._slots(asked, name=self._name(row), link=link.label)
+            if column == other.name:
+                text = self._sentence("unknown_column", label=link.label, name=self._name(row))
+            elif asked.kind == "flag":
+                continue
+            else:
+                text = self._sentence("of_linked", **{**slots, "label": slots["labels"] if asked.kind == "list" else
+                                                      asked.label})  # fmt: skip
+            statement = Statement(
+                row.table,
+                (Output(column, target.table),),
+                where=(Test(name, "=", row.values[name]),),
+                join=self._join(link),
+            )
+            yield Draft("linked", text, statement, ((target.values[column],),), tuple(facts),
+                        target.evidence(column), frozenset({row.key, target.key}))  # fmt: skip
+
+    def linked_rows(self) -> Iterator[Draft]:
+        """Yield questions which rows, or how many, refer to a named row, and to which row most rows refer."""
+        for link in self._links():
+            referring: dict[Row, list[Row]] = {}
+            for row, target in self._catalog.linked(link):
+                referring.setdefault(target, []).append(row)
+            name = self._tables[link.target[0]].name
+            if name is None or link.contains:
+                continue
+            table, join = link.source[0], self._join(link)
+            slots = {**self._table_slots(table), "link": link.label}
+            ranked = sorted(referring.items(), key=lambda item: -len(item[1]))
+            output = Output(name, link.target[0])
+            if len(ranked) > 2 and len(ranked[0][1]) > len(ranked[1][1]) and all(row.named for row in referring):
+                best = ranked[0][0]
+                expected = ((best.values[name],),)
+                statement = Statement(table, (output,), join=join, group_by=output, order_by=COUNT, descending=True,
+                                      limit=1)  # fmt: skip
+                yield Draft("linked_rows", self._sentence("most_linked", **slots), statement,
+                            expected, (best.name,), best.evidence(name), frozenset({best.key}))  # fmt: skip
+            for target, rows in self._shuffled(list(referring.items())):
+                if not target.named:
+                    continue
+                where = (Test(name, "=", target.values[name], link.target[0]),)
+                own, slots["name"] = self._tables[table].name, self._name(target)
+                kind = "belonging" if slots["name"] != target.name else "linked"  # "order 17" says what it is
+                if own is not None and len(rows) <= MOST_ROWS and all(row.named for row in rows):
+                    statement = Statement(table, (Output(own),), where=where, join=join)
+                    yield Draft(
+                        "linked_rows",
+                        self._sentence(f"{kind}_rows", **slots),
+                        statement,
+                        tuple((row.values[own],) for row in rows),
+                        tuple(row.name for row in rows),
+                        tuple(item for row in rows for item in row.evidence(own)),
+                        frozenset({target.key, *(row.key for row in rows)}),
+                    )
+                text = self._sentence(f"{kind}_count", **slots)
+                statement = Statement(table, (COUNT,), where=where, join=join)
+                counted = [(row, link.source[1]) for row in rows]
+                yield self._number("linked_rows", text, statement, len(rows), counted=counted, rows={target.key})
+
+    def _links(self) -> list[Link]:
+        return [link for link in self._catalog.description.links if link.source[0] != link.target[0]]
+
+    @staticmethod
+    def _join(link: Link) -> Join:
+        return Join(link.target[0], link.target[1], link.source[1], link.contains)

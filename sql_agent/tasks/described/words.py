@@ -1,0 +1,105 @@
+"""Make words of names: labels from identifiers, plurals, articles, and the wordings of a language."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from sql_agent.schemas import Lang
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SHORT = {
+    **{"qty": "quantity", "desc": "description", "descr": "description", "addr": "address", "amt": "amount"},
+    **{"dob": "date of birth", "dod": "date of death", "dept": "department", "cat": "category", "tel": "phone number"},
+    **{"num": "number", "nbr": "number", "no": "number", "avg": "average", "pct": "percentage", "lang": "language"},
+    **{"yr": "year", "admittime": "admission time", "dischtime": "discharge time", "charttime": "chart time"},
+    **{"starttime": "start time", "endtime": "end time", "fname": "first name", "lname": "last name"},
+}
+_UNITS = {
+    **{unit: unit for unit in ("g", "kg", "cm", "mm", "km", "mg", "ml", "minutes", "hours", "days", "元", "岁")},
+    **{"grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
+}
+_SAME = {"series", "species", "status", "data", "news", "staff", "equipment", "information", "address", "sms"}
+_PLURALS = {
+    "person": "people",
+    "child": "children",
+    "man": "men",
+    "woman": "women",
+    "analysis": "analyses",
+    "diagnosis": "diagnoses",
+}
+_SINGULARS = {plural: singular for singular, plural in _PLURALS.items()} | {"movies": "movie", "cookies": "cookie"}
+_PREPOSITIONS = {"by", "to", "in", "of", "for", "at", "on", "from", "with"}
+_AN = re.compile(r"(?:[aeio]|u(?!ni|se|ti|ro)|hour|honou?r)", re.IGNORECASE)
+
+
+def label_of(identifier: str, owner: str = "") -> str:
+    """Return the words of an identifier, without the table `owner` before them: customerName of customer is "name"."""
+    spaced = " ".join(_CAMEL.sub(" ", identifier.replace("_", " ").replace("-", " ")).split())
+    words = [_SHORT.get(word.casefold(), word.lower() if word.isascii() else word) for word in spaced.split()]
+    prefix = owner.split()
+    if len(words) > len(prefix) and words[: len(prefix)] == prefix:
+        words = words[len(prefix) :]
+    return " ".join(words) or identifier
+
+
+def unit_of(identifier: str) -> str:
+    """Return the unit at the end of a number's column name: "kg" for weight_kg; "" without one."""
+    last = re.split(r"[_\s(（]", identifier.rstrip(")）"))[-1]
+    return _UNITS.get(last.casefold(), "") if last != identifier else ""
+
+
+def plural_of(label: str) -> str:
+    """Return the plural of an English noun phrase, the last word of which is the noun; before "of" if there is one."""
+    noun, of, rest = label.partition(" of ")
+    if of:
+        return f"{plural_of(noun)}{of}{rest}"
+    before, _, word = label.rpartition(" ")
+    if not word.isascii() or word in _SAME or word in _PREPOSITIONS or singular_of(word) != word:
+        return label if word != "address" else f"{before} addresses".strip()
+    if re.search(r"[^aeiou]y$", word):
+        word = f"{word[:-1]}ies"
+    else:
+        word = _PLURALS.get(word) or word + ("es" if re.search(r"(?:s|x|z|ch|sh)$", word) else "s")
+    return f"{before} {word}".strip()
+
+
+def singular_of(label: str) -> str:
+    """Return the singular of an English noun phrase, such as "order item" for "order items"."""
+    before, _, word = label.rpartition(" ")
+    if word in _SINGULARS:
+        word = _SINGULARS[word]
+    elif word not in _SAME and not re.search(r"(?:ss|us|is)$", word):
+        word = re.sub(r"ies$", "y", word) if re.search(r"[^aeiou]ies$", word) else _without_s(word)
+    return f"{before} {word}".strip()
+
+
+def is_verb(label: str) -> bool:
+    """Return whether a flag's label begins with a verb, such as "accepts patients"; others are adjectives."""
+    first, _, rest = label.partition(" ")
+    return bool(rest) and first.isascii() and first.endswith("s") and not first.endswith("ss")
+
+
+def with_article(label: str) -> str:
+    """Return "a price" or "an age"."""
+    return f"{'an' if _AN.match(label) else 'a'} {label}"
+
+
+def _without_s(word: str) -> str:
+    return word[:-2] if re.search(r"(?:sses|xes|ches|shes)$", word) else word.removesuffix("s")
+
+
+@cache
+def wordings(lang: Lang) -> Mapping[str, Any]:
+    """Return the wordings of a language: sentences by type of question, and phrases for conditions."""
+    text = files("sql_agent.tasks.described").joinpath("wordings", f"{lang}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def filled(template: str, **slots: str) -> str:
+    """Return a wording with its slots filled. A slot's text is taken as it is, also where it has braces."""
+    return re.sub(r"\{(\w+)\}", lambda match: slots.get(match[1], match[0]), template)
