@@ -338,10 +338,7 @@ class Settings(Section):
     lang: Lang = Field(
         "en", description="language of the sample database (used when no other is named) and of the natural questions"
     )
-    task: str = Field(
-        "medical",
-        description="medical, spider, NAME.toml of `sql-agent init`, or package.module:NAME for your own Task",
-    )
+    task: str = Field("medical", description="medical, spider, NAME.toml, or package.module:NAME for your own Task")
     model: str = Field("", description="Hugging Face folder or id; empty: the embedded SmolLM2-135M-Instruct")
     backend: Literal["auto", "local", "verl"] = Field(
         "auto", description="where to train; auto: verl if it is installed and a GPU is there, else local"
