@@ -12,6 +12,7 @@ from sql_agent.runs.trackers import check_trackers
 from sql_agent.system.files import check_writable
 from sql_agent.system.resources import available_memory, free_disk, gpu_names, raise_open_files, shown_size
 from sql_agent.system.sockets import bind
+from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
 
 _SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
@@ -32,8 +33,15 @@ def check_settings(settings: Settings) -> None:
             "and each minibatch needs at least one question",
             hint="lower train.minibatches, or raise train.questions_per_step",
         )
+    context = context_of(settings.model)
     if settings.backend == "verl":
         _check_verl(settings)
+    elif context is not None and settings.local.max_context > context:
+        raise ConfigError(
+            f"local.max_context={settings.local.max_context} is more than the context of {settings.model}, "
+            f"{context} tokens",
+            hint=f"use local.max_context={context}, or extend the context with rope_scaling in the model's config.json",
+        )
     elif settings.agent.max_tokens >= settings.local.max_context:
         raise ConfigError(
             f"agent.max_tokens={settings.agent.max_tokens} leaves no room for a prompt in "

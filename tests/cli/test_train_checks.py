@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from sql_agent.cli.model_choice import count_parameters
 from sql_agent.cli.train_checks import check_settings
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import ConfigError, ModelError
+from sql_agent.training.policy.context import context_of
+from sql_agent.training.verl.config import verl_options
 
 
 def test_a_model_s_parameters_are_counted_without_loading_it(tiny_model_folder: Path) -> None:
@@ -40,6 +44,32 @@ def test_what_is_short_is_named(
     with pytest.raises(ConfigError, match=message) as caught:
         check_settings(settings)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("config", "context"),
+    [
+        ({"max_position_embeddings": 4096}, 4096),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 16384),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
+        ({"text_config": {"max_position_embeddings": 512}}, 512),
+        ({}, None),
+    ],
+)
+def test_no_rollout_is_planned_longer_than_the_model_s_context(
+    config: dict[str, Any], context: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert context_of(str(tmp_path)) == context
+    assert context_of("Nobody/has-this") is None
+
+
+def test_a_context_longer_than_the_model_s_is_refused_and_verl_s_is_shortened(tiny_model_folder: Path) -> None:
+    settings = load_settings([f"model={tiny_model_folder}", "local.max_context=9999", "verl.gpu_memory_gb=24"])
+    with pytest.raises(ConfigError, match=r"the context of .*, 4096 tokens"):
+        check_settings(settings)
+    options = verl_options(settings, run=tiny_model_folder, rollout_server="", resume=False)
+    assert options["actor_rollout_ref"]["rollout"]["max_model_len"] == 4096
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "/proc", "/sys/x", "/dev/null/x"])

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from sql_agent.config.settings import Settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import first_problem
+from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS
 
 _HERE = "sql_agent.training.verl"
@@ -66,9 +67,9 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
     """
     train, verl = settings.train, settings.verl
     check(settings)
-    rollout_length = _length(settings, "max_prompt_length", 2048) + _length(settings, "max_response_length", 6144)
     profile = _PROFILES[verl.gpu_memory_gb if verl.gpu_memory_gb != "auto" else _profile_of_this_gpu()]
-    tokens = max(profile["tokens"], rollout_length)
+    length = _rollout_length(settings)
+    tokens = max(profile["tokens"], length)
     return {
         "sql_agent": {
             "rollout_server": rollout_server,
@@ -102,7 +103,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "ppo_max_token_len_per_gpu": tokens,
                 "data_loader_seed": settings.seed,
             },
-            "rollout": _rollout(settings, profile["vllm_share"], rollout_length),
+            "rollout": _rollout(settings, profile["vllm_share"], length),
         },
         "trainer": _trainer(settings, run, resume=resume),
     }
@@ -162,7 +163,7 @@ def packed_attention_name() -> str:
     return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
 
 
-def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict[str, Any]:
+def _rollout(settings: Settings, vllm_share: float, length: int) -> dict[str, Any]:
     agent, verl = settings.agent, settings.verl
     options: dict[str, Any] = {
         "n": settings.train.group_size,
@@ -174,7 +175,7 @@ def _rollout(settings: Settings, vllm_share: float, rollout_length: int) -> dict
             "do_sample": agent.val_temperature > 0,
         },
         "gpu_memory_utilization": vllm_share,
-        "max_model_len": rollout_length,
+        "max_model_len": length,
         "seed": settings.seed,
         "agent": {
             "default_agent_loop": "lightning",
@@ -219,6 +220,12 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
             },
         },
     }
+
+
+def _rollout_length(settings: Settings) -> int:
+    """Return the maximum number of tokens of a rollout's prompt and turns, at most the model's context."""
+    length = _length(settings, "max_prompt_length", 2048) + _length(settings, "max_response_length", 6144)
+    return min(length, context_of(settings.model) or length)
 
 
 def _length(settings: Settings, name: str, default: int) -> int:

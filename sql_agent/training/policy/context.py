@@ -1,0 +1,30 @@
+"""Read the length of a model's context from its config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sql_agent.system.files import read_object
+
+_STRETCHING = {"yarn", "linear", "dynamic"}  # rotary scalings whose factor is not in max_position_embeddings
+
+
+def context_of(model: str) -> int | None:
+    """Return the context in tokens of the folder or cached hub id `model`; None when its config.json is not known."""
+    path = Path(model) / "config.json"
+    if not model:
+        return None
+    if not path.is_file():
+        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow
+
+        cached = None if path.is_absolute() else try_to_load_from_cache(model, "config.json")
+        if not isinstance(cached, str):
+            return None
+        path = Path(cached)
+    config = read_object(path, hint="copy the model again; it may be incomplete")
+    config = config.get("text_config", config)  # of a model that reads images too
+    longest = config.get("max_position_embeddings")
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if longest and scaling.get("rope_type", scaling.get("type")) in _STRETCHING:
+        return int((scaling.get("original_max_position_embeddings") or longest) * scaling.get("factor", 1.0))
+    return longest if isinstance(longest, int) else None
