@@ -65,11 +65,18 @@ def test_no_rollout_is_planned_longer_than_the_model_s_context(
 
 
 def test_a_context_longer_than_the_model_s_is_refused_and_verl_s_is_shortened(tiny_model_folder: Path) -> None:
-    settings = load_settings([f"model={tiny_model_folder}", "local.max_context=9999", "verl.gpu_memory_gb=24"])
-    with pytest.raises(ConfigError, match=r"the context of .*, 4096 tokens"):
+    settings = load_settings(
+        [
+            f"model={tiny_model_folder}",
+            "local.max_context=9999",
+            "verl.gpu_memory_gb=24",
+            "verl.config.data.max_prompt_length=4096",
+        ]
+    )
+    with pytest.raises(ConfigError, match=r"the context of .*, 8192 tokens"):
         check_settings(settings)
     options = verl_options(settings, run=tiny_model_folder, rollout_server="", resume=False)
-    assert options["actor_rollout_ref"]["rollout"]["max_model_len"] == 4096
+    assert options["actor_rollout_ref"]["rollout"]["max_model_len"] == 8192
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "/proc", "/sys/x", "/dev/null/x"])

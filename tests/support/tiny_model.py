@@ -32,7 +32,7 @@ def make_tiny_model(folder: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=4096,
+        max_position_embeddings=8192,
         eos_token_id=2,
         tie_word_embeddings=True,
     )
