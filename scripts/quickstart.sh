@@ -15,13 +15,13 @@ python -m sql_agent data questions --db var/sample_en.db --style template   # th
 echo "3/5  Supervised fine-tuning on the training questions' SQL, then one GRPO step (runs/)"
 name=quickstart; [ ! -e "runs/$name" ] || name=quickstart-$(date +%Y%m%d-%H%M%S)
 # More fine-tuning than in the recipe, on both tables: the question below is about a disease, and one GRPO step adds little.
-python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=7 sft.steps=6 data.task_types=drug_field,disease_field "$@"
+python sql_agent/train_sql_agent.py --ci-fast "run_name=$name" data.val_questions=20 local.validate_untrained=true sft.steps=6 \
+  data.task_types=drug_field,disease_field "$@"
 echo "4/5  One question before and after training"
 python -m sql_agent ask --run "runs/$name"
-echo "5/5  Done in $((SECONDS - started)) s. Where to look next:"
+echo "5/5  Done in $((SECONDS - started)) s: 20 validation questions, untrained, after supervised fine-tuning, after one GRPO step"
+python -m sql_agent runs "$name"
 cat <<EOT
-     . .venv/bin/activate
-     sql-agent ask --model runs/$name/checkpoints/step-000001/model "What treats hypothyroidism?"
-     sql-agent train --ci                  # 14 steps, see docs/results.md, "On two cores"
-     runs/$name/report.html                # what happened
+Next, see every rollout:  . .venv/bin/activate && sql-agent report runs/$name --serve
+Then train for longer:    sql-agent train --ci        (14 steps, docs/results.md, "On two cores")
 EOT

@@ -24,7 +24,7 @@ from sql_agent.reward import FULL_REWARD
 from sql_agent.runs.checkpoints import last_checkpoint
 from sql_agent.runs.console import Ui
 from sql_agent.runs.rollout_view import show_rollout
-from sql_agent.runs.run_folder import settings_of_run
+from sql_agent.runs.run_folder import UNTRAINED, settings_of_run
 from sql_agent.runs.run_lines import LargestGain, largest_gain
 from sql_agent.schemas import Lang, Question, RolloutRecord
 from sql_agent.system.runtime import slow_imports
@@ -152,7 +152,8 @@ def _ask_before_and_after(arguments: argparse.Namespace, ui: Ui) -> Settings:
 def _why_this_question(gain: LargestGain) -> str:
     chosen = f"The question is not a random one: of the {gain.questions} validation questions "
     if gain.last > gain.first:
-        first, last = f"{gain.first:.3f} at step {gain.first_step}", f"{gain.last:.3f} at step {gain.last_step}"
+        before = "before training" if gain.first_step == UNTRAINED else f"at step {gain.first_step}"
+        first, last = f"{gain.first:.3f} {before}", f"{gain.last:.3f} at step {gain.last_step}"
         return f"{chosen}its reward rose most, from {first} to {last}."
     return (
         f"{chosen}no reward rose from step {gain.first_step} to step {gain.last_step} of GRPO; "

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
-from sql_agent.cli.command import help_text
+from sql_agent.cli.command import help_text, split_words
 from sql_agent.config.settings import load_settings
-from sql_agent.runs.console import Ui
+from sql_agent.runs.charts import result_table
+from sql_agent.runs.console import Ui, print_table
+from sql_agent.runs.report import RunReader
+from sql_agent.runs.run_folder import is_run
 from sql_agent.runs.run_list import run_summaries, say_runs
 
 _DESCRIPTION = """\
 List the runs in the folder `runs_dir`, the last one first: how each ended, its
 reward in the last step, and the shares of accurate and of correct answers in
-its first and last validation."""
+its first and last validation. With the name of a RUN, print its result."""
 
 _EXAMPLES = """
   sql-agent runs
+  sql-agent runs quickstart          untrained, fine-tuned and after GRPO
   sql-agent runs runs_dir=elsewhere
   sql-agent report --all             the same as a page, with the reports
 """
@@ -25,9 +30,16 @@ _EXAMPLES = """
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the list and return 0. Raises DataError for a damaged file."""
     parser = argparse.ArgumentParser(prog="sql-agent runs", **help_text(_DESCRIPTION, _EXAMPLES))
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="any setting, such as runs_dir")
-    runs_dir = load_settings(parser.parse_args(argv).overrides).runs_dir
+    parser.add_argument("words", nargs="*", metavar="RUN | section.key=value",
+                        help="names of runs, and any setting, such as runs_dir")  # fmt: skip
+    overrides, names = split_words(parser.parse_args(argv).words)
+    runs_dir = load_settings(overrides).runs_dir
     ui = Ui()
+    for name in names:
+        run = RunReader(Path(name) if is_run(Path(name)) else runs_dir / name)
+        print_table(result_table(run.stages("")), ui.console)
+    if names:
+        return 0
     if summaries := run_summaries(runs_dir):
         say_runs(summaries, ui.say)
     else:

@@ -284,6 +284,9 @@ class LocalSettings(Section):
         description="GRPO trains the upper half of the layers on the best and the worst rollout of each group, and the "
         "learning rate rises over the first three steps; less than half of the time of a whole update",
     )
+    validate_untrained: bool = Field(
+        False, description="validate the model before supervised fine-tuning too, as the first column of the result"
+    )
     max_context: Positive = Field(
         2048, description="tokens of prompt and reply together; a longer request ends its rollout"
     )

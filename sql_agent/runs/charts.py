@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from sql_agent.runs.console import TableRow, TextTable
+from sql_agent.runs.run_folder import UNTRAINED
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
@@ -73,6 +74,7 @@ def charts(
 
     `sft` are the losses of supervised fine-tuning. Charts without a curve of two points are left out.
     """
+    validations = of_grpo(validations)
     sets = _validation_sets(validations)
     names = {name for step in steps for name in step}
     # The criteria of a panel's members, such as judge/first.facts, are in metrics.jsonl only.
@@ -112,6 +114,11 @@ def charts(
     ]
 
 
+def of_grpo(validations: Sequence[MetricsLine]) -> list[MetricsLine]:
+    """Return the validations from the start of GRPO on, without that of the model before supervised fine-tuning."""
+    return [line for line in validations if line["step"] != UNTRAINED]
+
+
 def _curves(lines: Sequence[MetricsLine], labels: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a curve for each metric of `labels` that `lines` contain."""
     found = {
@@ -145,13 +152,16 @@ class Stage(NamedTuple):
 
 
 def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "") -> list[Stage]:
-    """Return the first and the last validation of a run; `run` is put before their names.
+    """Return the validations of a run before supervised fine-tuning, before GRPO, and the last one.
 
-    The first validation is that of the supervised start, or of the untrained model if `sft_steps` is 0.
+    `run` is put before their names.
     """
-    ends = [validations[0], validations[-1]][: len(validations)] if validations else []
+    grpo = of_grpo(validations)
+    untrained = [line for line in validations if line["step"] == UNTRAINED]
+    ends = [*untrained, *grpo[:1], *grpo[1:][-1:]]
     start = "supervised start" if sft_steps else "untrained"
-    names = [f"after GRPO, step {line['step']}" if line["step"] else start for line in ends]
+    words = {UNTRAINED: "untrained", 0: start}
+    names = [words.get(line["step"], f"after GRPO, step {line['step']}") for line in ends]
     return [Stage(f"{run} {name}".strip(), line) for name, line in zip(names, ends, strict=True)]
 
 
@@ -200,6 +210,7 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
 
 def shares(validations: Sequence[MetricsLine], key: str) -> str:
     """Return a share in the first and the last validation by set, such as "template 30 → 60 %", or "–"."""
+    validations = of_grpo(validations)
     measured = [
         (name, [100 * line[f"val/{name}/{key}"] for line in (validations[0], validations[-1])])
         for name in _validation_sets(validations)

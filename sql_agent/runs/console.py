@@ -6,14 +6,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 from rich import box
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +41,12 @@ def open_console() -> Console:
     """Return a console on stdout, as wide as the terminal; without a terminal, COLUMNS or else 80 columns wide."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, width=None if known else _WIDTH)
+
+
+class Progressing(Protocol):
+    """Sets how many items of a bar are done, with a note such as "120 tokens/s"."""
+
+    def __call__(self, done: int, note: str = "") -> None: ...
 
 
 class Ui:
@@ -58,15 +73,20 @@ class Ui:
         return self.progress(text, None)
 
     @contextmanager
-    def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Show a bar over `total` items, on a terminal only; yield a function that sets how many are done."""
+    def progress(self, title: str, total: int | None) -> Iterator[Progressing]:
+        """Show a bar over `total` items and the time left, on a terminal only; yield a function that moves it."""
+        left = () if total is None else (TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         shape = (SpinnerColumn(),) if total is None else (BarColumn(), MofNCompleteColumn())
         # Without markup, because a path may contain square brackets.
-        columns = (TextColumn("{task.description}", markup=False), *shape, TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), *shape, TimeElapsedColumn(), *left)
         bar = Progress(*columns, console=self.console, transient=True)
-        task = bar.add_task(title, total=total)
+        task = bar.add_task(title, total=total, note="")
+
+        def move(done: int, note: str = "") -> None:
+            bar.update(task, completed=done, note=note)
+
         with bar if self.console.is_interactive else nullcontext():  # elsewhere a bar leaves an empty line
-            yield lambda done: bar.update(task, completed=done)
+            yield move
 
     def sft(self, step: int, steps: int, loss: float) -> None:
         if step in (1, steps) or step % 5 == 0 or time.monotonic() - self._shown_at > _QUIET_S:
@@ -80,18 +100,32 @@ class Ui:
             f"{values['rollouts/kept']:.0f} of {values['rollouts/enqueued']:.0f} rollouts kept, "
             f"rewards differ in {values.get('groups/informative', 0):.0%} of the groups, "
             f"gradient norm {values['update/grad_norm']:.2f}, "
-            f"rollout {values['timing/rollout_s']:.1f} s, update {values['timing/update_s']:.1f} s"
+            f"rollout {values['timing/rollout_s']:.1f} s{_tokens_per_second(values)}, "
+            f"update {values['timing/update_s']:.1f} s{_time_left(steps - step, values)}"
         )
 
     def validation(self, step: int, measured: Mapping[str, Mapping[str, float]]) -> None:
         for name, values in measured.items():
             refused = values.get("refused_answerable")
+            what = f"at step {step}" if step >= 0 else "of the untrained model"
             self.say(
-                f"Validation at step {step}: reward {values.get('reward/mean', float('nan')):.3f} on "
+                f"Validation {what}: reward {values.get('reward/mean', float('nan')):.3f} on "
                 f"{values['questions']} {name} questions, {values.get('accurate', 0):.1%} accurate, "
                 f"{values.get('agent/sql_ok', 0):.1%} with a successful query"
                 + (f", {refused:.1%} of the answerable refused" if refused is not None else "")
             )
+
+
+def _tokens_per_second(values: Mapping[str, float]) -> str:
+    tokens = values.get("agent/completion_tokens", 0.0) * values["rollouts/kept"]
+    seconds = values["timing/rollout_s"]
+    return f" ({tokens / seconds:.0f} tokens/s)" if tokens and seconds else ""
+
+
+def _time_left(steps: int, values: Mapping[str, float]) -> str:
+    """Return how long the `steps` that are left take if they are as long as this one."""
+    minutes = steps * (values["timing/rollout_s"] + values["timing/update_s"]) / 60
+    return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
 
 TableRow = tuple[str, list[str]]  # a label, and a text for each column

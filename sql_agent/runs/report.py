@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from sql_agent.errors import DataError
 from sql_agent.runs.alarms import alarms
-from sql_agent.runs.charts import Stage, charts, kinds_table, result_table, stages
+from sql_agent.runs.charts import Stage, charts, kinds_table, of_grpo, result_table, stages
 from sql_agent.runs.pages import packed, page_response, render_live_report, render_report, web_app
 from sql_agent.runs.rollout_pack import RolloutPack
 from sql_agent.runs.run_folder import METRICS, PROMPT, ROLLOUTS, SFT, VALIDATION, model_of, read_config
@@ -161,7 +161,7 @@ class RunReader:
         return {
             "name": self.name,
             "facts": self._facts(),
-            "alarms": list(alarms(self.steps, self.validations).values()),
+            "alarms": list(alarms(self.steps, of_grpo(self.validations)).values()),
             "prompt": prompt.read_text(encoding="utf-8") if (prompt := self.folder / PROMPT).exists() else "",
             "charts": charts(self.steps, self.validations, self.sft),
             "config": self.config,

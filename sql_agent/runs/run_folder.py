@@ -29,6 +29,7 @@ from sql_agent.system.files import read_object
 
 CONFIG, INFO = "config.json", "run.json"
 METRICS, VALIDATION, ROLLOUTS, SFT = "metrics.jsonl", "validation.jsonl", "rollouts.jsonl", "sft.jsonl"
+UNTRAINED = -1  # the step of a validation before supervised fine-tuning; 0 is before GRPO
 PROMPT, TOOL = "prompt.txt", "tool.json"
 
 _RUN_KEYS = {"task", "runs_dir"}  # tell the config.json of a run from that of a model folder

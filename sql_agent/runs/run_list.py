@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sql_agent.runs.alarms import alarms
-from sql_agent.runs.charts import shares
+from sql_agent.runs.charts import of_grpo, shares
 from sql_agent.runs.pages import asset, content_policy, render_template
 from sql_agent.runs.run_folder import METRICS, VALIDATION, is_run, model_of, read_config
 from sql_agent.runs.run_info import how_it_ended, read_sessions
@@ -78,4 +78,4 @@ def _summary(folder: Path) -> RunSummary:
         model_of(config),
         sessions[0].started_at if sessions else "–",
     ]
-    return RunSummary(folder, texts, list(alarms(steps, validations).values()))
+    return RunSummary(folder, texts, list(alarms(steps, of_grpo(validations)).values()))

@@ -14,7 +14,7 @@ from sql_agent.config.settings import Settings, public_dump
 from sql_agent.errors import ConfigError
 from sql_agent.runs.checkpoints import last_saved_step
 from sql_agent.runs.resume import cut_to_checkpoint
-from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, VALIDATION
+from sql_agent.runs.run_folder import CONFIG, METRICS, PROMPT, ROLLOUTS, SFT, TOOL, UNTRAINED, VALIDATION
 from sql_agent.runs.run_lines import run_lines
 from sql_agent.system.files import atomic_write, naming, timestamped_folder
 
@@ -100,10 +100,10 @@ class RunLog:
             self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
 
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
-        """Append the metrics of one validation by set, with the prefix `val/SET/`; step 0 is before training."""
+        """Append the metrics of one validation by set, with the prefix `val/SET/`; step 0 is before GRPO."""
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
         self._append(VALIDATION, [{"step": step, **named}])
-        if self.trackers:
+        if self.trackers and step != UNTRAINED:  # trackers take no step below 0
             self.trackers.metrics(step, named)
 
     def rollouts(
@@ -132,7 +132,7 @@ class RunLog:
             for r in rollouts
         ]
         self._append(ROLLOUTS, lines)
-        if self.trackers:
+        if self.trackers and step != UNTRAINED:
             self.trackers.rollouts(step, mode, lines)
 
     def last_step(self) -> int:

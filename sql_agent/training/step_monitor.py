@@ -14,6 +14,7 @@ from sql_agent.rollouts.metrics import count_judge_failures, drop_reasons, infor
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
 from sql_agent.runs.alarms import alarms
 from sql_agent.runs.console import Ui
+from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Question
 from sql_agent.tasks.task import load_task
@@ -136,9 +137,10 @@ class StepMonitor:
             figures = summary(part.finished, enqueued=part.enqueued, task=self._task)
             measured[name] = {"questions": len(questions), **figures}
             self._log.rollouts(step, "val", part.finished, val_set=name)
-        self._validations.append(
-            {f"val/{name}/{k}": v for name, figures in measured.items() for k, v in figures.items()}
-        )
+        if step != UNTRAINED:  # alarms compare the start of GRPO with its end
+            self._validations.append(
+                {f"val/{name}/{k}": v for name, figures in measured.items() for k, v in figures.items()}
+            )
         self._log.validation(step, measured)
         self._ui.validation(step, measured)
 

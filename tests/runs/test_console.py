@@ -49,6 +49,9 @@ def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     }
     before = {"step": 0.0} | {f"val/{name}/{k}": v for name, values in sets.items() for k, v in values.items()}
     after = before | {"step": 20, "val/template/accurate": 4 / 7, "val/natural/refused_answerable": 0.25}
+    untrained = {**before, "step": -1, "val/template/accurate": 0.0}
+    names = [stage.name for stage in stages([untrained, before, after], sft_steps=3)]
+    assert names == ["untrained", "supervised start", "after GRPO, step 20"]
     measured = stages([before, after], sft_steps=3)
     for table in (result_table(measured), kinds_table(measured)):
         print_table(table, Console(file=output, width=80))

@@ -71,7 +71,7 @@ class RolloutList {
 function lineTags(report, row) {
   const tags = [];
   if (report.runs.length > 1) tags.push(LETTERS[row.run]);
-  if (row.mode !== "eval") tags.push(t("step {step}", { step: row.step }));
+  if (row.mode !== "eval") tags.push(row.step < 0 ? t("untrained") : t("step {step}", { step: row.step }));
   tags.push(row.mode === "eval" ? row.set : t(row.mode) + (row.set ? ` ${t(row.set)}` : ""));
   if (row.question && row.question.task_type) tags.push(row.question.task_type.replaceAll("_", " "));
   if (row.dropped) tags.push(t(`dropped: ${row.dropped}`));

@@ -14,6 +14,7 @@ from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.proxy_calls import ServedModel
 from sql_agent.rollouts.retrying_scheduler import RetryingScheduler, RolloutLostError
 from sql_agent.rollouts.scheduler import RolloutRequest
+from sql_agent.runs.run_folder import UNTRAINED
 from sql_agent.schemas import Question
 from sql_agent.system.memory import named_memory_errors
 from sql_agent.system.runtime import slow_imports
@@ -84,6 +85,9 @@ class LocalGrpo(TrainingAlgorithm):
         self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question], val: Sequence[Question]
     ) -> None:
         if trainer.step == 0:
+            if self._settings.local.validate_untrained and self._settings.sft.steps:
+                with trainer.untrained():
+                    await self._validate(scheduler, UNTRAINED, val)
             await self._validate(scheduler, 0, val)
         steps = self._settings.train.steps
         while trainer.step < steps and not self._stop.is_set():
@@ -136,7 +140,8 @@ class LocalGrpo(TrainingAlgorithm):
         if self._log.has_validation(step):  # done before the run was resumed
             return
         requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
-        await self._roll_out(scheduler, requests, f"Validation at step {step}")
+        title = "Validation of the untrained model" if step == UNTRAINED else f"Validation at step {step}"
+        await self._roll_out(scheduler, requests, title)
         if not self._stop.is_set():
             self._monitor.close_validation(step)
 
@@ -152,12 +157,12 @@ class LocalGrpo(TrainingAlgorithm):
         Raises the monitor's TrainingError as soon as the step is not worth finishing.
         """
         tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
-        running = set(tasks)
+        running, started = set(tasks), time.monotonic()
         try:
             with self._ui.progress(title, len(tasks)) as progress:
                 while running and self._monitor.failure is None and not self._stop.is_set():
                     _, running = await asyncio.wait(running, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
-                    progress(len(tasks) - len(running))
+                    progress(len(tasks) - len(running), _so_far(tasks, time.monotonic() - started))
                     await self._show_stall()
         finally:
             for task in running:
@@ -169,6 +174,16 @@ class LocalGrpo(TrainingAlgorithm):
             if isinstance(result, BaseException) and not isinstance(result, RolloutLostError | asyncio.CancelledError):
                 raise result
         return [result for result in results if isinstance(result, FinishedRollout)]
+
+
+def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> str:
+    """Return the speed and the mean reward of the finished rollouts of `tasks`; "" before the first."""
+    ended = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
+    rewards = [rollout.reward for rollout in ended if rollout.reward is not None]
+    if not rewards:
+        return ""
+    tokens = sum(rollout.record.usage.completion_tokens for rollout in ended if rollout.record)
+    return f"{tokens / seconds:.0f} tokens/s, reward {sum(rewards) / len(rewards):.2f}"
 
 
 def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:

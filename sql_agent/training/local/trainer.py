@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,19 @@ class PolicyTrainer:
             trainer._update.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         trainer.step = trainer.saved = step
         return trainer
+
+    @contextmanager
+    def untrained(self) -> Iterator[None]:
+        """Serve the model before supervised fine-tuning inside the context."""
+        base = load_policy(self._settings.model, cache_dir=self._settings.local.cache_dir).model.state_dict()
+        trained = {name: weights.clone() for name, weights in self._policy.model.state_dict().items()}
+        try:
+            with self._service.weights_locked():
+                self._policy.model.load_state_dict(base)
+            yield
+        finally:
+            with self._service.weights_locked():
+                self._policy.model.load_state_dict(trained)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
         """Do the next update and return its figures, see `GrpoUpdate`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from sql_agent.config.settings import load_settings
 from sql_agent.errors import TrainingError
@@ -53,3 +54,21 @@ def test_a_cheap_update_leaves_the_lower_layers_and_its_first_steps_are_smaller(
         name for name in moved if name.startswith("model.layers.1.") or name in {"model.norm.weight"}
     }
     assert max(moved.values()) == pytest.approx(1e-3, rel=0.01)  # AdamW's first step moves every weight by the rate
+
+
+def test_the_untrained_model_is_served_for_a_while_and_then_the_trained_one_again(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    settings = load_settings([f"model={tiny_model_folder}"])
+    policy = load_policy(str(tiny_model_folder), cache_dir=tmp_path)
+    name, weights = next(iter(policy.model.named_parameters()))
+    with torch.no_grad():
+        weights += 1.0
+    trainer = PolicyTrainer(settings, RunLog(tmp_path / "run"), policy, ServerThread.with_key(), bf16=False)
+    trained = weights.clone()
+    try:
+        with trainer.untrained():
+            assert torch.allclose(policy.model.get_parameter(name), trained - 1.0, atol=1e-5)
+        assert torch.equal(policy.model.get_parameter(name), trained)
+    finally:
+        trainer.close()
