@@ -25,7 +25,8 @@ function drawBar() {
 
 function translatedTitle() {
   const [first, ...rest] = report.page.title.split(" ");
-  return [t(first), ...rest].join(" ");
+  const names = report.runs.length > 1 ? report.runs.map((run, i) => `${LETTERS[i]} ${run.name}`).join(" · ") : rest.join(" ");
+  return `${t(first)} ${names}`;
 }
 
 const currentView = () => state.get("view") || "overview";

@@ -70,6 +70,7 @@ function flattened(value, prefix = "") {
 
 const LONG_NAME = 24; // characters
 const SHARE = /^([\d.]+) % \[([\d.]+), ([\d.]+)\]$/; // as evaluation/tables.py writes a share with its interval
+const INTERVAL = /^(\S+) (\[.*\])$/; // of another figure
 const CHANGES = ["became right", "became wrong"];
 
 /** Return a cell: a share with its interval is drawn too, and how many answers changed leads to them. */
@@ -79,7 +80,8 @@ function figureCell(name, text, report) {
   if (CHANGES.includes(name) && report.rows.some(row => row.change === name)) {
     return el("td", {}, el("button", { type: "button", title: t("show them"), onclick: () => { setState({ change: name, tab: "beside" }); show("rollouts"); } }, text));
   }
-  return el("td", {}, text);
+  const interval = text.match(INTERVAL);
+  return interval ? el("td", {}, `${interval[1]} `, el("span.note", {}, interval[2])) : el("td", {}, text);
 }
 
 /** Draw a share and its interval, in percent, on a bar from 0 to 100. */
