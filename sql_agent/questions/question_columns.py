@@ -16,6 +16,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,8 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     Raises DataError that begins with `where` and names the user's column.
     """
     mapping = mapping or ColumnMapping(Path())
+    if isinstance(messages := row.get("messages"), Sequence) and "question" not in row:
+        row = {**row, **_of_conversation(messages)}
     columns = {name: _column(row, name, SPELLINGS, mapping.columns) for name in SPELLINGS}
     values = {name: value for name, column in columns.items() if (value := _at(row, column)) is not None}
     for name, kinds in (("id", int), ("answer", int | float)):
@@ -123,6 +126,21 @@ def question_of_row(row: Mapping[str, Any], where: str, mapping: ColumnMapping |
     for name, value in question.model_dump().items():
         check_text(value, f"{where}, column {columns[name]}")
     return question
+
+
+def _of_conversation(messages: Sequence[Any]) -> dict[str, Any]:
+    """Return question, answer and SQL of a conversation in OpenAI's format."""
+    of_role: dict[str, list[str]] = {"user": [], "assistant": []}
+    sql = []
+    for message in messages:
+        if isinstance(message, Mapping) and message.get("role") in of_role:
+            if isinstance(message.get("content"), str):
+                of_role[message["role"]].append(message["content"])
+            for call in message.get("tool_calls") or ():
+                with suppress(ValueError, TypeError, KeyError):
+                    sql.append(json.loads(call["function"]["arguments"])["sql"])
+    texts = {"question": of_role["user"][:1], "answer": of_role["assistant"][-1:]}
+    return {name: found[0] for name, found in texts.items() if found} | ({"sql": sql} if sql else {})
 
 
 def check_text(value: Any, where: str) -> None:

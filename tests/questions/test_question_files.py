@@ -198,6 +198,22 @@ USERS_ROW = {
 }
 
 
+def test_a_conversation_in_the_format_of_openai_is_a_question(tmp_path: Path) -> None:
+    call = {"function": {"name": "query", "arguments": '{"sql": "SELECT form FROM drugs_info"}'}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "In which form does Aspirin come?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "tablet"},
+        {"role": "assistant", "content": "tablet"},
+    ]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": messages}) + "\n", encoding="utf-8")
+    (question,) = load_questions(path)
+    assert (question.question, question.answer) == ("In which form does Aspirin come?", "tablet")
+    assert question.statements == ("SELECT form FROM drugs_info",)
+
+
 def test_other_names_of_columns_are_read_and_what_is_no_field_is_left_out(tmp_path: Path) -> None:
     path = written(tmp_path / "q.jsonl", USERS_ROW, {"id": 7, "question": "What treats 3?", "answer": "Drug 3"})
     first, second = load_questions(path)
