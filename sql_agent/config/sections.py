@@ -150,7 +150,13 @@ class AgentSettings(Section):
         "auto",
         description="whether the model thinks before it writes, passed to its chat template as `enable_thinking`; "
         "auto: the template's own default. Other servers than this project's and vLLM may refuse a request with on or "
-        "off. A thought counts towards `agent.max_tokens`",
+        "off",
+    )
+    thought_tokens: NotNegative = Field(
+        256,
+        description="tokens of a thought per turn, besides `agent.max_tokens`, of a model that thinks and that this "
+        "machine serves; a longer thought is closed and the model goes on. 0: a thought counts towards "
+        "`agent.max_tokens`",
     )
     tool_format: Literal["auto", "hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic", "gemma"] = Field(
         "auto",

@@ -26,12 +26,12 @@ from sql_agent.system.memory import ends_without_memory
 from sql_agent.system.tokens import bearer
 
 _CALL = "raw_gen_ai_request"
-_KEPT = ("id", "prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
+# Numbers for the span, left out of the reply to the agent, because they are most of its bytes.
+_FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions", "response_forced")
+_KEPT = ("id", *_FOR_SPANS)
 _CHOICES = "choices"  # where vLLM itself puts the response ids
 _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 _PATHS = ("/v1/chat/completions", "/chat/completions")
-# Numbers for the span, left out of the reply to the agent, because they are most of its bytes.
-_FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions")
 _CONNECT_S = 10.0
 
 

@@ -29,7 +29,7 @@ SEQUENCE_HEADER = "x-sequence-id"  # of a request to the LLM proxy: the number o
 PREFIX = "llm.hosted_vllm."  # of the attributes of a call's span
 ROLE_ATTRIBUTE = "sql_agent.role"
 _PROMPT_IDS, _RESPONSE_IDS = f"{PREFIX}prompt_token_ids", f"{PREFIX}response_token_ids"
-_EXTRAS = {"logprobs": f"{PREFIX}response_logprobs", "versions": f"{PREFIX}response_versions"}
+_EXTRAS = {name: f"{PREFIX}response_{name}" for name in ("logprobs", "versions", "forced")}
 _RECORD = LightningSpanAttributes.OBJECT_JSON.value
 _REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # as agentlightning.emit_reward names a reward's attributes
 _REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
@@ -57,8 +57,9 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
     """Turns spans into triplets like agent-lightning's adapter, and adds the server's data about the sampling.
 
     `response["logprobs"]` has one natural log-probability for each response id. `response["versions"]` has the first
-    and the last version (number of updates) of the weights that sampled the response. Each key is missing if the server
-    did not send its data. `metadata["role"]` is the agent's role in the call, in a workflow with several roles.
+    and the last version (number of updates) of the weights that sampled the response, and `response["forced"]` the
+    start and the end of the response ids that the server inserted instead of sampling them. Each key is missing if the
+    server did not send its data. `metadata["role"]` is the agent's role in the call, in a workflow with several roles.
     """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:

@@ -42,7 +42,8 @@ class TokenSequence:
 class Turn:
     """One call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions.
 
-    `is_trained` says whether the agent played a role that is trained.
+    `is_trained` says whether the agent played a role that is trained. `forced` are the start and the end of the ids in
+    the middle that the server inserted, to close a thought that was too long; these are not trained.
     """
 
     prompt_ids: tuple[int, ...]
@@ -50,6 +51,13 @@ class Turn:
     logprobs: tuple[float, ...] | None = None
     versions: tuple[int, int] | None = None
     is_trained: bool = True
+    forced: tuple[int, int] | None = None
+
+    @property
+    def mask(self) -> tuple[int, ...]:
+        """Return 1 for each response id that the policy sampled, and 0 for an inserted one."""
+        start, end = self.forced or (0, 0)
+        return tuple(int(not start <= place < end) for place in range(len(self.response_ids)))
 
 
 def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
@@ -72,9 +80,7 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
 def one_turn(turn: Turn) -> TokenSequence:
     """Return `turn` as one sequence."""
-    return TokenSequence(
-        turn.prompt_ids, turn.response_ids, (1,) * len(turn.response_ids), turn.logprobs, turn.versions
-    )
+    return TokenSequence(turn.prompt_ids, turn.response_ids, turn.mask, turn.logprobs, turn.versions)
 
 
 def untrained(turn: Turn) -> TokenSequence:
@@ -93,7 +99,7 @@ def _continued(last: TokenSequence, turn: Turn) -> TokenSequence | None:
     return TokenSequence(
         last.prompt_ids,
         last.response_ids + added + turn.response_ids,
-        last.response_mask + (0,) * len(added) + (1,) * len(turn.response_ids),
+        last.response_mask + (0,) * len(added) + turn.mask,
         logprobs,
         _span(last.versions, turn.versions),
     )
@@ -117,6 +123,7 @@ def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
             tuple(t.response["logprobs"]) if "logprobs" in t.response else None,
             (t.response["versions"][0], t.response["versions"][1]) if "versions" in t.response else None,
             is_trained=_is_trained(t.metadata, train_roles),
+            forced=(t.response["forced"][0], t.response["forced"][1]) if "forced" in t.response else None,
         )
         for t in triplets
     ]

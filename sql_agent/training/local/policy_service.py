@@ -41,7 +41,7 @@ class PolicyService:
         self._batcher = Batcher(self._sampler, settings.local.max_context)
         encoder = ChatEncoder(policy.tokenizer, policy.end_id, settings.agent.tool_format)
         self.tool_format = encoder.tool_format
-        app = build_app(encoder, self._batcher)
+        app = build_app(encoder, self._batcher, thought_tokens=settings.agent.thought_tokens)
         self._server = server
         self._server.start(app)
 

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from sql_agent.errors import ModelError
-from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, parse_reply
+from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, has_open_thought, parse_reply
 
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
 _REMEMBERED = 2048  # turns
@@ -40,6 +40,7 @@ class ChatEncoder:
         self._dropped = _special_ids(tokenizer) - {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
         self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()  # ids and the last turn's thought
         self._has_thoughts = False
+        self._thinks: bool | None = None  # by the template's default, once asked
         self._lock = threading.Lock()
         # Without a form in the template, calls are read as before; `load_tokenizer` refuses such a model.
         self.tool_format = tool_format if tool_format != "auto" else self.find_tool_format() or "hermes"
@@ -87,15 +88,27 @@ class ChatEncoder:
 
         A thought is in `reasoning_content`. `prompt_ids` tell whether the prompt opened the thought.
         """
-        text = self._tokenizer.decode([i for i in token_ids if i not in self._dropped])
-        is_open = self._tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>") if prompt_ids else False
-        parsed = parse_reply(text, self.tool_format, thought_open=is_open)
+        parsed = parse_reply(self._decode(token_ids), self.tool_format, thought_open=self._opens_thought(prompt_ids))
         message: JsonObject = {"role": "assistant", "content": parsed.content or None}
         if parsed.thought:
             message["reasoning_content"] = parsed.thought
         if parsed.calls:
             message["tool_calls"] = [_tool_call(call) for call in parsed.calls]
         return message
+
+    def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> tuple[int, ...]:
+        """Return the ids that close the thought at the end of `token_ids`, which were sampled after `prompt_ids`."""
+        text = self._decode(token_ids)
+        is_open = has_open_thought(text, thought_open=self._opens_thought(prompt_ids))
+        return self._ids("\n</think>\n\n") if is_open else ()
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode([i for i in token_ids if i not in self._dropped])
+        return text
+
+    def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
+        last: str = self._tokenizer.decode(prompt_ids[-8:]) if prompt_ids else ""
+        return last.rstrip().endswith("<think>")
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of `text`."""
@@ -105,9 +118,12 @@ class ChatEncoder:
         """Return whether the model thinks with the argument `thinking` of the template; None is its default."""
         if thinking is not None:
             return thinking
+        if self._thinks is not None:
+            return self._thinks
         question = [{"role": "user", "content": "Which?"}]
         default, on, off = (self._render(question, None, prompt=True, thinking=each) for each in (None, True, False))
-        return (default == on and on != off) or default.rstrip().endswith("<think>")
+        self._thinks = (default == on and on != off) or default.rstrip().endswith("<think>")
+        return self._thinks
 
     def turn_ids(
         self,

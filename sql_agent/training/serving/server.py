@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import uvicorn
@@ -46,12 +46,14 @@ class Generation:
 
     `logprobs` are the natural log-probabilities of the ids. `versions` are the first and the last version of the
     weights that sampled the turn; a version is a number of updates. Both are None if the engine does not report them.
+    `forced` are the start and the end of the ids that were inserted to close a thought, not sampled.
     """
 
     token_ids: tuple[int, ...]
     finish_reason: Literal["stop", "length"]
     logprobs: tuple[float, ...] | None = None
     versions: tuple[int, int] | None = None
+    forced: tuple[int, int] | None = None
 
 
 class Engine(Protocol):
@@ -67,12 +69,14 @@ class Engine(Protocol):
         ...
 
 
-def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
+def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) -> FastAPI:
     """Build the ASGI app: POST /v1/chat/completions (no streaming) and GET /v1/models.
 
     The reply to a request with `return_token_ids` has `prompt_token_ids` and `response_token_ids` (one list for each
     choice) and, if the engine reports them, `response_logprobs` (natural logarithms, one for each id) and
-    `response_versions` (the first and the last version of the weights). The status is 400 for a malformed request and
+    `response_versions` (the first and the last version of the weights). A model that thinks may sample `thought_tokens`
+    for its thought before the limit of the request; a longer thought is closed, and `response_forced` has the start and
+    the end of the ids that close it. The status is 400 for a malformed request and
     for one that exceeds the engine's `max_context`. Sampling stops when the client disconnects.
     """
     app = FastAPI()
@@ -89,13 +93,15 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TemplateError) as error:
             return _error(400, f"malformed request: {type(error).__name__}: {error}", "BadRequestError")
         sampling = chat.sampling
-        if len(prompt_ids) + sampling.max_tokens > engine.max_context:
-            requested = f"{len(prompt_ids)} prompt and {sampling.max_tokens} new tokens"
+        budget = thought_tokens if encoder.thinks(chat.chat_template_kwargs.enable_thinking) else 0
+        if len(prompt_ids) + budget + sampling.max_tokens > engine.max_context:
+            requested = f"{len(prompt_ids)} prompt and {budget + sampling.max_tokens} new tokens"
             reason = f"the model's maximum context length is {engine.max_context}, requested: {requested}"
             return _error(400, reason, "BadRequestError")
         conversation = opening(chat.messages, chat.offered_tools)
         try:
-            turn = await _unless_disconnected(engine.generate(prompt_ids, sampling, conversation=conversation), http)
+            sampled = _sample(engine, encoder, prompt_ids, sampling, budget, conversation=conversation)
+            turn = await _unless_disconnected(sampled, http)
         except (asyncio.CancelledError, MemoryError, RuntimeError, OSError) as error:
             return _unavailable(error)
         if turn is None:
@@ -107,6 +113,33 @@ def build_app(encoder: ChatEncoder, engine: Engine) -> FastAPI:
         return JSONResponse(_completion(len(prompt_ids), message, turn, encoder.count_tokens(thought)) | ids)
 
     return app
+
+
+async def _sample(
+    engine: Engine,
+    encoder: ChatEncoder,
+    prompt_ids: tuple[int, ...],
+    sampling: Sampling,
+    budget: int,
+    *,
+    conversation: str,
+) -> Generation:
+    """Sample one turn; a thought that is not closed after `budget` tokens is closed, and then the model goes on."""
+    if not budget:
+        return await engine.generate(prompt_ids, sampling, conversation=conversation)
+    first = await engine.generate(prompt_ids, replace(sampling, max_tokens=budget), conversation=conversation)
+    if first.finish_reason == "stop":
+        return first
+    closing = encoder.closing_ids(first.token_ids, prompt_ids)
+    start = first.token_ids + closing
+    rest = await engine.generate(prompt_ids + start, sampling, conversation=conversation)
+    logprobs = versions = None
+    if first.logprobs is not None and rest.logprobs is not None:
+        logprobs = first.logprobs + (0.0,) * len(closing) + rest.logprobs
+    if first.versions is not None and rest.versions is not None:
+        versions = min(first.versions[0], rest.versions[0]), max(first.versions[1], rest.versions[1])
+    forced = (len(first.token_ids), len(start)) if closing else None
+    return Generation(start + rest.token_ids, rest.finish_reason, logprobs, versions, forced)
 
 
 class _TemplateArguments(BaseModel):
@@ -170,6 +203,8 @@ def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
         fields["response_logprobs"] = turn.logprobs
     if turn.versions is not None:
         fields["response_versions"] = turn.versions
+    if turn.forced is not None:
+        fields["response_forced"] = turn.forced
     return fields
 
 

@@ -66,6 +66,11 @@ def split_thought(text: str, *, thought_open: bool = False) -> tuple[str, str]:
     return (match[1].strip(), match[2]) if match else ("", text)
 
 
+def has_open_thought(text: str, *, thought_open: bool = False) -> bool:
+    """Return whether `text` begins with a thought that does not end."""
+    return (thought_open or text.lstrip().startswith("<think>")) and "</think>" not in text
+
+
 def find_tool_format(write: Callable[[Call], str]) -> str | None:
     """Return the form in which a chat template writes calls; None when no form is recognised.
 

@@ -35,7 +35,7 @@ def vllm_endpoint(
     encoder, stops = load_encoder(model, agent)
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
     server = ServerThread.with_key()
-    server.start(build_app(encoder, engine))
+    server.start(build_app(encoder, engine, thought_tokens=agent.thought_tokens))
     try:
         yield server.base_url, server.api_key
     finally:

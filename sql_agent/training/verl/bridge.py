@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so without the prefix of settings
 SFT_RESULT = "sft.json"
-TEMPLATE_SETTINGS = ("tool_format", "chat_template")  # of the section `agent`, which the policy's endpoints need
+TEMPLATE_SETTINGS = (
+    "tool_format",
+    "chat_template",
+    "thought_tokens",
+)  # of the section `agent`, which the policy's endpoints need
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica
 _POLL_S = 0.2
 

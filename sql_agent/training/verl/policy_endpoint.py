@@ -68,10 +68,12 @@ class PolicyEndpoint:
         The API key is the run's token. `model` is the folder or hub id of the tokenizer, `max_context` the maximum
         number of tokens of a prompt and its turn. `agent` has settings of the section `agent` by name.
         """
-        encoder, stops = load_encoder(model, AgentSettings(**agent))
+        settings = AgentSettings(**agent)
+        encoder, stops = load_encoder(model, settings)
         gc.freeze()  # because each full collection would examine all objects of vLLM and torch
         self._server = ServerThread(bind(self._host or ray.util.get_node_ip_address()), run_token())
-        self._server.start(build_app(encoder, ReplicaEngine(client, stops, max_context)))
+        engine = ReplicaEngine(client, stops, max_context)
+        self._server.start(build_app(encoder, engine, thought_tokens=settings.thought_tokens))
         return self._server.base_url
 
 

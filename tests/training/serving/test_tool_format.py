@@ -228,3 +228,34 @@ async def test_a_template_that_drops_the_thoughts_of_earlier_questions_splits_th
         messages += [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": "And?"}]
     assert "Hm." not in tokenizer.decode(turns[1].prompt_ids)
     assert len(merge_turns(turns)) == 2
+
+
+class Rambles:
+    """An engine that thinks until the limit unless its prompt ends with a closed thought; then it answers."""
+
+    max_context = 100_000
+
+    def __init__(self, tokenizer: Any, end_id: int) -> None:
+        self._tokenizer, self._end_id = tokenizer, end_id
+
+    async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+        closed = self._tokenizer.decode(prompt_ids).endswith("</think>\n\n")
+        ids = self._tokenizer("capsule" if closed else "<think>\n" + "Hm. " * 99, add_special_tokens=False)["input_ids"]
+        written = (*ids, self._end_id)[: sampling.max_tokens]
+        return Generation(written, "stop" if closed else "length", (-1.0,) * len(written), (3, 3))
+
+
+async def test_a_thought_without_an_end_is_closed_and_the_closing_tokens_are_not_trained() -> None:
+    tokenizer, end_id = with_template("qwen3")
+    app = build_app(ChatEncoder(tokenizer, end_id), Rambles(tokenizer, end_id), thought_tokens=20)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://policy") as client:
+        asked = {"messages": START, "max_tokens": 9, "return_token_ids": True}
+        body = (await client.post("/v1/chat/completions", json=asked)).json()
+    message, (ids,), forced = body["choices"][0]["message"], body["response_token_ids"], body["response_forced"]
+    assert (message["content"], message["reasoning_content"]) == ("capsule", "Hm. Hm. Hm.")
+    assert tokenizer.decode(ids[slice(*forced)]) == "\n</think>\n\n"
+    turn = Turn(tuple(body["prompt_token_ids"]), tuple(ids), tuple(body["response_logprobs"]), forced=tuple(forced))
+    (sequence,) = merge_turns([turn])
+    assert sequence.sampled == len(ids) - (forced[1] - forced[0]) == 20 + len("capsule") + 1
+    assert sequence.logprobs is not None
+    assert [p for p, m in zip(sequence.logprobs, sequence.response_mask, strict=True) if m] == [-1.0] * sequence.sampled
