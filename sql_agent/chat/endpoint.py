@@ -80,7 +80,6 @@ class AgentEndpoint:
         message = {"role": "assistant", "content": answered.answer}
         queries = [call.model_dump(mode="json") for call in answered.calls]
         return self._object("chat.completion", {"message": message, "finish_reason": "stop"}) | {
-            "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
             "sql_agent": {"outcome": answered.outcome, "seconds": answered.seconds, "queries": queries},
         }
 

@@ -204,7 +204,7 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
         return "–"
     if key in _ANSWERS and count:
         low, high = (100 * bound for bound in wilson_interval(value, count))
-        return f"{100 * value:.1f} % [{low:.1f}, {high:.1f}]"
+        return f"{100 * value:.1f} % [{low:.0f}, {high:.0f}]"
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 

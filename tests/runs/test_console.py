@@ -58,7 +58,7 @@ def test_the_table_before_and_after_shows_what_a_person_wants_to_know() -> None:
     cells = [re.split(r"\s{2,}", line.strip()) for line in output.getvalue().splitlines()]
     rows = {row[0]: row[1:] for row in cells}
     assert rows["template: questions"] == ["7", "7"] and rows["natural: questions"] == ["12", "12"]
-    assert rows["accurate"] == ["14.3 % [2.6, 51.3]", "57.1 % [25.0, 84.2]"], "few questions, a wide interval"
+    assert rows["accurate"] == ["14.3 % [3, 51]", "57.1 % [25, 84]"], "few questions, a wide interval"
     assert rows["answerable, but refused"] == ["0.730", "0.250"]
     assert rows["accurate: two hops"] == ["0.000", "0.000"]
     assert ["supervised start", "step 20"] in cells

@@ -51,8 +51,8 @@ def test_a_run_is_exported_with_its_prompt_its_tool_and_a_model_card(tmp_path: P
     card = (out / "README.md").read_text(encoding="utf-8")
     for part in (
         "license: apache-2.0",
-        "Run `night`, step-000002 of 2 steps",
-        "| accurate | 25.0 % [9.6, 51.2] | 75.0 % [48.8, 90.4] |",
+        "Run `night`, checkpoint `step-000002`",
+        "| accurate | 25.0 % [10, 51] | 75.0 % [49, 90] |",
         "vllm serve trained --enable-auto-tool-choice",
         "not medical advice",
         "sql-agent-trainer",

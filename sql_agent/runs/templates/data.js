@@ -34,6 +34,11 @@ class Report {
     return [...this.byGroup.get(groupKey(row))].sort((a, b) => (b.reward ?? -1) - (a.reward ?? -1));
   }
 
+  /** Return the step of the last validation of a run; 0 for an evaluation. */
+  lastValidation(run) {
+    return this.rows.reduce((step, row) => (row.run === run && row.mode !== "train" ? Math.max(step, row.step) : step), 0);
+  }
+
   /** Return all rollouts of the question of `row`, by step and run. */
   sameQuestion(row) {
     const found = row.question ? this.byQuestion.get(questionKey(row.question)) : [row];
@@ -82,8 +87,7 @@ function rowsOf(page) {
 /** Say for each last validation or evaluation of a later run how it differs from that of the first. */
 function markChanges(report) {
   if (report.runs.length < 2) return;
-  const last = report.runs.map((_, run) =>
-    report.rows.reduce((step, row) => (row.run === run && row.mode !== "train" ? Math.max(step, row.step) : step), 0));
+  const last = report.runs.map((_, run) => report.lastValidation(run));
   const asked = report.rows.filter(row => row.mode !== "train" && row.step === last[row.run] && row.reward !== null);
   const first = new Map(asked.filter(row => row.run === 0).map(row => [pairKey(row), row]));
   for (const row of asked.filter(each => each.run > 0)) {

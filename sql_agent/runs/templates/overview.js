@@ -19,21 +19,23 @@ function alarmsOf({ alarms, name }, named) {
     el("ul", {}, alarms.map(alarm => el("li", {}, alarm))));
 }
 
-/** Return how many answers were wrong, by cause, run and mode; a number leads to its rollouts. */
+/** Return how many answers were wrong in training and in the last validation, by cause; a number leads to its rollouts. */
 function failureTable(report) {
-  const wrong = report.rows.filter(row => row.failure);
-  const places = [...grouped(wrong, row => `${report.runs.length > 1 ? `${LETTERS[row.run]} ` : ""}${t(row.mode)}`).entries()].sort();
+  const last = report.runs.map((_, run) => report.lastValidation(run));
+  const wrong = report.rows.filter(row => row.failure && (row.mode === "train" || row.step === last[row.run]));
+  const place = row => [report.runs.length > 1 ? LETTERS[row.run] : "", t(row.mode), row.mode === "val" ? t("step {step}", { step: row.step }) : ""].filter(Boolean).join(" ");
+  const places = [...grouped(wrong, place).entries()].sort();
   const causes = [...grouped(wrong, row => row.failure)].sort((a, b) => b[1].length - a[1].length);
   if (!causes.length) return null;
   const cell = (failure, rows) => {
     if (!rows.length) return el("td", {}, "–");
     const [run, ...others] = new Set(rows.map(row => String(row.run)));
     const modes = new Set(rows.map(modeOf));
-    const choices = { failure, run: report.runs.length > 1 && !others.length ? run : "", mode: modes.size === 1 ? [...modes][0] : "" };
+    const choices = { failure, run: report.runs.length > 1 && !others.length ? run : "", mode: modes.size === 1 ? [...modes][0] : "", step_from: rows[0].mode === "val" ? rows[0].step : "", step_to: rows[0].mode === "val" ? rows[0].step : "" };
     return el("td", {}, el("button", { type: "button", title: t("show them"), onclick: () => { setState(choices); show("rollouts"); } }, String(rows.length)));
   };
   return el("section", {}, el("h2", {}, t("Why answers were wrong")), el("div.wide", {}, el("table.numbers", {},
-    el("thead", {}, el("tr", {}, el("th"), places.map(([place]) => el("th", {}, place)))),
+    el("thead", {}, el("tr", {}, el("th"), places.map(([name]) => el("th", {}, name)))),
     el("tbody", {}, causes.map(([failure]) => el("tr", {}, el("th", {}, t(failure.replaceAll("_", " "))), places.map(([, rows]) => cell(failure, rows.filter(row => row.failure === failure)))))))));
 }
 
