@@ -96,6 +96,7 @@ class StepMonitor:
         self._steps: list[Mapping[str, float]] = []
         self._validations: list[Mapping[str, float]] = []
         self._alarmed: set[str] = set()
+        self._said_split = False
 
     def enqueued(self, request: RolloutRequest) -> None:
         """Count a rollout that starts."""
@@ -155,10 +156,20 @@ class StepMonitor:
         self._log.metrics(step, measured)
         self._ui.step(step, self._settings.train.steps, measured)
         self._steps.append(measured)
+        self._say_split(int(measured["rollouts/split"]), int(measured["rollouts/kept"]))
         for cause, alarm in alarms(self._steps, self._validations).items():
             if cause not in self._alarmed:
                 self._alarmed.add(cause)
                 self._ui.say(f"Look at the rollouts, the reward may go wrong: {alarm}")
+
+    def _say_split(self, split: int, kept: int) -> None:
+        """Print once that the chat template splits rollouts; those of several roles have several sequences anyway."""
+        if split and self._settings.agent.workflow == "react" and not self._said_split:
+            self._said_split = True
+            self._ui.say(
+                f"{split} of {kept} rollouts are several sequences, because the chat template rewrites earlier turns; "
+                "each sequence is trained with the reward of its whole rollout"
+            )
 
     def _say_lost(self, drop: Drop) -> None:
         """Print why a rollout was lost, unless a line about the same cause was printed in the last 30 s."""

@@ -142,7 +142,7 @@ def make_family_model(folder: Path, family: str) -> Path:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=8,
-        max_position_embeddings=4096,
+        max_position_embeddings=8192,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.convert_tokens_to_ids(end),
         pad_token_id=tokenizer.pad_token_id,

@@ -10,7 +10,7 @@ from sql_agent.config.settings import load_settings
 from sql_agent.errors import NoTripletsError
 from sql_agent.rollouts.finished_rollout import FinishedRollout
 from sql_agent.rollouts.scheduler import Mode, RolloutRequest
-from sql_agent.rollouts.trajectory import Turn
+from sql_agent.rollouts.trajectory import Turn, merge_turns
 from sql_agent.runs.console import Ui
 from sql_agent.runs.run_log import RunLog
 from sql_agent.schemas import Drop, DropCause, Outcome, Question, RewardParts, RolloutRecord
@@ -47,6 +47,19 @@ def test_a_few_lost_rollouts_are_accepted_and_more_stop_the_run_with_the_reason(
     assert "4 rollouts were lost" in str(monitor.failure)
     assert "4 × the attempt did not succeed: it broke" in str(monitor.failure)
     assert len(lines(tmp_path / "rollouts.jsonl")) == 4, "they can be looked at"
+
+
+def test_a_template_that_splits_rollouts_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = monitor_of(tmp_path)
+    record = RolloutRecord(question=QUESTION, answer="capsule", outcome=Outcome.ANSWERED)
+    for step in (1, 2):
+        request = RolloutRequest(QUESTION, "train", step, "g")
+        monitor.enqueued(request)
+        turns = (Turn((1,), (2,)), Turn((3,), (4,)))
+        monitor.finished(request, FinishedRollout("r", "g", record, 0.0, turns, tuple(merge_turns(turns)), None))
+        monitor.close_step(step, update_metrics(1.0, 1.0, {"grad_norm": 1.0}))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("1 of 1 rollouts are several sequences, because the chat template rewrites earlier turns") == 1
 
 
 def test_a_step_without_any_triplet_stops_the_run_however_many_losses_are_accepted(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ class ChatEncoder:
     ) -> str:
         text: str = self._tokenizer.apply_chat_template(
             [_for_template(m) for m in messages],
-            tools=tools or None,
+            tools=[_plain(tool) for tool in tools] if tools else None,
             add_generation_prompt=prompt,
             tokenize=False,
             **({} if thinking is None else {"enable_thinking": thinking}),
@@ -252,6 +252,17 @@ def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) 
     """Return a hexadecimal digest of the tools and of the messages before the model's first turn."""
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
+
+
+def _plain(schema: Any) -> Any:
+    """Return a tool's schema without `strict` and `additionalProperties: false`, as LLM proxies send it to vLLM.
+
+    So a policy reads the same prompt in demonstrations, in training, and when its server is asked without a proxy.
+    """
+    if isinstance(schema, dict):
+        left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
+        return {key: _plain(value) for key, value in schema.items() if key not in left_out}
+    return [_plain(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _for_template(message: JsonObject) -> JsonObject:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from sql_agent.agent.demonstrations import demonstrate
 from sql_agent.agent.tools import tool_schema
 from sql_agent.config.settings import load_settings
 from sql_agent.database import open_database
+from sql_agent.rollouts.proxy_calls import PolicyCalls, ServedModel
 from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.schemas import Question
 from sql_agent.tasks.medical.medical_task import TASK
@@ -21,6 +24,7 @@ from sql_agent.training.policy.forward import token_logprobs
 from sql_agent.training.policy.model import Policy, load_policy
 from sql_agent.training.policy.sft import example
 from sql_agent.training.serving.chat import ChatEncoder
+from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 from tests.support.model_families import FAMILIES, make_family_model
 from tests.support.small_database import make_database
 
@@ -89,6 +93,39 @@ def test_a_model_that_thinks_is_shown_a_short_thought_before_each_turn(
         assert thinks or "think>" not in turn
     empty = "<think>\n\n</think>" in policy.tokenizer.decode(sequence.prompt_ids)
     assert empty == (family == "qwen3" and thinking is False)
+
+
+def test_a_demonstration_has_the_prompt_of_a_rollout(policy: Policy, tmp_path: Path) -> None:
+    (sequence,) = shown(policy, tmp_path)
+    prompts = []
+
+    class Engine:
+        max_context = 100_000
+
+        async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
+            prompts.append(prompt_ids)
+            return Generation((*policy.tokenizer("capsule")["input_ids"], policy.end_id), "stop")
+
+    settings = load_settings()
+    server = ServerThread()
+    server.start(build_app(ChatEncoder(policy.tokenizer, policy.end_id), Engine()))
+    asked = PolicyCalls([ServedModel("m", server.base_url)])
+
+    async def ask() -> None:
+        with open_database(tmp_path / "medical.db", SCHEMA) as database:
+            tools = [tool_schema(TASK, database)]
+            system = TASK.instructions("en", database, settings)
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": QUESTION.question}]
+        body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
+        assert (await asked.answer(body)).status == 200
+        await asked.close()
+        async with httpx.AsyncClient() as client:  # as `sql-agent evaluate` asks, without a proxy
+            direct = await client.post(f"{server.base_url}/chat/completions", content=body, timeout=30)
+            assert direct.status_code == 200
+
+    asyncio.run(ask())
+    server.stop()
+    assert prompts == [sequence.prompt_ids, sequence.prompt_ids]
 
 
 def test_with_our_own_template_the_demonstrations_are_those_that_earlier_models_were_trained_on(
