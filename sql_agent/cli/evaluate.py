@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -233,13 +234,13 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
         served(model, databases, ui) as endpoint,
         ui.progress(f"Asking {about.model}", len(waiting)) as on_done,
     ):
-        answered = 0
+        answered, started = 0, time.monotonic()
 
         def keep(name: str, record: RolloutRecord) -> None:
             nonlocal answered
             answered += 1
             folder.append(name, record)
-            on_done(answered)
+            on_done(answered, f"{answered / (time.monotonic() - started):.1f} questions/s")
             if not ui.console.is_interactive and answered % max(_FEW, len(waiting) // 10) == 0:
                 ui.say(f"  {answered} of {len(waiting)} answered")
 

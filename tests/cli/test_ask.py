@@ -141,7 +141,7 @@ def graded(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        (["tablet"], ["Reward 0.100 of 1.1", "Rule nothing, because the model queried nothing",
+        (["tablet"], ["Reward 0.050 of 1.1", "Rule nothing, because the model queried nothing",
                       "Judge facts: gives 100% of the reference; not all of it was read from the rows"]),
         ([tool_call("SELECT form FROM drugs_info WHERE id = 99999"), "tablet"],
          ["Rule nothing, because no query found a row"]),

@@ -23,6 +23,12 @@ const ORDERS = {
 };
 
 const modeOf = row => (row.set ? `${row.mode}: ${row.set}` : row.mode);
+/** Return why an answer was wrong in the reader's language; the kind of an error stays. */
+function causeOf(failure) {
+  const [cause, kind] = failure.replaceAll("_", " ").split(": ");
+  return kind ? `${t(cause)}: ${kind}` : t(cause);
+}
+
 const state = new URLSearchParams(location.hash.slice(1));
 
 /** Change parts of the state; an empty value removes one. */
@@ -61,7 +67,7 @@ function filterForm(report, changed) {
   const selects = CHOICES.map(([key, all, value]) => {
     const names = [...new Set(report.rows.map(value))].filter(name => name !== null && name !== undefined).sort();
     if (names.length < (key === "change" ? 1 : 2) && !state.has(key)) return null;
-    return select(key, all, names.map(name => [name, key === "run" ? runLabel(report, Number(name)) : t(key === "failure" ? name.replaceAll("_", " ") : name)]), set);
+    return select(key, all, names.map(name => [name, key === "run" ? runLabel(report, Number(name)) : key === "failure" ? causeOf(name) : t(name)]), set);
   });
   const ranges = RANGES.map(([key]) => el("span.range", {}, t(key), range(`${key}_from`, "≥", set), range(`${key}_to`, "≤", set)));
   const order = select("order", null, Object.keys(ORDERS).map(name => [name, t(name)]), set);

@@ -36,7 +36,7 @@ function failureTable(report) {
   };
   return el("section", {}, el("h2", {}, t("Why answers were wrong")), el("div.wide", {}, el("table.numbers", {},
     el("thead", {}, el("tr", {}, el("th"), places.map(([name]) => el("th", {}, name)))),
-    el("tbody", {}, causes.map(([failure]) => el("tr", {}, el("th", {}, t(failure.replaceAll("_", " "))), places.map(([, rows]) => cell(failure, rows.filter(row => row.failure === failure)))))))));
+    el("tbody", {}, causes.map(([failure]) => el("tr", {}, el("th", {}, causeOf(failure)), places.map(([, rows]) => cell(failure, rows.filter(row => row.failure === failure)))))))));
 }
 
 function facts(runs) {

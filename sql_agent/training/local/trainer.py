@@ -154,10 +154,11 @@ def _fine_tuned(
     compute = Compute(bf16=bf16, max_context=settings.local.max_context)
     hooks = Hooks(progress=progress, say=ui.say, stopped=stopped)
     task = load_task(settings.task)
-    with ui.status("Loading the model"):
+    with ui.status("Supervised fine-tuning"):
         model = fine_tuned_model(settings, questions, task, databases, compute=compute, hooks=hooks)
-        if log is not None:
-            copy_losses(model, log.folder / SFT)
+    if log is not None:
+        copy_losses(model, log.folder / SFT)
+    with ui.status("Loading the model"):
         return _load(model, settings)
 
 
