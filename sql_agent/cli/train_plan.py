@@ -27,7 +27,7 @@ from sql_agent.reward.judges.facts import FactsJudge
 from sql_agent.runs.console import Ui
 from sql_agent.runs.resume import settings_to_resume
 from sql_agent.schemas import Question
-from sql_agent.tasks.task import Task, given_source, load_task
+from sql_agent.tasks.task import DESCRIBED, Task, given_source, load_task
 from sql_agent.training import local
 from sql_agent.training.serving.template_check import tool_format_of
 from sql_agent.training.verl.config import defaults as verl_defaults
@@ -100,6 +100,8 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
     if backend == "local" and (arguments.ci or arguments.ci_fast) and _is_recipe_run(given):
         defaults = [_LAPTOP]
         preset.pop("train.steps", None)  # laptop.toml gives the steps
+        if given.task.endswith(DESCRIBED):
+            preset["data.task_types"] = ["lookup"]  # laptop.toml has the type's name in the built-in task
         if arguments.ci_fast:
             preset["train.questions_per_step"] = 2  # a quarter of the recipe's time
     *weaker, command_line = sources
@@ -135,9 +137,10 @@ def chosen_backend(settings: Settings) -> str:
 
 
 def _is_recipe_run(settings: Settings) -> bool:
-    """Return whether the embedded model is trained on the sample's questions, for which laptop.toml was made."""
-    given = (settings.model, given_source(settings), settings.data.train_file)
-    return settings.task == "medical" and not any(given)
+    """Return whether the embedded model is trained on generated questions, for which laptop.toml was made."""
+    if settings.model or settings.data.train_file:
+        return False
+    return settings.task.endswith(DESCRIBED) or (settings.task == "medical" and given_source(settings) is None)
 
 
 def _head(plan: Plan, graded_by: str) -> list[str]:

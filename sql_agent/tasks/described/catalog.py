@@ -16,7 +16,7 @@ from sql_agent.reward.judges.items import split
 from sql_agent.schemas import Cell, Evidence
 from sql_agent.tasks.described.description import Column, Description, Link, Table
 from sql_agent.tasks.described.guess import DATE
-from sql_agent.tasks.described.statement import Operator, Test
+from sql_agent.tasks.described.statement import Comparison, Operator
 from sql_agent.tasks.described.table_rows import DatabaseRows
 from sql_agent.tasks.described.words import is_verb, wordings
 
@@ -55,11 +55,11 @@ class Condition:
     """A condition on rows of a table: its tests, those of its opposite, and the slots of the phrase that says it."""
 
     column: str
-    tests: tuple[Test, ...]
+    tests: tuple[Comparison, ...]
     phrase: str
     value: str
     top: str = ""
-    opposite: tuple[Test, ...] = ()
+    opposite: tuple[Comparison, ...] = ()
 
 
 class Catalog:
@@ -158,14 +158,14 @@ class Catalog:
                 found += random.Random(name).sample(of_column, min(_MOST_OF_A_COLUMN, len(of_column)))
         return tuple(found)
 
-    def matching(self, table: str, *tests: Test) -> list[Row]:
+    def matching(self, table: str, *tests: Comparison) -> list[Row]:
         """Return the rows for which all `tests` hold."""
         places = [self._places(table, test) for test in tests]
         found = sorted(frozenset.intersection(*places)) if places else range(len(self.rows[table]))
         return [self.rows[table][place] for place in found]
 
     @cache  # noqa: B019
-    def _places(self, table: str, test: Test) -> frozenset[int]:
+    def _places(self, table: str, test: Comparison) -> frozenset[int]:
         cells = self.database.tables[table].cells(test.column)
         return frozenset(place for place, cell in enumerate(cells) if test.holds(cell))
 
@@ -189,7 +189,7 @@ class Catalog:
     def _with_item(self, table: str, column: str) -> Iterator[Condition]:
         having: dict[str, int] = Counter(item for row in self.rows[table] for item in self.items(row, column))
         for item, count in _some(having):
-            test, opposite = Test(column, "LIKE", item), Test(column, "NOT LIKE", item)
+            test, opposite = Comparison(column, "LIKE", item), Comparison(column, "NOT LIKE", item)
             if count > 1 and len(self.matching(table, test)) == count:  # no longer item has this one inside
                 yield Condition(column, (test,), "list", item, opposite=(opposite,))
 
@@ -201,9 +201,9 @@ class Catalog:
         for word, count in _some({word: count for word, count in having.items() if 2 <= count <= 12}):
             if word in _COMMON:
                 continue
-            test = Test(column, "LIKE", word)
+            test = Comparison(column, "LIKE", word)
             if len(self.matching(table, test)) == count:  # no longer word has this one inside
-                yield Condition(column, (test,), phrase, word, opposite=(Test(column, "NOT LIKE", word),))
+                yield Condition(column, (test,), phrase, word, opposite=(Comparison(column, "NOT LIKE", word),))
 
 
 def _some(having: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -223,15 +223,17 @@ def _equal(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
     for value in values:
         text = str(value)
         if folded[text.casefold().strip()] == 1 and 0 < len(text) <= _LONGEST and text == text.strip():
-            test = Test(column, "=", value)
-            yield Condition(column, (test,), "category", text, opposite=(Test(column, "<>", value),))
+            test = Comparison(column, "=", value)
+            yield Condition(column, (test,), "category", text, opposite=(Comparison(column, "<>", value),))
 
 
 def _true(column: str, cells: Sequence[Cell]) -> Iterator[Condition]:
     values = set(cells)
     yes, no = ([value for value in values if is_true(value) is truth] for truth in (True, False))
     if len(yes) == len(no) == 1:
-        yield Condition(column, (Test(column, "=", yes[0]),), "flag", "", opposite=(Test(column, "=", no[0]),))
+        yield Condition(
+            column, (Comparison(column, "=", yes[0]),), "flag", "", opposite=(Comparison(column, "=", no[0]),)
+        )
 
 
 def _ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> Iterator[Condition]:
@@ -244,9 +246,11 @@ def _ranges(column: str, cells: Sequence[Cell], unit: str, is_chinese: bool) -> 
         return f"{limit}{'' if is_chinese or not unit else ' '}{unit}"
 
     for low, high in pairwise(limits):
-        yield Condition(column, (Test(column, ">", low),), "above", shown(low))
-        yield Condition(column, (Test(column, "<", high),), "below", shown(high))
-        yield Condition(column, (Test(column, ">=", low), Test(column, "<=", high)), "between", str(low), shown(high))
+        yield Condition(column, (Comparison(column, ">", low),), "above", shown(low))
+        yield Condition(column, (Comparison(column, "<", high),), "below", shown(high))
+        yield Condition(
+            column, (Comparison(column, ">=", low), Comparison(column, "<=", high)), "between", str(low), shown(high)
+        )
 
 
 def _round(number: float) -> float:
@@ -264,7 +268,7 @@ def _periods(column: str, cells: Sequence[Cell], catalog: Catalog) -> Iterator[C
         for number in sorted({int(str(cell).partition(".")[0]) for cell in cells}):
             for phrase, operator in _PERIODS:
                 shown = f"{number}年" if is_chinese else str(number)
-                yield Condition(column, (Test(column, operator, number),), phrase, shown)
+                yield Condition(column, (Comparison(column, operator, number),), phrase, shown)
         return
     months = {str(cell)[:7] for cell in cells if DATE.fullmatch(str(cell))}
     years = {month[:4] for month in months}
@@ -276,6 +280,6 @@ def _periods(column: str, cells: Sequence[Cell], catalog: Catalog) -> Iterator[C
         if month:
             name = catalog.words["months"][int(month) - 1]
             shown = f"{year}年{name}" if is_chinese else f"{name} {year}"
-        yield Condition(column, (Test(column, ">=", first), Test(column, "<", next_first)), "in", shown)
-        yield Condition(column, (Test(column, ">=", next_first),), "after", shown)
-        yield Condition(column, (Test(column, "<", first),), "before", shown)
+        yield Condition(column, (Comparison(column, ">=", first), Comparison(column, "<", next_first)), "in", shown)
+        yield Condition(column, (Comparison(column, ">=", next_first),), "after", shown)
+        yield Condition(column, (Comparison(column, "<", first),), "before", shown)

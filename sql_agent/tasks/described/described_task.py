@@ -140,7 +140,8 @@ def _tables(description: Description, *, with_meanings: bool) -> Iterator[str]:
 def _column(name: str, column: Column, table: Table) -> str:
     """Return a column with what its name does not say: its label, values, unit, or the separator of its items."""
     words = {*name.casefold().replace("_", " ").split(), *table.label.split()}
-    said = [] if set(column.label.casefold().split()) <= words or column.kind == "id" else [column.label]
+    label = column.labels if column.kind == "list" else column.label
+    said = [] if set(label.casefold().split()) <= words or column.kind == "id" else [label]
     if column.values:
         said.append("|".join(column.values))
     if column.kind == "list":

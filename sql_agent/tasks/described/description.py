@@ -31,11 +31,11 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 class Column(Record):
     """A column of a table.
 
-    label      what people call the column; `plural` is for several of its items
+    label      what people call the column; `plural` is for several of its items, or for what a number counts
     ask        ways to ask for the column of a row; "{name}" becomes the row
     separator  what separates the items of a list
     unit       unit of a number, such as kg
-    values     the values of a category, if they are few; the model sees them
+    values     the values of a category or a flag, if they are few; the model sees them
     """
 
     kind: Kind
@@ -53,6 +53,11 @@ class Column(Record):
         if wrong := [text for text in self.ask if "{name}" not in text]:
             raise ValueError(f"a way to ask needs {{name}}: {wrong[0]!r}")
         return self
+
+    @property
+    def counts(self) -> bool:
+        """Whether the column is a number of things, which its plural names."""
+        return self.kind == "number" and bool(self.plural)
 
     @property
     def labels(self) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sql_agent.schemas import Cell, Evidence
 from sql_agent.tasks.described.catalog import Catalog, Condition, Row
 from sql_agent.tasks.described.description import Column
-from sql_agent.tasks.described.statement import Output, Statement, Test
+from sql_agent.tasks.described.statement import Comparison, Output, Statement
 from sql_agent.tasks.described.words import filled, with_article
 
 MOST_ROWS = 8  # rows of a searched answer; a longer list is nothing that a person wants to read
@@ -67,9 +67,9 @@ class Drafting:
         return Draft(task_type, text, statement, expected, tuple(facts), cells, frozenset({row.key}), enough)
 
     @staticmethod
-    def _is(row: Row, table: str = "") -> Test:
+    def _is(row: Row, table: str = "") -> Comparison:
         """Return the test for the name of a row."""
-        return Test(row.name_column, "=", row.values[row.name_column], table)
+        return Comparison(row.name_column, "=", row.values[row.name_column], table)
 
     def _names(
         self,
@@ -78,7 +78,7 @@ class Drafting:
         table: str,
         *,
         conditions: Sequence[Condition],
-        tests: tuple[Test, ...],
+        tests: tuple[Comparison, ...],
         found: Sequence[Row],
         enough: int | None = None,
     ) -> Iterator[Draft]:
@@ -158,7 +158,16 @@ class Drafting:
     def _slots(self, column: Column, **slots: str) -> dict[str, str]:
         if "value" in slots and column.unit and column.kind == "number":
             slots["value"] = slots["value"].removesuffix(column.unit).strip() + f" {column.unit}"
-        return {"label": column.label, "labels": column.labels, "a_label": with_article(column.label), **slots}
+        much = {word: self._words[word] for word in ("max", "min", "more")}
+        labels = {"label": column.label, "labels": column.labels, "a_label": with_article(column.label)}
+        return {**much, **labels, **slots}
+
+    def _most_slots(self, column: Column) -> dict[str, str]:
+        """Return the slots of a superlative: "the highest price", but "the most beds" for a column that counts."""
+        if not column.counts:
+            return self._slots(column)
+        words = {"max": self._words["max_count"], "min": self._words["min_count"]}
+        return {**self._slots(column), **words, "label": column.labels}
 
     def _table_slots(self, table: str) -> dict[str, str]:
         return {"table": self._tables[table].label, "plural": self._tables[table].plural}
@@ -167,7 +176,9 @@ class Drafting:
         """Return the phrases `with`, `do` and `dont` of a condition."""
         column = self._tables[table].columns[condition.column]
         slots = {**self._slots(column), "value": condition.value, "top": condition.top}
-        phrases = self._words["conditions"][condition.phrase]
+        counted = {"above": "more", "below": "fewer", "between": "from"} if column.counts else {}
+        conditions = self._words["conditions"]
+        phrases = conditions.get(counted.get(condition.phrase), conditions[condition.phrase])
         return {slot: filled(phrase, **slots) for slot, phrase in phrases.items()}
 
     def _sentence(self, key: str, **slots: str) -> str:

@@ -57,10 +57,8 @@ def make_question_files(
     by_split = _by_split(catalog, drafts, seed)
     with open_database(source, task.schema, _PATIENT, hinted=False) as database:
         verifier = Verifier(catalog, database, task.words[description.lang], task.schema.names)
-        made = {
-            split: list(_chosen(by_split[split], round(SHARES[split] * (per_type or _PER_TYPE)), verifier, split))
-            for split in SHARES
-        }
+        counts = {split: max(1, round(share * (per_type or _PER_TYPE))) for split, share in SHARES.items()}
+        made = {split: list(_chosen(by_split[split], counts[split], verifier, split)) for split in SHARES}
     if not any(made.values()):
         raise DataError("no question can be made about the database", hint="describe which columns name its rows")
     if verifier.refused:

@@ -22,6 +22,7 @@ _SURROGATE = re.compile(r"(?:^|_|[a-z])(?:id|ID|Id|rowid)$|编号$")  # a number
 _PREFIX = re.compile(r"^(?:d|t|tb|tbl|dim|fact)_", re.IGNORECASE)
 _NAME = re.compile(r"(?:^|_|\b|[a-z])(?:name|title|label)$|名称?$|标题$|姓名$", re.IGNORECASE)
 _NEVER_A_NAME = re.compile(r"mail|phone|fax|url|link|address|password|path|image|photo|description|comment|note", re.I)
+_NO_QUANTITY = re.compile(r"(?:^|_)(?:lat|lon|lng|long|latitude|longitude|ssn|zip|phone|fax|postal)(?:$|_|code)", re.I)
 _CODE = re.compile(r"[\w-]*\d[\w-]*", re.ASCII)
 _ADJECTIVE = re.compile(r"^(?:is|was|are)[_\sA-Z]|(?:ed|ive|able|ible|ient|ent|al|ous|ful|ible)$|^是否?|^可")
 _SEPARATORS = ("；", ";", "|", "、", "\n", ", ", ",", "，")
@@ -186,6 +187,8 @@ def _kind_of_numbers(table: TableRows, column: str, numbers: Sequence[float], sa
     if _YEAR.search(column) and all(1000 <= number <= 2999 and number == int(number) for number in numbers):
         say(f"`{table.name}.{column}` looks like a year: from {min(numbers)} to {max(numbers)}")
         return "date", {}
+    if _NO_QUANTITY.search(column):
+        return "text", {}
     is_id = _ID.search(column) and all(isinstance(number, int) for number in numbers)
     return ("id", {}) if is_id else ("number", {"unit": unit_of(column)})
 
@@ -239,20 +242,24 @@ def _column(table: TableRows, column: str, found: _Found, owner: str, lang: Lang
         label = singular_of(label)
     plural = plural_of(label) if lang == "en" and kind in {"list", "category"} else ""
     how: str = kind
-    if kind == "flag" and is_verb(label):
+    if kind == "date" and all(isinstance(cell, int | float | None) for cell in table.cells(column)):
+        how = "year"
+    elif kind == "flag" and is_verb(label):
         how = "flag_verb"
-    elif kind == "number" and lang == "en" and singular_of(label) != label:
+    elif kind == "number" and lang == "en" and " in " not in label and singular_of(label) != label:
         how, label, plural = "number_of", f"number of {label}", label
-    texts = Counter(str(cell) for cell in table.cells(column) if cell is not None)
-    shown = kind == "category" and len(texts) <= _VALUES_SHOWN
+    elif kind == "number" and label.endswith("数"):
+        plural = label
+    texts = {str(cell) for cell in table.cells(column) if cell is not None}
+    shown = kind in {"category", "flag"} and len(texts) <= _VALUES_SHOWN
     return Column(
         kind=kind,
         label=label,
-        plural=plural if kind != "number" else "",
+        plural=plural,
         ask=() if kind in {"id", "name"} else tuple(_asked(how, label, plural, lang)),
         separator=extra.get("separator", ""),
         unit=extra.get("unit", ""),
-        values=tuple(text for text, _ in texts.most_common()) if shown else (),
+        values=tuple(sorted(texts)) if shown else (),
     )
 
 

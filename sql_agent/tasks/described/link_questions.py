@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from sql_agent.tasks.described.catalog import Row
 from sql_agent.tasks.described.description import Link
 from sql_agent.tasks.described.drafts import MOST_ROWS, Draft, Drafting
-from sql_agent.tasks.described.statement import COUNT, Join, Output, Statement, Test
+from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
+from sql_agent.tasks.described.words import is_person
 
 
 class LinkQuestions(Drafting):
@@ -26,7 +27,7 @@ class LinkQuestions(Drafting):
             asked = other.columns[column]
             slots = self._slots(asked, name=self._name(row), link=link.label)
             if column == other.name:
-                text = self._sentence("unknown_column", label=link.label, name=self._name(row))
+                text = self._sentence("link_person" if is_person(other.label) else "link_name", **slots)
             elif asked.kind == "flag":
                 continue
             else:
@@ -35,7 +36,7 @@ class LinkQuestions(Drafting):
             statement = Statement(
                 row.table,
                 (Output(column, target.table),),
-                where=(Test(name, "=", row.values[name]),),
+                where=(Comparison(name, "=", row.values[name]),),
                 join=self._join(link),
             )
             yield Draft("linked", text, statement, ((target.values[column],),), tuple(facts),
@@ -64,7 +65,7 @@ class LinkQuestions(Drafting):
             for target, rows in self._shuffled(list(referring.items())):
                 if not target.named:
                     continue
-                where = (Test(name, "=", target.values[name], link.target[0]),)
+                where = (Comparison(name, "=", target.values[name], link.target[0]),)
                 own, slots["name"] = self._tables[table].name, self._name(target)
                 kind = "belonging" if slots["name"] != target.name else "linked"  # "order 17" says what it is
                 if own is not None and len(rows) <= MOST_ROWS and all(row.named for row in rows):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from sql_agent.schemas import Cell
 from sql_agent.tasks.described.catalog import Condition, Row
 from sql_agent.tasks.described.drafts import Draft, Drafting
-from sql_agent.tasks.described.statement import Output, Statement, Test
+from sql_agent.tasks.described.statement import Comparison, Output, Statement
+from sql_agent.tasks.described.words import is_person
+
+# The sentence for each condition of which a question asks whether it is met.
+_YES_NO = {"category": "is_value", "list": "is_item", "above": "is_above", "after": "is_after"}
 
 
 class RowQuestions(Drafting):
@@ -46,9 +51,9 @@ class RowQuestions(Drafting):
         """Yield questions whether a column of a row has a value; as many with yes as with no."""
         for row, name, column in self._cells("category", "list", "number", "date"):
             wanted = self._chosen.random() < 0.5
+            kind = _YES_NO | ({"above": "is_more"} if column.counts else {})
             for condition in self._shuffled(self._on(row.table, name)):
                 is_true = all(test.holds(row.values[name]) for test in condition.tests)
-                kind = {"category": "is_value", "list": "is_item", "above": "is_above", "after": "is_after"}
                 if is_true == wanted and condition.phrase in kind and self._catalog.answer(row, name):
                     slots = self._slots(column, name=self._name(row), value=condition.value)
                     text = self._sentence(kind[condition.phrase], **slots)
@@ -92,7 +97,7 @@ class RowQuestions(Drafting):
     def unanswerable(self) -> Iterator[Draft]:
         """Yield questions for an empty cell, about an unknown name, and for a column that does not exist."""
         for row, name, column in self._cells():
-            kind = self._chosen.choice(("empty", "name", "column"))
+            kind, table = self._chosen.choice(("empty", "name", "column")), self._tables[row.table]
             if kind == "empty":
                 empty = [each for each in self._catalog.named(row.table) if each.values[name] is None]
                 if empty and column.ask:
@@ -103,13 +108,13 @@ class RowQuestions(Drafting):
                 invented = self._invented(row)
                 if invented is not None and column.ask:
                     text = self._say(column.ask, name=self._shown(row.table, str(invented)))
-                    where = (Test(row.name_column, "=", invented),)
+                    where = (Comparison(row.name_column, "=", invented),)
                     yield Draft("unanswerable", text, Statement(row.table, (Output(name),), where=where), (),
                                 (self._words["refusal"],), rows=frozenset({(row.table, f"? {invented}")}))  # fmt: skip
             else:
-                label = self._chosen.choice(self._words["missing"]["labels"])
-                known = " ".join(c.label for each in self._tables.values() for c in each.columns.values()).split()
-                if not set(label.split()) & set(known) and label not in known:
+                missing = self._words["missing"]
+                label = self._chosen.choice(missing["person" if is_person(table.label) else "other"])
+                if not set(label.split()) & self._known_words:
                     text = self._sentence("unknown_column", label=label, name=self._name(row))
                     where = (self._is(row),)
                     values = tuple(self._catalog.database.tables[row.table].columns)
@@ -117,6 +122,15 @@ class RowQuestions(Drafting):
                         expected = (tuple(row.values[value] for value in values),)
                         yield Draft("unanswerable", text, Statement(row.table, (Output(),), where=where), expected,
                                     (self._words["refusal"],), rows=frozenset({row.key}))  # fmt: skip
+
+    @cached_property
+    def _known_words(self) -> set[str]:
+        """The words of the labels of all tables, columns and links."""
+        columns = [column.label for table in self._tables.values() for column in table.columns.values()]
+        links = [link.label for link in self._catalog.description.links]
+        return {
+            word for label in (*columns, *links, *(t.label for t in self._tables.values())) for word in label.split()
+        }
 
     def _invented(self, row: Row) -> Cell:
         """Return a name like the row's that no row has: halves of two names, or a number beyond all; else None."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sql_agent.tasks.described.catalog import Condition, Row
 from sql_agent.tasks.described.description import Column
 from sql_agent.tasks.described.drafts import MOST_COUNTED, Draft, Drafting
-from sql_agent.tasks.described.statement import COUNT, Output, Statement, Test
+from sql_agent.tasks.described.statement import COUNT, Comparison, Output, Statement
 
 
 class SearchQuestions(Drafting):
@@ -94,7 +94,7 @@ class SearchQuestions(Drafting):
             cells = [row.values[name] for row in self._catalog.rows[table]]
             counts = Counter(cell for cell in cells if cell is not None).most_common()
             slots = {**self._table_slots(table), **self._slots(column)}
-            where = (Test(name, "IS NOT", None),) if None in cells else ()
+            where = (Comparison(name, "IS NOT", None),) if None in cells else ()
             grouped = Statement(table, (Output(name),), where=where, group_by=Output(name))
             if len(counts) > 1 and counts[0][1] > counts[1][1]:
                 statement = replace(grouped, order_by=COUNT, descending=True, limit=1)
@@ -117,7 +117,7 @@ class SearchQuestions(Drafting):
                 if owner != table or (condition and condition.column == name) or self._tables[table].name is None:
                     continue
                 where = condition.tests if condition else ()
-                rows = self._catalog.matching(table, *where, Test(name, "IS NOT", None))
+                rows = self._catalog.matching(table, *where, Comparison(name, "IS NOT", None))
                 yield from self._best(table, name, column, rows, condition)
 
     def _best(
@@ -136,12 +136,12 @@ class SearchQuestions(Drafting):
             sentence, best = "top", ordered[:3]
         if not all(row.named for row in best):
             return
-        slots = {**self._table_slots(table), "label": column.label}
+        slots = {**self._table_slots(table), **self._most_slots(column)}
         if condition is not None:
             sentence, slots = f"{sentence}_with", {**slots, **self._phrase(table, condition)}
         where = condition.tests if condition else ()
         if len(self._catalog.matching(table, *where)) > len(rows):
-            where = (*where, Test(name, "IS NOT", None))
+            where = (*where, Comparison(name, "IS NOT", None))
         statement = Statement(table, (Output(named),), where=where, order_by=Output(name), descending=descending,
                               limit=len(best))  # fmt: skip
         yield Draft(

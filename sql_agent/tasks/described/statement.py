@@ -26,7 +26,7 @@ COUNT = Output(count=True)
 
 
 @dataclass(frozen=True)
-class Test:
+class Comparison:
     """A comparison of a column, of the statement's table or of `table`, with a value; LIKE searches a part."""
 
     column: str
@@ -70,7 +70,7 @@ class Statement:
 
     table: str
     outputs: tuple[Output, ...]
-    where: tuple[Test, ...] = ()
+    where: tuple[Comparison, ...] = ()
     any_test: bool = False
     join: Join | None = None
     group_by: Output | None = None
@@ -123,7 +123,7 @@ class _Rendering:
             return column
         return f"COUNT({'DISTINCT ' if output.distinct else ''}{column})"
 
-    def _test(self, test: Test) -> str:
+    def _test(self, test: Comparison) -> str:
         column = self._column(test.column, test.table)
         if test.operator in {"LIKE", "NOT LIKE"}:
             return f"{column} {test.operator} {self._names.dialect.text_literal(f'%{test.value}%')}"

@@ -16,6 +16,9 @@ _SHORT = {
     **{"qty": "quantity", "desc": "description", "descr": "description", "addr": "address", "amt": "amount"},
     **{"dob": "date of birth", "dod": "date of death", "dept": "department", "cat": "category", "tel": "phone number"},
     **{"num": "number", "nbr": "number", "no": "number", "avg": "average", "pct": "percentage", "lang": "language"},
+    **{"lat": "latitude", "long": "longitude", "lon": "longitude", "lng": "longitude", "ssn": "social security number"},
+    **{"milliseconds": "length in milliseconds", "seconds": "length in seconds", "bytes": "size in bytes"},
+    **{"intime": "start time", "outtime": "end time", "stoptime": "end time"},
     **{"yr": "year", "admittime": "admission time", "dischtime": "discharge time", "charttime": "chart time"},
     **{"starttime": "start time", "endtime": "end time", "fname": "first name", "lname": "last name"},
 }
@@ -34,6 +37,12 @@ _PLURALS = {
 }
 _SINGULARS = {plural: singular for singular, plural in _PLURALS.items()} | {"movies": "movie", "cookies": "cookie"}
 _PREPOSITIONS = {"by", "to", "in", "of", "for", "at", "on", "from", "with"}
+_PERSON = re.compile(
+    r"\b(?:person|customer|client|user|member|guest|author|artist|actor|singer|player|coach|driver|pilot|patient|doctor|"
+    r"physician|nurse|teacher|professor|instructor|student|pupil|employee|staff|manager|owner|candidate|passenger|"
+    r"director|writer|musician|founder)s?$|[人者员生师户手]$",
+    re.IGNORECASE,
+)
 _AN = re.compile(r"(?:[aeio]|u(?!ni|se|ti|ro)|hour|honou?r)", re.IGNORECASE)
 
 
@@ -82,6 +91,11 @@ def is_verb(label: str) -> bool:
     """Return whether a flag's label begins with a verb, such as "accepts patients"; others are adjectives."""
     first, _, rest = label.partition(" ")
     return bool(rest) and first.isascii() and first.endswith("s") and not first.endswith("ss")
+
+
+def is_person(label: str) -> bool:
+    """Return whether the rows of a table with this label are persons."""
+    return _PERSON.search(label) is not None
 
 
 def with_article(label: str) -> str:

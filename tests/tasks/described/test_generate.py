@@ -1,0 +1,64 @@
+"""The questions about a described database: what they are, that they can be answered, and that splits share no row."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sql_agent.config.settings import load_settings
+from sql_agent.questions.question_check import check_questions, count_quotes, problem_of
+from sql_agent.reward.judges.facts import FactsJudge
+from sql_agent.tasks.described.statement import COUNT, Comparison, Join, Output, Statement
+from sql_agent.tasks.described.table_rows import read_database
+from tests.tasks.described.conftest import Described
+
+
+def test_every_reference_follows_from_the_rows_of_its_statement(described: Described) -> None:
+    questions = [question for of_split in described.made.values() for question in of_split]
+    with described.task.databases(load_settings()) as databases:
+        checked = check_questions(questions, databases, described.task.words, FactsJudge(described.task.words))
+        quotes = count_quotes(questions, databases)
+    assert problem_of(checked, "facts") is None
+    assert [each.question.id for each in checked if each.failure or each.earned != 1.0] == []
+    assert quotes.found == sum(len(question.evidence) for question in questions)
+
+
+def test_splits_share_no_row_and_no_text(described: Described) -> None:
+    rows = [
+        {(item.table, item.row_id) for question in questions for item in question.evidence}
+        for questions in described.made.values()
+    ]
+    texts = [question.question for questions in described.made.values() for question in questions]
+    assert [a & b for n, a in enumerate(rows) for b in rows[:n]] == [set()] * 3
+    assert len(texts) == len(set(texts))
+
+
+def test_the_shop_allows_every_type(shop: Described) -> None:
+    types = Counter(question.task_type for question in shop.made["train"])
+    assert set(types) == {
+        *("lookup", "part", "columns", "search", "range", "two_conditions", "negation", "any_of", "count", "group"),
+        *("superlative", "comparison", "yes_no", "linked", "linked_rows", "unanswerable"),
+    }
+    yes = Counter(question.answer for question in shop.made["train"] if question.task_type == "yes_no")
+    assert set(yes) == {"yes", "no"}
+    refused = {question.answer for question in shop.made["train"] if question.task_type == "unanswerable"}
+    assert refused == {"The database does not hold this information."}
+
+
+def test_wordings_are_filled(described: Described) -> None:
+    texts = [question.question for questions in described.made.values() for question in questions]
+    assert [text for text in texts if "{" in text or "None" in text] == []
+    assert any("哪些" in text for text in texts) == (described.description.lang == "zh")
+
+
+def test_a_statement_quotes_the_names_that_need_it(shop: Described) -> None:
+    names = read_database(shop.path)
+    where = (Comparison("full_name", "=", "Ann O'Hara", "customers"), Comparison("order_date", ">=", "2020-01-01"))
+    joined = Statement(
+        "order", (Output("order_no"),), where=where, join=Join("customers", "customer_id", "customer_id")
+    )
+    assert joined.sql(names) == (
+        "SELECT `order`.order_no FROM `order` JOIN customers ON `order`.customer_id = customers.customer_id "
+        "WHERE customers.full_name = 'Ann O''Hara' AND `order`.order_date >= '2020-01-01'"
+    )
+    grouped = Statement("products", (Output("category"),), group_by=Output("category"), order_by=COUNT, limit=1)
+    assert grouped.sql(names) == "SELECT category FROM products GROUP BY category ORDER BY COUNT(*) LIMIT 1"
