@@ -189,6 +189,9 @@ def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int) -> G
         if measure.percentile is not None:
             figures[name] = Figure(value=float(np.percentile(values, measure.percentile)), count=len(values))
             continue
+        if measure.unit != "share" and min(values) == max(values):  # resampling cannot show what was not seen
+            figures[name] = Figure(value=values[0], count=len(values))
+            continue
         interval = share_interval if measure.unit == "share" else bootstrap_interval
         low, high = interval(values, seed=seed)
         figures[name] = Figure(value=sum(values) / len(values), low=low, high=high, count=len(values))

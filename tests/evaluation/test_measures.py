@@ -89,3 +89,9 @@ def test_a_listed_model_has_a_price_a_token_and_another_has_none() -> None:
     assert 0 < price.prompt < price.completion < 1e-4
     assert price.cost(Usage(prompt_tokens=1_000_000)) == price.prompt * 1_000_000
     assert price_of("my-own-model") is None
+
+
+def test_a_mean_of_equal_values_has_no_interval_because_resampling_cannot_show_what_was_not_seen() -> None:
+    figures = measure_set([record(number, 0.0) for number in range(4)], WORDS).all.figures
+    assert (figures["reward/judge"].value, figures["reward/judge"].low) == (0.0, None)
+    assert figures["accurate"].high is not None, "a share has an exact one"
