@@ -65,10 +65,11 @@ class McpSettings(_FromEnvironment):
 
 
 class ChatSettings(_FromEnvironment):
-    """The bearer token of `sql-agent chat --web`."""
+    """The bearer token of `sql-agent chat --web` and `sql-agent serve`."""
 
     token: SecretStr | None = _variable(
-        "CHAT_TOKEN", description="token of the page of `sql-agent chat --web`; empty: a new one at each start"
+        "CHAT_TOKEN",
+        description="token of `sql-agent chat --web` and `sql-agent serve`; empty: a new one at each start",
     )
 
 
