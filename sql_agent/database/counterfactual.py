@@ -18,14 +18,17 @@ _ROW_NUMBER = re.compile(r"\b(?:rowid|_rowid_|oid)\b", re.IGNORECASE)  # SQLite'
 class Change(Record):
     """A change of one table; the numbers `ids` are those of the column `Schema.row_key`.
 
-    With a `column`, the cells of the rows `ids` in it read as `text`, NULL if that is None. Without a column the rows
-    are absent; with `others`, all rows but these are absent.
+    The rows are those with `ids`, or all `others`. Without a `column` they are absent. With a column, their cells read
+    as `text`, NULL if that is None; with a `part`, only this part of each cell reads as `text`; with `append`, the cell
+    is followed by `text`.
     """
 
     table: str
     ids: tuple[int, ...]
     column: str | None = None
     text: str | None = None
+    part: str | None = None
+    append: bool = False
     others: bool = False
 
 
@@ -38,53 +41,51 @@ def changed_statement(sql: str, schema: Schema, changes: Iterable[Change], diale
     by_table: dict[str, list[Change]] = {}
     for change in changes:
         by_table.setdefault(fold(change.table), []).append(change)
-    numbering = next(iter(_ROW_NUMBER.findall(sql)), None)
-    replaced = [
-        _replacement(table, columns, by_table[fold(table)], schema, dialect, numbering=numbering)
-        for table, columns in schema.tables
-        if fold(table) in by_table and schema.row_key(table) is not None
-    ]
-    if not replaced:
+    keys = {table: key for table, _ in schema.tables if fold(table) in by_table and (key := schema.row_key(table))}
+    if not keys:
         return sql
-    plain = sql
+    # A WITH query has no row number of the engine's own.
+    plain = _ROW_NUMBER.sub(quoted(next(iter(keys.values()))), sql)
+    replaced = [
+        _replacement(table, columns, by_table[fold(table)], keys[table], schema.database, dialect)
+        for table, columns in schema.tables
+        if table in keys
+    ]
     if re.search(rf"\b{re.escape(schema.database)}\b", sql, re.IGNORECASE):  # a WITH query has no database
         plain = without_database(sql, (node for tree in dialect.parse(sql) if tree is not None for node in tree.walk()))
     match = _WITH.match(plain)
     return f"WITH {', '.join(replaced)}{',' + plain[match.end() :] if match else ' ' + plain}"
 
 
-def _replacement(
-    table: str,
-    columns: Sequence[str],
-    changes: list[Change],
-    schema: Schema,
-    dialect: Dialect,
-    *,
-    numbering: str | None,
+def _replacement(  # noqa: PLR0917  the parts of a WITH query, in the order in which it has them
+    table: str, columns: Sequence[str], changes: list[Change], key: str, database: str, dialect: Dialect
 ) -> str:
-    key = quoted(schema.row_key(table) or "id")
-
     def shown(column: str) -> str:
         name = sql = quoted(column)
         for change in changes:
             if change.column is not None and fold(change.column) == fold(column):
-                text = "NULL" if change.text is None else dialect.text_literal(change.text)
-                sql = f"CASE WHEN {key} IN {_listed(change.ids)} THEN {text} ELSE {sql} END"
+                sql = f"CASE WHEN {_rows(key, change)} THEN {_text(sql, change, dialect)} ELSE {sql} END"
         return name if sql == name else f"{sql} AS {name}"
 
-    selected = [*map(shown, columns), *([f"{key} AS {numbering}"] if numbering else [])]
-    kept = [
-        f"{key} {'IN' if change.others else 'NOT IN'} {_listed(change.ids)}"
-        for change in changes
-        if change.column is None
-    ]
+    selected = [*map(shown, columns)]
+    if fold(key) not in map(fold, columns):
+        selected.append(f"{quoted(key)} AS {quoted(key)}")
+    kept = [f"NOT ({_rows(key, change)})" for change in changes if change.column is None]
     where = f" WHERE {' AND '.join(kept)}" if kept else ""
-    source = f"{quoted(schema.database)}.{quoted(table)}"
-    return f"{quoted(table)} AS (SELECT {', '.join(selected)} FROM {source}{where})"
+    return f"{quoted(table)} AS (SELECT {', '.join(selected)} FROM {quoted(database)}.{quoted(table)}{where})"
 
 
-def _listed(ids: Iterable[int]) -> str:
-    return f"({', '.join(map(str, ids))})"
+def _rows(key: str, change: Change) -> str:
+    return f"{quoted(key)} {'NOT IN' if change.others else 'IN'} ({', '.join(map(str, change.ids))})"
+
+
+def _text(cell: str, change: Change, dialect: Dialect) -> str:
+    text = "NULL" if change.text is None else dialect.text_literal(change.text)
+    if change.part is not None:
+        return f"REPLACE({cell}, {dialect.text_literal(change.part)}, {text})"
+    if change.append:
+        return f"CONCAT({cell}, {text})" if dialect.name == "mysql" else f"{cell} || {text}"
+    return text
 
 
 def without_database(text: str, nodes: Iterable[exp.Expr]) -> str:

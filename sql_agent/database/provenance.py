@@ -4,27 +4,35 @@ It does not matter how a statement asks: by name or id, through aliases, a WITH 
 again over changed tables, and the part of the result from which the answer follows must change with them. It is the
 counterfactual form of why-provenance (Buneman, Khanna and Tan 2001, "Why and Where").
 
-    a text     a row of the result shows the quote, and no longer once the cell is empty; the row is the same when the
-               table has no other rows, and at most ten rows of the result are not of the evidence
-    a number   a cell or the number of rows says it, also over a table of only the evidence's rows, and not without them
-    yes or no  the number of rows, or whether a cell of them is true, is another one when the cell has another text, or
-               one for which the statement searches
+    a text     the result shows a mark that was put behind the text in its cell; or the statement did not write the text
+               itself, and no longer shows it when the cell has another one
+    a name     some query also depends on the columns by which the gold SQL finds the row
+    a number   a cell or the number of rows says it, also over a table of only the evidence's rows, and not when these
+               are absent or have another text
+    yes or no  the statement searches the cell for a text; its result changes with this text in the cell, and does not
+               change with it in the cells of other rows
+
+Queries that show more than twenty other values of the column have looked nothing up.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from sql_agent.database.counterfactual import Change
-from sql_agent.database.schema import Naming, Schema, quoted
+from sql_agent.database.schema import Naming, Schema, fold, quoted
 from sql_agent.reward.judges.base import JudgeCase
 from sql_agent.reward.judges.items import Reader
-from sql_agent.reward.judges.statements import searched_texts, written_values
+from sql_agent.reward.judges.statements import searched_texts, searches, written_texts, written_values
 from sql_agent.schemas import Cell, Evidence, QueryAnswer, QueryCall, Question
 
-_MOST_BESIDE = 10  # rows of a result that are not of the evidence; a query with more of them has looked nothing up
-_UNTRUE = {"", "0", "no", "n", "false", "none", "否", "不", "不是", "无", "没有"}
+_MOST_OTHERS = 20  # values of the evidence's columns in other rows that all queries together may show
+_LEAST_SEARCHED = 2  # characters of a text for which a statement searches a cell
+_ANOTHER = "—"
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 Records = Sequence[tuple[Cell, ...]]
 
@@ -49,29 +57,49 @@ def judge_case(  # noqa: PLR0917  the parts of a graded rollout
     `names` are those of the task's schema, `reader` is for the question's language.
     """
     conclusion = reader.number_or_yes_no(question.answer, question.question)
-    read = evidence_read(database, calls, question.evidence, conclusion) if question.evidence else None
+    read = None
+    if question.evidence:
+        read = evidence_read(database, calls, question.evidence, conclusion, question.statements, names)
     named = row_names(question.evidence, database, names) if ":" in answer or "：" in answer else ()
     return JudgeCase(question=question, answer=answer, calls=tuple(calls), evidence_read=read, row_names=named)
 
 
-def evidence_read(
-    database: _Database, calls: Iterable[QueryCall], evidence: Sequence[Evidence], conclusion: str | None = None
+def evidence_read(  # noqa: PLR0917  what is known of a question, in the order of its importance
+    database: _Database,
+    calls: Iterable[QueryCall],
+    evidence: Sequence[Evidence],
+    conclusion: str | None = None,
+    gold: Iterable[str] = (),
+    names: Mapping[str, Naming] = MappingProxyType({}),
 ) -> tuple[Evidence, ...]:
     """Return the part of `evidence` that at least one of `calls` read.
 
     `conclusion` is the reference where it is a number, in digits, or yes or no; it follows from cells and is in none.
+    `gold` are the statements of the gold SQL, `names` those of the task's schema.
     """
+    queries = [_Query(call, evidence, database) for call in calls if call.answer.status == "ok"]
+    fields = {fold(item.field) for item in evidence}
+    # Gold SQL finds the rows of the evidence by these columns; one that searches the evidence itself by no others.
+    columns = {fold(column) for item in evidence for column in database.schema.columns.get(item.table, ())}
+    found_by = {search.column for sql in gold for search in searches(sql)} & columns
+    found_by = set() if found_by & fields else found_by
+    are_names = fields == {fold(names[item.table].column) for item in evidence if item.table in names}
     read: set[Evidence] = set()
-    for call in calls:
+    others = 0
+    for query in queries:
+        shown, beside = query.shown()
+        read |= shown
+        others += beside
+    listed_only = are_names and found_by and not any(query.depends_on(found_by) for query in queries)
+    if others > _MOST_OTHERS or listed_only:
+        read = set()
+    for query in queries:
         left = [item for item in evidence if item not in read]
-        if left and call.answer.status == "ok":
-            query = _Query(call, evidence, database)
-            read |= query.shown(left)
-            if conclusion is not None and not read.issuperset(left):
-                if conclusion.isalpha():
-                    read |= query.decided(left)
-                elif query.counts(float(conclusion)):
-                    read.update(left)
+        if conclusion is not None and left:
+            if conclusion.isalpha():
+                read |= query.decided(left)
+            elif query.counts(float(conclusion), found_by or fields):
+                read.update(left)
     return tuple(item for item in evidence if item in read)
 
 
@@ -108,61 +136,83 @@ class _Query:
 
     def __init__(self, call: QueryCall, evidence: Sequence[Evidence], database: _Database) -> None:
         self._sql, self._records, self._database = call.sql, call.answer.records, database
+        self._evidence = evidence
         self._ids: dict[str, tuple[int, ...]] = {}
         for item in evidence:
             self._ids[item.table] = tuple(dict.fromkeys((*self._ids.get(item.table, ()), item.row_id)))
 
-    def shown(self, evidence: Iterable[Evidence]) -> set[Evidence]:
-        """Return the items of `evidence` whose quotes the result shows because the query read their cells."""
-        by_row: dict[tuple[str, int], list[Evidence]] = {}
-        for item in evidence:
-            if _showing(self._records, item.quote):
-                by_row.setdefault((item.table, item.row_id), []).append(item)
-        if not by_row or self._has_many_rows:
-            return set()
-        alone = self._over(self._rows(others=True)) or ()
-        found: set[Evidence] = set()
-        for (table, row_id), items in by_row.items():
-            columns = dict.fromkeys(item.field for item in items)
-            emptied = self._over([Change(table=table, ids=(row_id,), column=column) for column in columns]) or ()
-            for item in items:
-                showing = _showing(self._records, item.quote)
-                # A statement that names the row by its number gets one more column, the last of `SELECT *`.
-                same = (record == other[: len(record)] for record in showing for other in alone)
-                if len(_showing(emptied, item.quote)) < len(showing) and any(same):
-                    found.add(item)
-        return found
+    def shown(self) -> tuple[set[Evidence], int]:
+        """Return the evidence that the result shows, and how many values of its columns in other rows."""
+        if not any(_contain(self._records, item.quote) for item in self._evidence):
+            return set(), 0
+        marks = {item: f"‹{number}›" for number, item in enumerate(self._evidence)}
+        changes = [
+            Change(table=e.table, ids=(e.row_id,), column=e.field, part=e.quote, text=e.quote + mark)
+            for e, mark in marks.items()
+        ]
+        columns = dict.fromkeys((item.table, item.field) for item in self._evidence)
+        changes += [
+            Change(table=table, ids=self._ids[table], others=True, column=column, text="‹›", append=True)
+            for table, column in columns
+        ]
+        marked = self._over(changes) or ()
+        text = "\n".join(str(cell) for record in marked for cell in record)
+        found = {item for item, mark in marks.items() if mark in text}
+        written = [_squeezed(text) for text in written_texts(self._sql)]
+        for item in self._evidence:
+            shown = _contain(self._records, item.quote)
+            if item in found or not shown or any(_squeezed(item.quote) in text for text in written):
+                continue
+            # A statement that compares the cell with its text no longer finds the marked one.
+            other = self._over([_cell(item, _ANOTHER)])
+            if other is not None and _contain(other, item.quote) < shown:
+                found.add(item)
+        return found, text.count("‹›")
 
-    def counts(self, number: float) -> bool:
-        """Return whether the result says `number` because of just the rows of the evidence."""
+    def depends_on(self, columns: Iterable[str]) -> bool:
+        """Return whether the result changes when the evidence's rows have another text in `columns`."""
+        texts = (_ANOTHER, "; ".join(searched_texts(self._sql)))
+        return any(self._changes(self._cells(columns, text)) for text in texts)
+
+    def counts(self, number: float, columns: Iterable[str]) -> bool:
+        """Return whether the result says `number` because of the evidence's rows and of what they have in `columns`."""
         written = written_values(self._sql)
         said = _times_said(self._records, number, written)
         if not said or not _times_said(self._over(self._rows(others=True)) or (), number, written):
             return False
         absent = self._over(self._rows(others=False))
-        return absent is not None and _times_said(absent, number, written) < said
+        if absent is None or _times_said(absent, number, written) >= said:
+            return False
+        return self.depends_on(columns)
 
     def decided(self, evidence: Iterable[Evidence]) -> set[Evidence]:
-        """Return the items of `evidence` on whose cells it depends whether the result is true."""
-        if self._has_many_rows:
-            return set()
-        searched = searched_texts(self._sql)
+        """Return the items of `evidence` that the statement searches for a text that decides its result."""
         found = set()
         for item in evidence:
-            texts = ("—" * len(item.quote), *searched, "; ".join(searched))
-            cells = (Change(table=item.table, ids=(item.row_id,), column=item.field, text=text) for text in texts)
-            changed = (self._over([cell]) for cell in cells)
-            if any(records is not None and _truth(records) != _truth(self._records) for records in changed):
+            texts = [
+                search.text
+                for search in searches(self._sql)
+                if search.column == fold(item.field) and len(search.text) >= _LEAST_SEARCHED
+            ]
+            if not texts:
+                continue
+            joined = "; ".join(texts)
+            others = Change(table=item.table, ids=(item.row_id,), others=True, column=item.field, text=joined)
+            cells = [[_cell(item, text)] for text in (_ANOTHER, *texts, joined)]
+            if any(map(self._changes, cells)) and not self._changes([others]):
                 found.add(item)
         return found
 
-    @property
-    def _has_many_rows(self) -> bool:
-        return len(self._records) > _MOST_BESIDE + sum(map(len, self._ids.values()))
+    def _cells(self, columns: Iterable[str], text: str) -> list[Change]:
+        return [Change(table=t, ids=ids, column=c, text=text) for t, ids in self._ids.items() for c in columns]
 
     def _rows(self, *, others: bool) -> list[Change]:
         """Return the changes after which the rows of the evidence are absent, or all `others`."""
         return [Change(table=table, ids=ids, others=others) for table, ids in self._ids.items()]
+
+    def _changes(self, changes: Sequence[Change]) -> bool:
+        records = self._over(changes)
+        return records is not None and records != self._records
 
     def _over(self, changes: Sequence[Change]) -> Records | None:
         """Return the result over changed tables; None where the statement fails over them."""
@@ -170,10 +220,14 @@ class _Query:
         return answer.records if answer.status == "ok" else None
 
 
-def _showing(records: Records, quote: str) -> list[tuple[Cell, ...]]:
-    """Return for each cell that contains `quote`, whatever its case and white space, the cell's record."""
+def _cell(item: Evidence, text: str) -> Change:
+    return Change(table=item.table, ids=(item.row_id,), column=item.field, text=text)
+
+
+def _contain(records: Records, quote: str) -> int:
+    """Return how many cells contain `quote`, whatever its case and white space."""
     wanted = _squeezed(quote)
-    return [record for record in records for cell in record if wanted in _squeezed(str(cell))]
+    return sum(wanted in _squeezed(str(cell)) for record in records for cell in record)
 
 
 def _squeezed(text: str) -> str:
@@ -181,18 +235,7 @@ def _squeezed(text: str) -> str:
 
 
 def _times_said(records: Records, number: float, written: frozenset[str]) -> int:
-    """Return how often records say `number`: by cells that the statement did not write itself, and by their count."""
+    """Return how often records say `number`: in cells that the statement did not write itself, and by their count."""
     cells = (str(cell) for record in records for cell in record if cell is not None)
-    return sum(cell not in written and _number(cell) == number for cell in cells) + (len(set(records)) == number)
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _truth(records: Records) -> list[list[bool]]:
-    """Return of each cell whether it is true, as in a condition; a word for no is not."""
-    return [[cell is not None and str(cell).strip().casefold() not in _UNTRUE for cell in record] for record in records]
+    found = (float(part) for cell in cells if cell not in written for part in _NUMBER.findall(cell))
+    return sum(part == number for part in found) + (len(set(records)) == number)

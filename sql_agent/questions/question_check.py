@@ -111,7 +111,8 @@ def read_example(question: Question, database: Database, reader: Reader, names: 
 
     def reading(statements: Iterable[str]) -> Reading:
         calls = _calls(statements, database)
-        return Reading(calls, evidence_read(database, calls, question.evidence, conclusion))
+        read = evidence_read(database, calls, question.evidence, conclusion, question.statements, names)
+        return Reading(calls, read)
 
     gold = reading(question.statements)
     failure = next((call.answer.error for call in gold.calls if call.answer.error), None)
@@ -219,7 +220,7 @@ async def _graded(
         calls = (_as_if_read((question.answer, *quotes)),)
     elif read is not None:
         conclusion = reader.number_or_yes_no(question.answer, question.question)
-        read = evidence_read(database, calls, question.evidence, conclusion)
+        read = evidence_read(database, calls, question.evidence, conclusion, question.statements)
     case = JudgeCase(question=question, answer=answer, calls=calls, evidence_read=read)
     hint = None
     try:

@@ -2,10 +2,11 @@
 
 An answer is correct when
 
-    every fact of the reference is in it as whole words, not denied right before, under its owner where it has one
+    every fact of the reference is in it as whole words, in no clause that denies it, under its owner where it has one
     all evidence for these facts was read
     it has no other value of the column that was asked for, no number from nowhere, and no item beside those of a list
-    yes or no begins it; a number is its only number; a refusal denies something and names no value
+    yes or no begins it and the opposite is not in it; a number is its only number, and exact; a refusal denies
+    something, and names neither a value nor a number
 
 The judge `facts` pays for a form that can be verified; this decision is only measured and reported, never paid.
 """
@@ -16,15 +17,20 @@ import re
 from collections.abc import Iterable
 
 from sql_agent.reward.judges.base import JudgeCase
-from sql_agent.reward.judges.items import Reader, normalise, split
+from sql_agent.reward.judges.items import Reader, normalise
 from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LIST_NUMBER = re.compile(r"(?<![\d.])\d{1,2}[.)、](?=\s|[㐀-鿿])")
-_DENIED = re.compile(
-    r"(?:\b(?:not|no|never|without|neither|nor)|n't|不是|没有|并非|不含|无|非)\s*(?:an?|the|any)?\s*\Z"
+_NUMERAL = re.compile(r"[a-z]+|[一二两三四五六七八九十百]+(?=[种个项条类])")
+_INEXACT = re.compile(
+    r"\b(?:more|less|fewer|over|under|about|around|nearly|at least|at most|not|none of|or)\b"
+    r"|不止|不是|约|至少|至多|超过|不到|以上|以下|第"
 )
-_NEGATIVE = re.compile(r"\b(?:no|not|none|nothing|cannot|unable|unknown)\b|n't|没|无|未|不")
+_CLAUSE = re.compile(r"[.;:。；：！？!?\n]|[,，](?=\s|[㐀-鿿])|\bbut\b|但")
+_NEGATIVE = re.compile(
+    r"\b(?:no|not|none|nothing|never|without|neither|nor|except|cannot|unable|unknown)\b|n't|没|无|未|不|非|除"
+)
 _SHORTEST = 3  # characters of a value; a shorter one is part of other words
 
 
@@ -34,25 +40,34 @@ def is_correct(case: JudgeCase, reader: Reader) -> bool:
     cells = Cells(case, reader)
     if reader.is_refusal(question.answer):
         is_negative = _NEGATIVE.search(text) is not None
-        return has_looked(case) and is_negative and not _others(case, text, (), reader)
+        return (
+            has_looked(case) and is_negative and not _said_numbers(case, reader) and not _others(case, text, (), reader)
+        )
     conclusion = reader.number_or_yes_no(question.answer, question.question)
     if conclusion is not None and conclusion.isalpha():
-        return reader.begins_with(text) == conclusion and cells.support(conclusion)
+        opposite = next(word for word in reader.words.yes_no if word != conclusion)
+        is_both = any(_whole(form).search(text) for form in reader.forms(opposite) if len(form) > 1)
+        return reader.begins_with(text) == conclusion and not is_both and cells.support(conclusion)
     if conclusion is not None:
-        return _said_numbers(case, reader) == {conclusion} and cells.support(conclusion)
+        is_exact = _INEXACT.search(text) is None
+        return is_exact and _said_numbers(case, reader) == {conclusion} and cells.support(conclusion)
     facts = reference_facts(question, reader)
-    given = [fact for fact in facts if _mentions(text, fact, facts, reader)]
+    may_deny = _NEGATIVE.search(normalise(question.question)) is not None
+    given = [fact for fact in facts if _mentions(text, fact, facts, reader, may_deny=may_deny)]
     if len(given) < (question.enough or len(facts)):
         return False
     was_read = all(cells.show(item) for fact in given[: question.enough] for item in fact.items)
     return was_read and not _others(case, text, facts, reader)
 
 
-def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader) -> bool:
-    """Return whether `text` has all items of `fact`, none of them denied; with an owner, in the owner's part."""
+def _mentions(text: str, fact: Fact, facts: Iterable[Fact], reader: Reader, *, may_deny: bool) -> bool:
+    """Return whether `text` has all items of `fact`; with an owner, in the owner's part.
+
+    A clause that denies an item does not count, unless the question asks for what is denied (`may_deny`).
+    """
     if fact.owner:
         text = _part_of(text, fact.owner, {other.owner for other in facts} - {fact.owner})
-    return all(any(_stands_in(form, text) for form in reader.forms(item)) for item in fact.items)
+    return all(any(_stands_in(form, text, may_deny=may_deny) for form in reader.forms(item)) for item in fact.items)
 
 
 def _part_of(text: str, owner: str, others: set[str]) -> str:
@@ -64,8 +79,12 @@ def _part_of(text: str, owner: str, others: set[str]) -> str:
     return text[start : min(ends, default=len(text))]
 
 
-def _stands_in(item: str, text: str) -> bool:
-    return any(_DENIED.search(text[: match.start()]) is None for match in _whole(item).finditer(text))
+def _stands_in(item: str, text: str, *, may_deny: bool = True) -> bool:
+    for match in _whole(item).finditer(text):
+        clause = _CLAUSE.split(text[: match.start()])[-1]
+        if may_deny or _NEGATIVE.search(clause) is None:
+            return True
+    return False
 
 
 def _whole(item: str) -> re.Pattern[str]:
@@ -76,13 +95,15 @@ def _whole(item: str) -> re.Pattern[str]:
 
 
 def _said_numbers(case: JudgeCase, reader: Reader) -> set[str]:
-    """Return the numbers of the answer that the question does not have."""
-    asked = set(_NUMBER.findall(normalise(case.question.question)))
-    found = {number for number in _NUMBER.findall(normalise(case.answer)) if number not in asked}
-    if found:
-        return {number.replace(",", "") for number in found}
-    read = (reader.number_or_yes_no(item, case.question.question) for item in split(case.answer))
-    return {number for number in read if number is not None}
+    """Return the numbers of the answer, in digits, that the question does not have."""
+    asked, text = normalise(case.question.question), _LIST_NUMBER.sub(" ", normalise(case.answer))
+    whole = reader.number_or_yes_no(case.answer, case.question.question)
+    if whole is not None and not whole.isalpha():
+        return {whole}
+    digits = {number.replace(",", "") for number in _NUMBER.findall(text) if number not in asked}
+    words = (word for word in _NUMERAL.findall(text) if word not in asked)
+    read = (reader.number_or_yes_no(word, "") for word in words)
+    return digits | {number for number in read if number is not None and not number.isalpha()}
 
 
 def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -> list[str]:
@@ -107,6 +128,6 @@ def _others(case: JudgeCase, text: str, facts: Iterable[Fact], reader: Reader) -
     quoted = " ".join(normalise(item.quote) for item in question.evidence)
     numbers = [n for n in _NUMBER.findall(rest) if n not in known and n not in quoted] if right else []
     items = reader.items(case.answer)
-    is_list = any(item in right for item in items) and question.enough is None
+    is_list = any(item in right for item in items)
     beside = [item for item in items if is_list and not any(form in item for form in right) and item not in known]
     return [value for value in values if _stands_in(value, rest)] + numbers + beside

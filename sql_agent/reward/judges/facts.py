@@ -17,7 +17,7 @@ from sql_agent.reward.judges.items import Reader, Words, is_prose, sentences, sp
 from sql_agent.reward.judges.reference import Cells, Fact, has_looked, reference_facts
 from sql_agent.schemas import Lang
 
-_VERSION = 6  # raise it with every change of a verdict
+_VERSION = 7  # raise it with every change of a verdict
 _UNREAD = 0.05
 _OTHER = 0.05
 

@@ -14,10 +14,10 @@ from sql_agent.schemas import Lang, Record
 
 _CJK = "㐀-鿿"
 # A minus, a cross or a tilde right before a word belongs to the word, and changes its meaning; ">" means "more than".
-_BULLET = re.compile(r"^[ \t]*(?:[-*•·‣◦●][ \t]+|#+[ \t]+)")
+_BULLET = re.compile(r"^[ \t]*(?:[-*–—][ \t]+|[•·‣◦●][ \t]*|#+[ \t]+)")
 # "1. tablet", "1)tablet", "①tablet", but not "1.5 mg" and not "12、24 months".
 _NUMBERED = re.compile(rf"[ \t]*[(（]?(\d{{1,2}})(?:[)）、.．][ \t]+|[)）、](?!\d)|[.．](?=[{_CJK}]))")
-_CIRCLED = re.compile("[①-⑳][ \t]*")
+_CIRCLED = re.compile("[①-⑳]")
 _EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1|`([^`\n]+)`")
 _SPACE = re.compile(rf"(?<=[{_CJK}])\s+|\s+(?=[{_CJK}])|(?<=\d)[ \t]+(?=[a-zµ°%])")
 _NUMBER = re.compile(
@@ -26,6 +26,7 @@ _NUMBER = re.compile(
 _SEPARATOR = re.compile(r";|(?<!\d),|,(?!\d)|\band\b(?=\s)|&")
 _SENTENCE_END = re.compile(r"[;。！？]|[.!?](?=\s)")
 _RAISED = re.compile(r"(?<=\d)[⁰¹²³⁴-⁹]+")  # behind a digit: 10⁵ is not 105
+_SAME_SIGNS = str.maketrans("‐‑’", "--'")  # hyphens and apostrophe, as typeset and as typed
 _QUOTES = "\"'“”‘’「」『』《》"
 _PROSE = re.compile(r"\*\*|^#+ |\n|[.!?] +[A-Z]|[。！？](?=.)")
 _LONG = {"en": 40, "zh": 15}  # characters; a shorter text with a full stop is an item with a full stop
@@ -150,7 +151,7 @@ def _plain_lines(text: str) -> list[str]:
     # Circled digits would become plain ones, so that the numbering would be part of the text.
     numbered = _CIRCLED.sub(lambda match: f"({ord(match[0]) - ord('①') + 1}) ", unmarked)
     with_powers = _RAISED.sub(lambda match: f"^{match[0]}", numbered)
-    plain = unicodedata.normalize("NFKC", with_powers).casefold()
+    plain = unicodedata.normalize("NFKC", with_powers).translate(_SAME_SIGNS).casefold()
     return [_BULLET.sub("", " ".join(line.split())) for line in plain.split("\n")]
 
 

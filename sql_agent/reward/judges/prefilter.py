@@ -9,7 +9,7 @@ from sql_agent.reward.judges.base import Judge, JudgeCase, Verdict
 from sql_agent.reward.judges.wrappers import JudgeWrapper
 
 _RAW = re.compile(
-    r'^\s*[\[{(]\s*[\[{(\'"\d]|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
+    r'^\s*(?:[\[{]\s*[\[{(\'"\d]|\(\s*(?:[\[{(\'"]|\d+\s*,))|"(?:status|columns|records)"\s*:|<tool_call>|^\s*select\b.*\bfrom\b',
     re.IGNORECASE | re.DOTALL,
 )
 _MARKDOWN = re.compile(r"[*_`#>|~]+|^\s*[-+•]\s+|^\s*\d{1,2}[.)、](?=\s|\D)", re.MULTILINE)

@@ -66,10 +66,14 @@ def has_looked(case: JudgeCase) -> bool:
             return True
         texts = (normalise(text) for text in searched_texts(call.sql))
         if any(
-            len(t) >= _LEAST_SEARCHED and (any(t in g or g in t for g in gold) if gold else t in asked) for t in texts
+            len(t) >= _LEAST_SEARCHED and (any(_is_much_of(t, g) for g in gold) if gold else t in asked) for t in texts
         ):
             return True
     return False
+
+
+def _is_much_of(text: str, gold: str) -> bool:
+    return gold in text or (text in gold and 2 * len(text) >= len(gold))
 
 
 class Cells:
@@ -102,12 +106,13 @@ class Cells:
         return any(e in self._read for e in quoting)
 
     def support(self, conclusion: str) -> bool:
-        """Return whether all evidence for a number, yes or no was read.
+        """Return whether all evidence for a number was read, or any for yes or no.
 
         Without recorded evidence a number must be a cell or the number of rows, and yes or no needs any row.
         """
         if self._evidence:
-            return all(e in self._read for e in self._evidence)
+            # One cell may decide a yes or no, and only all rows together have a number.
+            return (any if conclusion.isalpha() else all)(e in self._read for e in self._evidence)
         count = len(set(map(tuple, self._records)))
         return conclusion in self._cells | {str(count)} or (conclusion.isalpha() and count > 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import sqlglot
 from sqlglot import exp
@@ -14,34 +15,51 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.Is, exp.NullSafeEQ, exp.Like, exp.Glob, exp
 _WILDCARDS = re.compile(r"[%_*]+")
 
 
-@lru_cache(maxsize=4096)  # because the rollouts of a group often write the same statement
-def searched_texts(sql: str) -> tuple[str, ...]:
-    """Return the texts, without wildcards, with which `sql` compares a column or an expression of columns.
+class Search(NamedTuple):
+    """A text, without wildcards, with which a statement compares a column; names are in lower case."""
 
-    For example `SELECT 'a' FROM t WHERE name LIKE '%b%'` searches for "b". A statement that sqlglot cannot parse
-    searches for nothing.
+    column: str
+    text: str
+
+
+@lru_cache(maxsize=4096)  # because the rollouts of a group often write the same statement
+def searches(sql: str) -> tuple[Search, ...]:
+    """Return the texts with which `sql` compares columns, each with every column of the comparison.
+
+    For example `SELECT 'a' FROM t WHERE name LIKE '%b%'` searches for "b" in `name`. A statement that sqlglot cannot
+    parse searches for nothing.
     """
-    found: list[str] = []
+    found: list[Search] = []
     for literal in _literals(sql):
         comparison = literal.find_ancestor(*_COMPARISONS, exp.Anonymous)
-        if comparison is None or comparison.find(exp.Column) is None:
-            continue
-        found += (piece for part in _WILDCARDS.split(literal.name) if (piece := part.strip()))
+        columns = comparison.find_all(exp.Column) if comparison is not None else ()
+        texts = [piece for part in _WILDCARDS.split(literal.name) if (piece := part.strip())]
+        found += [Search(column.name.lower(), text) for column in columns for text in texts]
     return tuple(dict.fromkeys(found))
+
+
+def searched_texts(sql: str) -> tuple[str, ...]:
+    """Return the texts for which `sql` searches in any column."""
+    return tuple(dict.fromkeys(search.text for search in searches(sql)))
 
 
 @lru_cache(maxsize=4096)
 def written_values(sql: str) -> frozenset[str]:
-    """Return the literals, as text, that `sql` can put into its result although no table has them.
+    """Return the literals, as text, that `sql` puts into its result itself: `SELECT 'a' FROM t` writes "a".
 
-    These are the literals outside of comparisons with a column: `SELECT 'a' FROM t WHERE name = 'b'` writes "a".
+    A literal in an aggregate, a comparison or a LIMIT is none of them.
     """
     return frozenset(
         literal.name
         for literal in _literals(sql)
-        if (above := literal.find_ancestor(*_COMPARISONS, exp.Limit, exp.Offset)) is None
-        or (isinstance(above, _COMPARISONS) and above.find(exp.Column) is None)
+        if literal.find_ancestor(*_COMPARISONS, exp.AggFunc, exp.Limit, exp.Offset, exp.Exists) is None
     )
+
+
+@lru_cache(maxsize=4096)
+def written_texts(sql: str) -> tuple[str, ...]:
+    """Return the literals of `sql` that it does not compare with anything, also those in aggregates."""
+    return tuple(literal.name for literal in _literals(sql) if literal.find_ancestor(*_COMPARISONS) is None)
 
 
 def _literals(sql: str) -> Iterator[exp.Literal]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sql_agent.database import Database, open_database
 from sql_agent.database.provenance import evidence_read
+from sql_agent.database.schema import Naming
 from sql_agent.errors import JudgeError
 from sql_agent.reward.judges.base import JudgeCase, Verdict
 from sql_agent.reward.judges.facts import FactsJudge
@@ -417,6 +419,10 @@ def test_of_more_facts_than_are_enough_those_that_were_read_count(database: Data
         ("24个月", "12、24个月", 0.0),
         ("25 °C", "> 25 °C", 0.0),
         ("25 °C", "1) 25 °C", 1.0),
+        ("tablet", "① tablet", 1.0),
+        ("tablet; syrup", "•tablet\n– syrup", 1.0),
+        ("non-steroidal", "non‐steroidal", 1.0),
+        ("2", "2 rows", 1.0),
         ("low free T4 and raised TSH", "low free T4; raised TSH", 1.0),
         ("low free T4 and raised TSH", "low free T4 and raised TSH", 1.0),
     ],
@@ -436,7 +442,10 @@ BESIDE = "SELECT form FROM drugs_info WHERE med_name = 'B'"
         "SELECT form, (SELECT length(form) FROM drugs_info WHERE med_name = 'A') FROM drugs_info WHERE med_name = 'B'",
         "SELECT SUM(length(form)), 'tablet' FROM drugs_info",
         "SELECT form, strftime('%f', 'now') FROM drugs_info WHERE med_name = 'B'",
-        "SELECT group_concat(form) FROM drugs_info",
+        "SELECT 'tablet' FROM drugs_info WHERE med_name = 'A' AND form IS NOT NULL",
+        "SELECT max('tablet', substr(form, 1, 0)) FROM drugs_info WHERE med_name = 'A'",
+        "SELECT CASE WHEN form LIKE '%' THEN 'tablet' END FROM drugs_info WHERE med_name = 'A'",
+        "SELECT replace(form, form, 'tablet') FROM drugs_info WHERE med_name = 'A'",
         "SELECT COUNT(form) FROM drugs_info WHERE med_name = 'A'",
         "SELECT form FROM drugs_info WHERE med_name = 'B'",
     ],
@@ -466,6 +475,9 @@ def test_a_fact_is_read_whatever_the_form_of_the_statement(database: Database, s
         ("SELECT EXISTS(SELECT 1 FROM drugs_info WHERE med_name = 'A' AND storage LIKE '%dry%')", 1.0),
         ("SELECT CASE WHEN storage LIKE '%dry%' THEN 'yes' ELSE 'no' END FROM drugs_info WHERE med_name = 'A'", 1.0),
         ("SELECT med_name FROM drugs_info WHERE med_name = 'A' AND storage = 'dry'", 1.0),
+        ("SELECT COUNT(*) FROM drugs_info WHERE storage LIKE '%zzz%'", 0.05),
+        ("SELECT MAX(storage > 'm') FROM drugs_info WHERE med_name = 'A'", 0.05),
+        ("SELECT CASE WHEN storage LIKE '%dry%' THEN 'found' ELSE 'absent' END FROM drugs_info WHERE id = 1", 1.0),
         ("SELECT COUNT(storage) FROM drugs_info WHERE med_name = 'A'", 0.05),
         ("SELECT SUM(length(storage)) FROM drugs_info", 0.05),
         ("SELECT COUNT(*) FROM drugs_info WHERE med_name = 'B' AND storage LIKE '%hot%'", 0.05),
@@ -483,9 +495,56 @@ def test_no_is_read_by_a_search_of_the_cell_that_finds_nothing(
 def test_a_count_of_rows_whose_names_are_the_evidence_is_read(database: Database) -> None:
     names = tuple(Evidence(table="drugs_info", row_id=i, field="med_name", quote=q) for i, q in ((1, "A"), (3, "C")))
     counted = "SELECT COUNT(*) FROM drugs_info WHERE storage LIKE '%cool%'"
-    by_heart = "SELECT 2, COUNT(*) FROM drugs_info"
-    assert grade_with(database, "2", "2", names, counted).score == 1.0
-    assert grade_with(database, "2", "2", names, by_heart).score == pytest.approx(0.05)
+
+    def score(statement: str) -> float:
+        calls = (QueryCall(sql=statement, answer=database.query(statement), seconds=0.0),)
+        read = evidence_read(database, calls, names, "2", [counted], {"drugs_info": Naming("med_name")})
+        return grade("2", "2", calls, evidence=names, read=read).score
+
+    assert score(counted) == score("SELECT med_name FROM drugs_info WHERE storage = 'cool place'") == 1.0
+    assert score("SELECT COUNT(*) || ' rows' FROM drugs_info WHERE storage LIKE '%cool%'") == 1.0
+    for by_heart in ("SELECT 2, COUNT(*) FROM drugs_info", "SELECT COUNT(*) FROM drugs_info WHERE id IN (1, 3)",
+                     "SELECT med_name FROM drugs_info WHERE med_name IN ('A', 'C')"):  # fmt: skip
+        assert score(by_heart) == pytest.approx(0.05), by_heart
+
+
+def test_names_are_read_by_a_query_that_depends_on_what_is_asked(database: Database) -> None:
+    names = tuple(Evidence(table="drugs_info", row_id=i, field="med_name", quote=q) for i, q in ((1, "A"), (3, "C")))
+    gold = ["SELECT med_name FROM drugs_info WHERE storage LIKE '%cool%'"]
+
+    def read(*statements: str) -> tuple[Evidence, ...]:
+        calls = [QueryCall(sql=sql, answer=database.query(sql), seconds=0.0) for sql in statements]
+        return evidence_read(database, calls, names, None, gold, {"drugs_info": Naming("med_name")})
+
+    assert read(*gold) == read("SELECT med_name, storage FROM drugs_info") == names
+    found = "SELECT id FROM drugs_info WHERE storage = 'cool place'"
+    assert read(found, "SELECT med_name FROM drugs_info WHERE id IN (1, 3)") == names
+    for by_heart in ("SELECT med_name FROM drugs_info", "SELECT med_name FROM drugs_info WHERE med_name IN ('A', 'C')",
+                     "SELECT med_name FROM drugs_info WHERE id <> 2 AND storage IS NOT NULL"):  # fmt: skip
+        assert read(by_heart) == (), by_heart
+
+
+def test_queries_that_show_many_other_values_have_looked_nothing_up(tmp_path: Path) -> None:
+    path = tmp_path / "many.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE drugs_info (id INTEGER PRIMARY KEY, med_name TEXT, form TEXT)")
+        connection.execute("CREATE TABLE disease (id INTEGER PRIMARY KEY, disease_name TEXT)")
+        connection.execute("INSERT INTO disease VALUES (1, 'Gout')")
+        rows = [(number, f"Drug {number}", f"form {number}") for number in range(1, 41)]
+        connection.executemany("INSERT INTO drugs_info VALUES (?, ?, ?)", rows)
+    connection.close()
+    evidence = (Evidence(table="drugs_info", row_id=7, field="form", quote="form 7"),)
+    with open_database(path, TASK.schema) as many:
+
+        def read(*statements: str) -> tuple[Evidence, ...]:
+            calls = [QueryCall(sql=sql, answer=many.query(sql), seconds=0.0) for sql in statements]
+            return evidence_read(many, calls, evidence)
+
+        assert read("SELECT form FROM drugs_info WHERE med_name LIKE 'Drug 1%' OR id = 7") == evidence
+        pages = [f"SELECT med_name, form FROM drugs_info WHERE id BETWEEN {i} AND {i + 9}" for i in (1, 11, 21, 31)]
+        for dump in (["SELECT med_name, form FROM drugs_info"], ["SELECT group_concat(form) FROM drugs_info"]):
+            assert read(*dump) == ()
+        assert read(pages[0]) == evidence, "nine other values beside"
 
 
 def test_a_label_must_be_a_name_of_the_row_of_the_evidence(database: Database) -> None:
