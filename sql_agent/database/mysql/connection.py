@@ -21,7 +21,7 @@ from sql_agent.database.failures import LOST, code_of, from_server, message_of
 from sql_agent.database.guard import Result, check
 from sql_agent.database.mysql.address import ServerAddress
 from sql_agent.database.mysql.dialect import MYSQL, MysqlDialect
-from sql_agent.database.schema import RequiredSchema, Schema, quoted, readable_tables
+from sql_agent.database.schema import RequiredSchema, Schema, fold, quoted, readable_tables
 from sql_agent.errors import DatabaseFileError, QueryError
 from sql_agent.schemas import QueryLimits
 
@@ -278,7 +278,7 @@ def _read_schema(cursor: Cursor, address: ServerAddress, required: RequiredSchem
         "WHERE table_schema = DATABASE() AND column_key = 'PRI' GROUP BY table_name HAVING COUNT(*) = 1"
     )
     keys = {str(table): str(column) for table, column, kind in cursor.fetchall() if "int" in str(kind)}
-    row_keys = [(table, keys.get(table)) for table, columns in tables.items() if "id" not in columns]
+    row_keys = [(table, keys.get(table)) for table, columns in tables.items() if "id" not in map(fold, columns)]
     return Schema(
         tuple(tables.items()), frozenset(kinds.keys() - tables.keys()), address.database, row_keys=tuple(row_keys)
     )
