@@ -26,7 +26,7 @@ from sql_agent.system.messages import OUTAGE_S, Outage
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 4.0  # after which a slow request, or a wait that the endpoint asks for, is reported
+PATIENCE_S = 15.0  # after which a slow request, or a wait that the endpoint asks for, is reported
 _SHOWN_CHARS = 300
 _CHARS_PER_TOKEN = 2  # between English (4) and Chinese (1); the true number corrects it after the call
 _RAISED_AT_MOST = 4  # times max_tokens: a model that never ends its reply must not become expensive
@@ -74,7 +74,7 @@ class JudgeClient:
         self._max_tokens = max_tokens
         self._sends_schema = True  # until the endpoint refuses one
         self._has_answered = False
-        self._outage = Outage(f"The judge {model}", logger.warning)
+        self._outage = Outage(f"The endpoint of the judge {model!r}", logger.warning)
         self._reported_slow = False
 
     @property
