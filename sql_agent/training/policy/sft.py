@@ -30,7 +30,7 @@ from sql_agent.schemas import Question
 from sql_agent.tasks.task import Task
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy, build_once, load_policy
-from sql_agent.training.serving.chat import ChatEncoder, call_message
+from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
 
 _MICRO_TOKENS = 8192  # in one forward and backward pass; 20,000 took over 100 GB with a model of 1.5 B parameters
@@ -263,6 +263,8 @@ def example(
                 f"the chat template writes a call that the form {encoder.tool_format} does not read",
                 hint="set agent.tool_format=auto, or give another template with agent.chat_template=FILE",
             )
+        for call in message.get("tool_calls", []):
+            call["id"] = CALL_ID
         messages.append(message)
         encoder.remember(messages, tools, prompt_ids + ids)
         if turn.is_trained:

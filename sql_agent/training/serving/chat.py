@@ -18,6 +18,7 @@ from sql_agent.errors import ModelError
 from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, has_open_thought, parse_reply
 
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
+CALL_ID = "0" * 9  # of calls in demonstrations, so that these are the same each time
 _REMEMBERED = 2048  # turns
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "parameters": {"type": "object"}}
@@ -225,8 +226,8 @@ def _special_ids(tokenizer: Any) -> set[int]:
 
 
 def call_message(call: Call) -> JsonObject:
-    """Return the assistant's message that is nothing but `call`."""
-    return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call)]}
+    """Return the assistant's message that is nothing but `call`, with the id CALL_ID, which Mistral's form writes."""
+    return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call) | {"id": CALL_ID}]}
 
 
 def _tool_call(call: Call) -> JsonObject:

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so without the prefix of settings
 SFT_RESULT = "sft.json"
-TEMPLATE_SETTINGS = (
-    "tool_format",
-    "chat_template",
-    "thought_tokens",
-)  # of the section `agent`, which the policy's endpoints need
+# Of the section `agent`, for the policy's endpoints.
+TEMPLATE_SETTINGS = ("tool_format", "chat_template", "thought_tokens")
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica
 _POLL_S = 0.2
 

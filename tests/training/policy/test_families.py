@@ -54,6 +54,8 @@ def test_a_demonstration_is_written_in_the_model_s_own_form_and_the_model_learns
     policy = load_policy(str(make_family_model(tmp_path / "model", family)), cache_dir=tmp_path)
     (sequence,) = shown(policy, tmp_path)
     trained = [i for i, m in zip(sequence.response_ids, sequence.response_mask, strict=True) if m]
+    (tmp_path / "again").mkdir()
+    assert shown(policy, tmp_path / "again") == [sequence], "so a fine-tuning is cached"
     call, answer = policy.tokenizer.decode(trained).split(FAMILIES[family][3])[:2]
     assert CALLS[FAMILIES[family][2]] in call and json.dumps(SQL)[1:-1] in call
     assert answer.strip().endswith("capsule")
