@@ -113,7 +113,8 @@ class RowQuestions(Drafting):
                                 (self._words["refusal"],), rows=frozenset({(row.table, f"? {invented}")}))  # fmt: skip
             else:
                 missing = self._words["missing"]
-                label = self._chosen.choice(missing["person" if is_person(table.label) else "other"])
+                others = "other" if self._name(row) == row.name else "numbered"
+                label = self._chosen.choice(missing["person" if is_person(table.label) else others])
                 if not set(label.split()) & self._known_words:
                     text = self._sentence("unknown_column", label=label, name=self._name(row))
                     where = (self._is(row),)

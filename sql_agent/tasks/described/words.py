@@ -26,7 +26,19 @@ _UNITS = {
     **{unit: unit for unit in ("g", "kg", "cm", "mm", "km", "mg", "ml", "minutes", "hours", "days", "元", "岁")},
     **{"grams": "g", "euro": "EUR", "eur": "EUR", "usd": "USD", "cny": "CNY", "percent": "%", "pct": "%"},
 }
-_SAME = {"series", "species", "status", "data", "news", "staff", "equipment", "information", "address", "sms"}
+_SAME = {
+    "series",
+    "species",
+    "status",
+    "data",
+    "news",
+    "staff",
+    "equipment",
+    "information",
+    "address",
+    "sms",
+    "weather",
+}
 _PLURALS = {
     "person": "people",
     "child": "children",
