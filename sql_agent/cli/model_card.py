@@ -1,4 +1,4 @@
-"""Write beside exported weights what their use needs: the system prompt, the tool's schema and a model card."""
+"""Write the files that users of exported weights need: the system prompt, the tool's schema and a model card."""
 
 from __future__ import annotations
 

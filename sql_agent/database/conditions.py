@@ -25,7 +25,7 @@ _LONG_WORD = re.compile(r"[^\W\d_]{4}")
 
 @dataclass(frozen=True)
 class SearchedText:
-    """A text, without wildcards, that a statement searches for; `table` and `column` are None outside the schema."""
+    """A searched text, of a pattern its longest part between wildcards; names outside the schema are None."""
 
     text: str
     table: str | None

@@ -20,7 +20,8 @@ class Change(Record):
 
     The rows are those with `ids`, or all `others`. Without a `column` they are absent. With a column, their cells read
     as `text`, NULL if that is None; with a `part`, only this part of each cell reads as `text`; with `append`, the cell
-    is followed by `text`.
+    is followed by `text`. Changes of the same rows and column follow each other; of two sets of rows that share a row,
+    the first counts.
     """
 
     table: str
@@ -61,11 +62,15 @@ def _replacement(  # noqa: PLR0917  the parts of a WITH query, in the order in w
     table: str, columns: Sequence[str], changes: list[Change], key: str, database: str, dialect: Dialect
 ) -> str:
     def shown(column: str) -> str:
-        name = sql = quoted(column)
+        name = quoted(column)
+        texts: dict[str, str] = {}  # the cell of each set of rows, which may have several changes
         for change in changes:
             if change.column is not None and fold(change.column) == fold(column):
-                sql = f"CASE WHEN {_rows(key, change)} THEN {_text(sql, change, dialect)} ELSE {sql} END"
-        return name if sql == name else f"{sql} AS {name}"
+                rows = _rows(key, change)
+                texts[rows] = _text(texts.get(rows, name), change, dialect)
+        # One CASE, because a nested one for each row is too deep for the engines.
+        cases = " ".join(f"WHEN {rows} THEN {text}" for rows, text in texts.items())
+        return f"CASE {cases} ELSE {name} END AS {name}" if texts else name
 
     selected = [*map(shown, columns)]
     if fold(key) not in map(fold, columns):
@@ -89,7 +94,7 @@ def _text(cell: str, change: Change, dialect: Dialect) -> str:
 
 
 def without_database(text: str, nodes: Iterable[exp.Expr]) -> str:
-    """Return the statement `text` without the database's name in the tables and columns among `nodes`."""
+    """Return the statement `text` with `db.table` shortened to `table`, for the tables and columns in `nodes`."""
     names = [node.args["db"] for node in nodes if isinstance(node, exp.Table | exp.Column) and node.args.get("db")]
     for name in sorted(names, key=lambda node: -int(node.meta["start"])):
         rest = text[name.meta["end"] + 1 :].lstrip()

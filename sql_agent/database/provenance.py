@@ -146,14 +146,14 @@ class _Query:
         if not any(_contain(self._records, item.quote) for item in self._evidence):
             return set(), 0
         marks = {item: f"‹{number}›" for number, item in enumerate(self._evidence)}
-        changes = [
-            Change(table=e.table, ids=(e.row_id,), column=e.field, part=e.quote, text=e.quote + mark)
-            for e, mark in marks.items()
-        ]
         columns = dict.fromkeys((item.table, item.field) for item in self._evidence)
-        changes += [
+        changes = [
             Change(table=table, ids=self._ids[table], others=True, column=column, text="‹›", append=True)
             for table, column in columns
+        ]
+        changes += [
+            Change(table=e.table, ids=(e.row_id,), column=e.field, part=e.quote, text=e.quote + mark)
+            for e, mark in marks.items()
         ]
         marked = self._over(changes) or ()
         text = "\n".join(str(cell) for record in marked for cell in record)

@@ -49,7 +49,7 @@ class Engine(Protocol):
     def dialect(self) -> Dialect: ...
 
     def connect(self, schema: Schema, limits: QueryLimits) -> Connection:
-        """Open a connection for statements over `schema`. Raises QueryError."""
+        """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
 
     def silence(self) -> str | None:
         """Return why the database does not respond, for a late statement; None if the database responds."""

@@ -119,7 +119,7 @@ def found_nothing(call: QueryCall) -> bool:
 
 
 def has_recovered(record: RolloutRecord) -> bool:
-    """Return whether rows came after the first query that found none, of which there must be one."""
+    """Return whether a later query found rows; `record` must have a query that found none."""
     first = next(place for place, call in enumerate(record.calls) if found_nothing(call))
     return any(map(returned_rows, record.calls[first:]))
 

@@ -29,7 +29,7 @@ _PROXY_TIMEOUT_S = 10.0
 
 
 class RunnerRole:
-    """Serves the algorithms that use `store`, one after the other, until one of them ends or a signal comes.
+    """Serves the algorithm that uses `store`, also after it was resumed, until it reports its end or a signal comes.
 
     `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner waits
     for a store that does not answer and for an algorithm without heartbeats, because a network may be down or the run

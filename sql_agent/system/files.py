@@ -106,7 +106,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside `path`, not made yet; it becomes `path` when the context ends without an error.
+    """Yield a path next to `path`, where the caller makes a folder; it is renamed to `path` unless an error ends it.
 
     Raises OSError when there is something at `path` by then. After an error nothing is left.
     """

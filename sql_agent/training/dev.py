@@ -36,7 +36,7 @@ def trace_rollouts(
     *,
     with_token_ids: bool,
 ) -> list[TracedRollout]:
-    """Run one validation rollout of each of `questions`; returns each rollout and its spans by sequence id.
+    """Run one validation rollout for each question; return each rollout with its spans, in their order.
 
     `model` is entered after the supervisor was forked, because it may import torch. `with_token_ids` requests token
     ids, which only our policy server accepts. The proxy's output goes to `folder`. Raises TrainingError when a process

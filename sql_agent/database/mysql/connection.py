@@ -85,7 +85,7 @@ class MysqlServer:
         return MYSQL
 
     def connect(self, schema: Schema, limits: QueryLimits) -> MysqlConnection:
-        """Open a connection for statements over `schema`. Raises QueryError."""
+        """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
         return MysqlConnection(self, schema, limits)
 
     def silence(self) -> str | None:

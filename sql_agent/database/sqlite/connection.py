@@ -74,7 +74,7 @@ class SqliteFile:
         return None
 
     def connect(self, schema: Schema, limits: QueryLimits) -> SqliteConnection:
-        """Open a connection for statements over `schema`. Raises QueryError."""
+        """Open a connection that runs statements on the tables of `schema`. Raises QueryError."""
         return SqliteConnection(self, schema, limits)
 
 

@@ -90,7 +90,7 @@ class TurnCache:
 
 
 class RowCache:
-    """Keys and values of the rows of a batch, each from column 0 on; `lengths` are the tokens of each row.
+    """Key-value cache of a batch without left padding; `lengths` are the numbers of tokens of its rows.
 
     The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
     whenever one joins or leaves; with 64 rows this took most of the time. Here a token is written to its column, and

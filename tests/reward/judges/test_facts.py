@@ -541,6 +541,10 @@ def test_queries_that_show_many_other_values_have_looked_nothing_up(tmp_path: Pa
             return evidence_read(many, calls, evidence)
 
         assert read("SELECT form FROM drugs_info WHERE med_name LIKE 'Drug 1%' OR id = 7") == evidence
+        names = [Evidence(table="drugs_info", row_id=i, field="med_name", quote=f"Drug {i}") for i in range(1, 41)]
+        gold = "SELECT med_name FROM drugs_info WHERE form LIKE 'form %'"
+        calls = [QueryCall(sql=gold, answer=many.query(gold), seconds=0.0)]
+        assert len(evidence_read(many, calls, names, None, [gold], {"drugs_info": Naming("med_name")})) == 40
         pages = [f"SELECT med_name, form FROM drugs_info WHERE id BETWEEN {i} AND {i + 9}" for i in (1, 11, 21, 31)]
         for dump in (["SELECT med_name, form FROM drugs_info"], ["SELECT group_concat(form) FROM drugs_info"]):
             assert read(*dump) == ()
