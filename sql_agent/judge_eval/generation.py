@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from random import Random
 from typing import TypeVar
@@ -32,15 +32,15 @@ class Example:
     """A question and three ways to query for it.
 
     `gold` is its gold SQL, `rows` the same with every column, `tables` reads the whole tables of its gold SQL.
-    `touched` computes something from the columns of the evidence and shows no cell. `row_names` are all names of the
-    row of each item of the evidence.
+    `by_heart` are queries, by kind, that touch the evidence or show its text without reading it. `row_names` are all
+    names of the row of each item of the evidence.
     """
 
     question: Question
     gold: Reading
     rows: Reading
     tables: Reading
-    touched: Reading = Reading()
+    by_heart: Mapping[str, Reading] = field(default_factory=dict)
     row_names: tuple[tuple[str, ...], ...] = ()
 
     def case(self, answer: str, reading: Reading) -> JudgeCase:
@@ -78,7 +78,7 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
     asked = Counter(
         item.field for example in examples for item in {e.field: e for e in example.question.evidence}.values()
     )
-    field = next((name for name, _ in asked.most_common(1)), "")
+    most_asked = next((name for name, _ in asked.most_common(1)), "")
     for example, other in zip(examples, _others(examples), strict=True):
         question, refusal = example.question, refusal_of.get(example.question.lang)
         names = frozenset(name for of_row in example.row_names for name in of_row)
@@ -93,11 +93,10 @@ def generate(examples: Sequence[Example], refusal_of: Mapping[Lang, str]) -> lis
                     if transformation in HARMLESS
                     else Answer("false", kind, 0.0, example.case(answer, both))
                 )
-        if example.touched.calls:
-            case = example.case(question.full_answer, example.touched)
-            answers.append(Answer("false", "by_heart", 0.0, case))
+        for kind, reading in example.by_heart.items():
+            answers.append(Answer("false", kind, 0.0, example.case(question.full_answer, reading)))
         for policy in POLICIES:
-            if (given := policy(example, refusal, field)) is not None:
+            if (given := policy(example, refusal, most_asked)) is not None:
                 answer, reading = given
                 right = bool(reading.calls) and _is_right(answer, question)
                 answers.append(Answer("policy", policy.__name__, float(right), example.case(answer, reading)))

@@ -124,12 +124,36 @@ def read_example(question: Question, database: Database, reader: Reader, names: 
     tables = dict.fromkeys(table for sql in question.statements for table in _TABLE.findall(sql))
     every_column = (_COLUMNS.sub("SELECT * FROM", sql, count=1) for sql in question.statements)
     whole_tables = (f"SELECT * FROM {table}" for table in tables)
-    touched = (
-        f"SELECT COUNT({quoted(field)}), SUM(LENGTH({quoted(field)})), MAX({quoted(field)} <> '') FROM {quoted(table)}"
-        for table, field in dict.fromkeys((item.table, item.field) for item in question.evidence)
-    )
+    by_heart = {kind: reading(statements) for kind, statements in _without_reading(question, database).items()}
     named = row_names(question.evidence, database, names)
-    return Example(question, gold, reading(every_column), reading(whole_tables), reading(touched), named)
+    return Example(question, gold, reading(every_column), reading(whole_tables), by_heart, named)
+
+
+def _without_reading(question: Question, database: Database) -> dict[str, list[str]]:
+    """Return statements that touch the evidence, or show its text, without reading it, by kind."""
+    if not question.evidence:
+        return {}
+    text = database.dialect.text_literal
+    cells = {(e.table, e.row_id, e.field): e.quote for e in question.evidence}
+    columns = {(table, field): row_id for table, row_id, field in sorted(cells)}  # with its last row
+    return {
+        "by_heart_computed": [
+            f"SELECT COUNT({quoted(f)}), SUM(LENGTH({quoted(f)})), MAX({quoted(f)} <> '') FROM {quoted(t)}"
+            for t, f in columns
+        ],
+        "by_heart_constant": [
+            f"SELECT {text(quote)} FROM {quoted(t)} WHERE {_key(database, t)} = {row} AND {quoted(f)} IS NOT NULL"
+            for (t, row, f), quote in cells.items()
+        ],
+        "by_heart_another_row": [
+            f"SELECT {quoted(f)} FROM {quoted(t)} WHERE {_key(database, t)} > {row} LIMIT 10"
+            for (t, f), row in columns.items()
+        ],
+    }
+
+
+def _key(database: Database, table: str) -> str:
+    return quoted(database.schema.row_key(table) or "id")
 
 
 def reference_form(question: Question, reader: Reader) -> Form:
