@@ -1,1 +1,1 @@
-"""From a question to a finished rollout: store, runners, LLM proxy. The package that imports agent-lightning."""
+"""Turn questions into finished rollouts: store, runners and LLM proxy, built on agent-lightning."""

@@ -1,4 +1,4 @@
-"""Read an ended rollout from its spans: token sequences, record, reward, or the reason to drop it."""
+"""Read the token sequences, record and reward of an ended rollout from its spans, or the reason to drop it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sql_agent.rollouts.store_protocol import AlgorithmStore
 from sql_agent.rollouts.trajectory import TokenSequence, Turn, merge_turns, turns_of
 from sql_agent.schemas import Drop, DropCause, Outcome, RolloutRecord
 
-_SPAN_POLLS_S = (0.01, 0.16)  # the first pause, and the longest: they double
+_SPAN_POLLS_S = (0.01, 0.16)  # first and longest pause between two polls; the pause doubles
 _MORE_CONTEXT = "leave it out, or raise local.max_context (with verl: verl.config.data.max_prompt_length)"
 
 
 @dataclass(frozen=True)
 class FinishedRollout:
-    """One ended rollout; `dropped` is the reason why it cannot be trained on, or None when it was kept.
+    """An ended rollout, kept for training or dropped.
 
-    Rewards are compared within `group`. `record` and `reward` (0.0–1.1) are None for a rollout that was lost. `turns`
-    are all calls of the model; `sequences` are made of the trained ones.
+    Rewards are compared within `group`. `record` and `reward` (0.0–1.1) are None for a lost rollout. `turns` are all
+    model calls. `sequences` join the trained turns. `dropped` is the reason for dropping a rollout, None if kept.
     """
 
     rollout_id: str
@@ -37,20 +37,20 @@ class FinishedRollout:
 
     @property
     def triplets(self) -> int:
-        """Return the number of calls whose token ids came back."""
+        """Return the number of model calls that have token ids."""
         return len(self.turns)
 
     @classmethod
     def lost(cls, rollout_id: str, group: str, drop: Drop) -> FinishedRollout:
-        """Return a dropped rollout without turns, record and reward."""
+        """Return a dropped rollout that has no turns, record or reward."""
         return cls(rollout_id, group, None, None, (), (), drop)
 
 
 async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: float) -> tuple[list[Any], int]:
-    """Return the spans of a rollout by sequence id, and the number of spans still missing after `deadline_s` seconds.
+    """Return a rollout's spans, sorted by sequence id, and the number of missing spans.
 
-    A rollout can be marked as succeeded before its last span is stored. So this waits until the sequence ids have no
-    gap from 1 to the highest.
+    A rollout can be marked as succeeded before its last span is stored. So this polls the store, for at most
+    `deadline_s` seconds, until no sequence id from 1 to the highest is missing.
     """
     deadline = time.monotonic() + deadline_s
     pause_s, longest_s = _SPAN_POLLS_S
@@ -64,16 +64,17 @@ async def complete_spans(store: AlgorithmStore, rollout_id: str, *, deadline_s: 
 
 
 def missing_spans(sequence_ids: Sequence[int]) -> int:
-    """Return the number of gaps in `sequence_ids` from 1 to the highest id; 1 for no ids at all."""
+    """Return how many ids from 1 to the highest are missing in `sequence_ids`; 1 for an empty sequence."""
     return max(sequence_ids) - len(set(sequence_ids)) if sequence_ids else 1
 
 
 def read_rollout(
     rollout: agl.Rollout, group: str, spans: Sequence[Any], missing: int, *, adapter: Any, train_roles: str
 ) -> FinishedRollout:
-    """Read an ended rollout from its spans in order, and decide whether it can be trained on.
+    """Build the FinishedRollout of an ended rollout, and decide whether the rollout can be trained on.
 
-    `missing` is the number of spans that never arrived. The regular expression `train_roles` names the trained roles.
+    `spans` are sorted by sequence id, and `missing` more never arrived. `adapter` turns spans into triplets. The
+    regular expression `train_roles` matches the names of the trained roles.
     """
     turns = turns_of(adapter.adapt(spans), train_roles)
     record = read_record(spans)
@@ -106,7 +107,7 @@ def _reason_to_drop(
 
 
 def _reason_for_triplets(record: RolloutRecord, triplets: int) -> Drop:
-    """Return why the number of triplets is 0 or not that of the turns."""
+    """Return why a rollout has no triplet, or not one triplet per turn."""
     if record.outcome is Outcome.CONTEXT_OVERFLOW and not record.turns:
         return Drop(cause=DropCause.PROMPT, detail=f"question {record.question.id}; {_MORE_CONTEXT}")
     return Drop(cause=DropCause.TRIPLETS, detail=f"{record.turns} turns, {triplets} triplets")

@@ -1,4 +1,4 @@
-"""Lease a store to one algorithm at a time: a row in the store that the algorithm renews and runners read."""
+"""A lease that lets one algorithm at a time use a store: a row that the algorithm renews and runners read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pydantic import BaseModel
 
 from sql_agent.rollouts.store_protocol import STORE_ERRORS
 
-BEAT_S = 0.75  # between two renewals
-LEASE_ROW = "sql-agent-algorithm"  # a worker's row, because stores record the time of a worker's heartbeat
-_EXPIRY_BEATS = 3  # without a renewal, after which another algorithm may take the lease
-_RELEASE_S = 2.0  # for the last write of an algorithm
+BEAT_S = 0.75  # seconds between two renewals of the lease
+LEASE_ROW = "sql-agent-algorithm"  # a worker id, because stores record the time of each worker's heartbeat
+_EXPIRY_BEATS = 3  # missed renewals after which another algorithm may take the lease
+_RELEASE_S = 2.0  # time limit of the request that releases the lease
 
 End = Literal["finished", "failed", "was interrupted"]
 
 
 class Lease(BaseModel, frozen=True):
-    """The algorithm that uses a store.
+    """The row of the lease: which algorithm uses the store.
 
-    Each start of an algorithm has another `session`. `resources_id` names its settings once its policy answers; `end`
-    tells how the algorithm ended.
+    `session` is a new id for each start of the algorithm, `run` the run's name. `resources_id` is the store's id of the
+    run's settings, None until the policy answers. `end` is how the algorithm ended, None while it runs.
     """
 
     session: str
@@ -34,9 +34,9 @@ class Lease(BaseModel, frozen=True):
 
 
 class LeaseHolder:
-    """Holds the lease of `store` for one algorithm, from `acquire` until `release`.
+    """Acquires, renews and releases the lease of `store` for one algorithm.
 
-    `on_loss` gets the run that took the lease over, which is possible when this algorithm was suspended for seconds.
+    `on_loss` is called with the name of the run that took over the lease, for example while this process was suspended.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class LeaseHolder:
         self._task: asyncio.Task[None] | None = None
 
     async def acquire(self) -> str | None:
-        """Take the lease: return None, or the run of a live algorithm that has the lease or gets it.
+        """Acquire the lease and return None, or return the name of the run whose algorithm has the lease.
 
-        agent-lightning's stores have no compare-and-set. So an algorithm that finds the row free writes its own and
-        reads the row a beat later: of several algorithms that start together the last writer gets the lease.
+        agent-lightning's stores have no compare-and-set. So an algorithm that finds the lease free writes its own row
+        and reads the row BEAT_S seconds later: of several algorithms that start together, the last writer wins.
         Raises one of STORE_ERRORS when the store does not answer.
         """
         found = await read_lease(self._store)
@@ -69,12 +69,12 @@ class LeaseHolder:
         return None
 
     async def publish(self, resources_id: str) -> None:
-        """Publish the id of the settings for runners. Raises one of STORE_ERRORS when the store does not answer."""
+        """Write the id of the run's settings into the lease. Raises one of STORE_ERRORS when the store is down."""
         self._lease = self._lease.model_copy(update={"resources_id": resources_id})
         await self._write()
 
     async def release(self, end: End) -> None:
-        """Write how the algorithm ended, unless another one has the lease."""
+        """Write how the algorithm ended, unless another algorithm has taken over the lease."""
         if self._task is None:
             return
         has_lost = self._task.done()
@@ -85,13 +85,13 @@ class LeaseHolder:
             return
         self._lease = self._lease.model_copy(update={"end": end})
         with contextlib.suppress(*STORE_ERRORS):
-            async with asyncio.timeout(_RELEASE_S):  # the client retries for minutes when the store's host is gone
+            async with asyncio.timeout(_RELEASE_S):  # the client would retry for minutes if the store's host is down
                 await self._write()
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            with contextlib.suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
+            with contextlib.suppress(*STORE_ERRORS):  # the scheduler reports a lost store
                 if other := await self._other_holder():
                     self._on_loss(other)
                     return
@@ -106,7 +106,7 @@ class LeaseHolder:
 
 
 async def read_lease(store: agl.LightningStore) -> tuple[Lease, float] | None:
-    """Return the lease of `store` and the time of its last renewal by the store's clock; None without a lease.
+    """Return the lease of `store` and the Unix time of its last renewal on the store's clock; None without a lease.
 
     Raises one of STORE_ERRORS when the store does not answer.
     """

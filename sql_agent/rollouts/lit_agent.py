@@ -1,4 +1,4 @@
-"""Run the agent under agent-lightning: one run per attempt, its record and its reward written to the store."""
+"""Run the SQL agent as an agent of agent-lightning: each rollout returns its record and reward as a span."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from sql_agent.tasks.task import Task, load_task
 
 _T = TypeVar("_T")
 
-_ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # in the path of an LLM proxy
+_ROLLOUT = re.compile(r".*/rollout/([^/]+)/attempt/")  # the rollout id in a path of the LLM proxy
 
 
 @dataclass(frozen=True)
 class _Kit:
-    """What all rollouts of one run need in this process."""
+    """The objects that all rollouts of a run share in a runner process."""
 
     settings: Settings
     task: Task
@@ -44,31 +44,30 @@ class _Kit:
 
 
 class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
-    """Runs one question per rollout, with the settings of its run, which come from the store with the policy's address.
+    """Runs the agent on one question per rollout, with the run's settings and policy address from the store.
 
-    Of `own`, the settings of this host, only what `settings_here` says is used. `on_record` gets each rollout's mode
-    and record. A rollout returns one span: its `RolloutRecord` and, unless the rollout is dropped, its reward. The
-    record of a dropped rollout has the reason; no reward of 0 is written in its place.
+    `settings_here` merges `own`, the settings of this host, with the run's. `on_record` is called with the mode
+    ("train" or "val") and the record of each rollout. A rollout returns one span, with its `RolloutRecord` and reward.
+    A dropped rollout has a reason in its record, and no reward rather than 0.
     """
 
     def __init__(self, own: Settings, on_record: Callable[[str, RolloutRecord], None] | None = None) -> None:
         super().__init__()
         self._own = own
         self._on_record = on_record
-        self._kits: dict[str, _Kit] = {}  # by what the store handed over
+        self._kits: dict[str, _Kit] = {}  # by the text of the settings from the store
         self._numbers = CallNumbers()
         self._http: DefaultAsyncHttpxClient | None = None
-        # For what takes seconds or waits for a lock, because the event loop runs other rollouts meanwhile. One thread,
-        # so that each kit is made once.
+        # For functions that would block the event loop for seconds. One thread, so that each kit is made once.
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="opener")
 
     async def training_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
-        """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` has the proxy."""
+        """Run a training rollout and return its spans; `task` is a Question as a dict, `resources` name the proxy."""
         kit = await self._kit(resources)
         return await self._rollout(task, kit, _endpoint(resources, rollout, kit.settings.agent.temperature), rollout)
 
     async def validation_rollout_async(self, task: dict[str, Any], resources: Any, rollout: Any) -> list[Any]:
-        """Run a validation rollout and return its spans; the arguments are those of a training rollout."""
+        """Run a validation rollout, at the validation temperature, and return its spans."""
         kit = await self._kit(resources)
         return await self._rollout(
             task, kit, _endpoint(resources, rollout, kit.settings.agent.val_temperature), rollout
@@ -77,15 +76,16 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
     async def _rollout(self, task: dict[str, Any], kit: _Kit, endpoint: ModelEndpoint, rollout: Any) -> list[Any]:
         question = Question.model_validate(task)
         if self._http is None:
-            self._http = shared_client(direct=True, on_request=self._numbers)  # to the run's own proxy
+            # Direct, because the run's LLM proxy is not behind http_proxy.
+            self._http = shared_client(direct=True, on_request=self._numbers)
         try:
-            # All that follow would fail too, and the supervisor starts another process in place of one that ends.
+            # Without memory all later rollouts would fail too. The supervisor replaces a process that ends.
             with ends_without_memory():
                 async with self._opened(kit, question.database) as database:
                     record = await run_rollout(
                         question, kit.task, endpoint, database, kit.judge, kit.settings, http_client=self._http
                     )
-        except DatabaseFileError as error:  # from opening it; an error of a query is in the record
+        except DatabaseFileError as error:  # the file could not be opened; errors of queries are in the record
             record = unopened(question, error)
         finally:
             calls = self._numbers.pop(rollout.rollout_id)
@@ -96,7 +96,7 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
 
     @asynccontextmanager
     async def _opened(self, kit: _Kit, name: str | None) -> AsyncIterator[Database]:
-        """Yield the database `name`, opened and closed in a thread, because opening starts processes."""
+        """Yield the database `name`; a thread opens and closes the database, because opening starts processes."""
         opening = kit.databases.of(name)
         database = await self._in_thread(opening.__enter__)
         try:
@@ -105,9 +105,9 @@ class SqlLitAgent(agl.LitAgent[dict[str, Any]]):  # type: ignore[misc]
             await self._in_thread(partial(opening.__exit__, None, None, None))
 
     async def _kit(self, resources: Mapping[str, Any]) -> _Kit:
-        """Return what the rollouts over `resources` need; it is made in the runner process, not before its fork.
+        """Return the kit for the settings in `resources`.
 
-        A SQLite connection must not be used after a fork.
+        Kits are made in the runner process, because a SQLite connection must not be used after a fork.
         """
         text = text_of(resources)
         if text not in self._kits:
@@ -136,21 +136,21 @@ def _endpoint(resources: Mapping[str, Any], rollout: Any, temperature: float) ->
 
 
 class CallNumbers:
-    """Numbers the requests of each rollout to an LLM proxy, from 1; a request hook of an HTTP client.
+    """Request hook of an HTTP client that numbers each rollout's calls of the LLM proxy, from 1.
 
-    The number is the sequence id of the call's span. Without it the proxy would request one from the store, whose
-    single thread is the bottleneck.
+    The number becomes the sequence id of the call's span. Without a number the proxy would request a sequence id from
+    the store, whose single thread is the bottleneck.
     """
 
     def __init__(self) -> None:
-        self._made: Counter[str] = Counter()  # number of calls by rollout
+        self._made: Counter[str] = Counter()  # calls made, by rollout id
 
     async def __call__(self, request: httpx2.Request) -> None:
-        """Add the number to a request before it is sent, if it is a call of a rollout."""
+        """Add the number as a header, if `request` belongs to a rollout."""
         if match := _ROLLOUT.match(request.url.path):
             self._made[match[1]] += 1
             request.headers[SEQUENCE_HEADER] = str(self._made[match[1]])
 
     def pop(self, rollout_id: str) -> int:
-        """Return the number of calls of an ended rollout, and forget the rollout."""
+        """Return how many calls an ended rollout made, and delete its counter."""
         return self._made.pop(rollout_id, 0)

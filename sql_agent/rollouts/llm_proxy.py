@@ -19,14 +19,14 @@ from sql_agent.rollouts.run_role import StoreAddress
 from sql_agent.rollouts.store_client import open_store
 from sql_agent.system.web_server import uvicorn_server
 
-HEALTH = "/health/liveliness"  # litellm's other health pages call the model behind the proxy
+HEALTH = "/health/liveliness"  # litellm's other health endpoints call the model
 
 
 class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
-    """Serves `models` on port `port` of 127.0.0.1, and records each call in `store`, where possible with its token ids.
+    """LLM proxy at 127.0.0.1:`port` that forwards calls to `models` and writes a span of each call to `store`.
 
-    Requests need the bearer `token`, if there is one. The proxy runs in the process that calls `serve`; a process can
-    have only one proxy, because litellm's proxy is a global.
+    Spans have token ids if all model servers return them. Requests need the bearer `token`, if there is one. A process
+    can have only one proxy, because litellm's proxy is a global variable.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             model_list=[_model_entry(model, index) for index, model in enumerate(models)],
             store=store,
             launcher_args=PythonServerLauncherArgs(
-                host="127.0.0.1",  # the default is every interface
+                host="127.0.0.1",  # agent-lightning's default is every interface
                 access_host="127.0.0.1",
                 port=port,
                 healthcheck_url=HEALTH,
@@ -46,15 +46,15 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
             callbacks=[*(["return_token_ids"] if with_token_ids else []), TokenIdRecorder],
         )
         self._token = token
-        # A server that returns token ids is one of ours; litellm adapts the calls to the others.
+        # Servers that return token ids are our own; litellm adapts calls to other servers.
         self.policy_calls = PolicyCalls(models) if with_token_ids else None
 
     async def serve(self, sock: socket.socket) -> None:
-        """Serve on the listening `sock` until SIGTERM."""
+        """Answer requests at the listening socket `sock` until SIGTERM."""
         async with self._serve_context():
             app = self.server_launcher.app
             server = uvicorn_server(app, self._token, open_paths={HEALTH}, lifespan="auto", log_level="info")
-            # Not serve(), because that also handles SIGINT, which is for the process that started this one.
+            # Not serve(), because serve() also handles SIGINT, which only the parent process handles.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
             try:
                 await server._serve(sockets=[sock])
@@ -66,24 +66,24 @@ class LocalLlmProxy(agl.LLMProxy):  # type: ignore[misc]
 def serve_proxy(
     sock: socket.socket, store: StoreAddress, models: Sequence[ServedModel], log_file: Path, token: str
 ) -> None:
-    """Serve `models` on the listening `sock`, record calls in `store`, and append this process's output to `log_file`.
+    """Run an LLM proxy for `models` at the listening socket `sock`, as the job of this process.
 
-    Requests need the bearer `token`. The process exits with 1 also on SIGTERM, so that the supervisor replaces it: the
-    socket stays open, and calls would wait there.
+    Spans are written to `store`, stdout and stderr to `log_file`. Requests need the bearer `token`. The exit code is 1
+    even after SIGTERM, so that the supervisor starts another proxy for the calls that wait at the open socket.
     """
     with log_file.open("a", encoding="utf-8") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
-    os.environ.pop("DATABASE_URL", None)  # litellm would use our database as its own, and not start
+    os.environ.pop("DATABASE_URL", None)  # litellm would try to use this database as its own, and fail to start
     proxy = LocalLlmProxy(sock.getsockname()[1], open_store(store), models, token=token)
     asyncio.run(proxy.serve(sock))
     sys.exit(1)
 
 
 def _model_entry(model: ServedModel, index: int) -> dict[str, Any]:
-    """Return litellm's entry for `model`, with the name of an environment variable in place of the key.
+    """Return litellm's configuration of `model`, with the API key in an environment variable.
 
-    agent-lightning writes the entries to a file in the temporary folder, which stays when the proxy is killed.
+    agent-lightning writes the configuration to a temporary file, which remains when the proxy is killed.
     """
     variable = f"SQL_AGENT_PROXY_KEY_{index}"
     os.environ[variable] = model.api_key

@@ -1,4 +1,4 @@
-"""Summarise a set of finished rollouts under the names that every run reports."""
+"""Compute the metrics of finished rollouts, such as reward/mean."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sql_agent.tasks.task import Task
 if TYPE_CHECKING:
     from sql_agent.rollouts.finished_rollout import FinishedRollout  # agent-lightning takes seconds to import
 
-ACCURATE = 0.8  # a judge's score from which an answer counts as right
-_SAME = 1e-6
+ACCURATE = 0.8  # the lowest judge score (0–1) of an accurate answer
+_SAME = 1e-6  # rewards that differ by less are equal
 
 
 def funnel(rollouts: Sequence[FinishedRollout], *, enqueued: int) -> dict[str, float]:
-    """Count the rollouts that reached each stage, and those that the judge or the infrastructure lost."""
+    """Count the rollouts at each stage from enqueued to kept, and the failures of the judge."""
     kept = [r for r in rollouts if r.dropped is None]
     return {
         "rollouts/enqueued": enqueued,
@@ -39,9 +39,9 @@ def count_judge_failures(rollouts: Iterable[FinishedRollout]) -> int:
 
 
 def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return the means of the reward (0.0–1.1), its parts and the agent's behaviour over the kept rollouts.
+    """Return means over the kept rollouts: the reward (0.0–1.1), its parts, and metrics of the agent's behaviour.
 
-    Empty when no rollout was kept.
+    The result is empty if no rollout was kept.
     """
     records = kept_records(rollouts)
     if not records:
@@ -62,7 +62,7 @@ def rewards(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
         "agent/answered": mean(lambda r: r.outcome is Outcome.ANSWERED),
         "agent/seconds": mean(lambda r: r.seconds),
     }
-    if any(r.usage.completion_tokens for r in records):  # some servers do not count them
+    if any(r.usage.completion_tokens for r in records):  # some servers do not count tokens
         result["agent/completion_tokens"] = mean(lambda r: r.usage.completion_tokens)
     if any(reply.thought_tokens for r in records for reply in r.replies):
         result["agent/thought_tokens"] = mean(lambda r: sum(reply.thought_tokens for reply in r.replies))
@@ -79,7 +79,7 @@ def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
     """Return the mean of -ln p over the sampled tokens of the kept rollouts, in nats, as `policy/entropy`.
 
     This estimates the entropy of the policy's next token at the sampling temperature, because E[-ln p] is the entropy.
-    Empty where the policy's server sends no log-probabilities.
+    The result is empty if the policy's server sends no log-probabilities.
     """
     logprobs = [
         logprob
@@ -92,16 +92,17 @@ def sampled_entropy(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def calls_by_role(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Return how often the model was called in each role of a workflow, a rollout, as `role/NAME`."""
+    """Return the mean number of model calls per rollout for each role of a workflow, as `role/NAME`."""
     calls = Counter(reply.role for record in records for reply in record.replies if reply.role)
     return {f"role/{role}": count / len(records) for role, count in sorted(calls.items())}
 
 
 def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Return how the agent searched: queries a rollout, how many found nothing, and what it made of that.
+    """Return `tool_calls`, `empty_results` and `recovered`: how well the agent searched.
 
-    `empty_results` is the share of the queries that ran and found no row, `recovered` the share of the rollouts with
-    such a query in which a later one returned rows. Each is left out where there is nothing to take a share of.
+    `tool_calls` is the mean number of queries per rollout. `empty_results` is the share of successful queries that
+    returned no row. `recovered` is the share of rollouts with an empty result in which a later query returned rows.
+    A metric without any case is left out.
     """
     ran = [call for record in records for call in record.calls if call.answer.status == "ok"]
     recovered = [has_recovered(record) for record in records if any(map(found_nothing, record.calls))]
@@ -114,18 +115,18 @@ def searching(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 
 def found_nothing(call: QueryCall) -> bool:
-    """Return whether a query ran and found no row."""
+    """Return whether a query succeeded and returned no row."""
     return call.answer.status == "ok" and call.answer.count == 0
 
 
 def has_recovered(record: RolloutRecord) -> bool:
-    """Return whether a later query found rows; `record` must have a query that found none."""
+    """Return whether a query returned rows after the first empty result, which `record` must have."""
     first = next(place for place, call in enumerate(record.calls) if found_nothing(call))
     return any(map(returned_rows, record.calls[first:]))
 
 
 def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
-    """Return, by kind of question, the share of accurate answers (`accurate/KIND`) and the search metrics.
+    """Return the share of accurate answers and the metrics of `searching` for each kind of question, as `NAME/KIND`.
 
     Questions without a kind are not counted.
     """
@@ -141,14 +142,14 @@ def by_kind(records: Iterable[RolloutRecord]) -> dict[str, float]:
 
 
 def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> dict[str, float]:
-    """Return which answers are a refusal, the sentence of `words` by which a model says that it found nothing.
+    """Return the shares of refusals: answers that are a sentence of `words` for "the database has no answer".
 
-    `agent/refused` is their share of all answers, `refused_answerable` of those to questions that the database answers,
-    `right_refusals` of those whose reference is a refusal too. A share of nothing is left out, as are languages for
-    which there is no such sentence.
+    `agent/refused` is the share among all answers, `refused_answerable` among answers to questions that the database
+    answers, `right_refusals` among answers whose reference is a refusal. A share without any case is left out.
+    Languages without such a sentence are not counted.
     """
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
-    refused: dict[bool, list[bool]] = {False: [], True: []}  # by whether the reference is a refusal
+    refused: dict[bool, list[bool]] = {False: [], True: []}  # key: whether the reference is a refusal
     for record in records:
         if reader := readers.get(record.question.lang):
             refused[reader.is_refusal(record.question.answer)].append(reader.is_refusal(record.answer))
@@ -161,19 +162,19 @@ def refusals(records: Iterable[RolloutRecord], words: Mapping[Lang, Words]) -> d
 
 
 def is_accurate(record: RolloutRecord) -> bool:
-    """Return whether the judge counts the answer as right: its score of the answer by itself is at least ACCURATE."""
+    """Return whether the judge's score of the answer, before any ranking, is at least ACCURATE."""
     return record.reward is not None and record.reward.of_the_answer >= ACCURATE
 
 
 def is_correct(record: RolloutRecord) -> bool:
-    """Return whether a person would accept the answer: by the judge's criterion "correct", else by its score."""
+    """Return whether the judge's criterion "correct" is 1; without this criterion, whether the answer is accurate."""
     if record.reward is None:
         return False
     return record.reward.criteria.get("correct", float(is_accurate(record))) == 1.0
 
 
 def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str, float]]:
-    """Return the rewards of the kept rollouts by group and rollout id."""
+    """Return the rewards of the kept rollouts as {group: {rollout id: reward}}."""
     groups: dict[str, dict[str, float]] = defaultdict(dict)
     for rollout in rollouts:
         if rollout.dropped is None and rollout.reward is not None:
@@ -182,9 +183,9 @@ def rewards_by_group(rollouts: Iterable[FinishedRollout]) -> dict[str, dict[str,
 
 
 def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return the share of the groups whose rewards differ, because GRPO learns from no others.
+    """Return the share of groups whose rewards differ; GRPO learns only from these groups.
 
-    Empty when no group has two kept rollouts.
+    Groups with fewer than two kept rollouts are not counted. The result is empty if no group is counted.
     """
     compared = [group.values() for group in rewards_by_group(rollouts).values() if len(group) > 1]
     if not compared:
@@ -193,7 +194,7 @@ def informative_groups(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def differ(rewards: Collection[float]) -> bool:
-    """Return whether the rewards of a group differ, which is what GRPO learns from."""
+    """Return whether the rewards of a group differ by more than rounding."""
     return len(rewards) > 1 and max(rewards) - min(rewards) > _SAME
 
 
@@ -203,10 +204,7 @@ def summary(
     enqueued: int,
     task: Task,
 ) -> dict[str, float]:
-    """Return what every step and validation reports: funnel, rewards, refusals, groups, judge's cost, task's metrics.
-
-    The metrics of `task` are given the records of the kept rollouts.
-    """
+    """Return all metrics that each training step and each validation reports, those of `task` included."""
     records = kept_records(rollouts)
     return {
         **funnel(rollouts, enqueued=enqueued),
@@ -225,7 +223,7 @@ def kept_records(rollouts: Iterable[FinishedRollout]) -> list[RolloutRecord]:
 
 
 def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Sum what the judge spent, on dropped rollouts too; empty for a judge that calls no endpoint."""
+    """Sum the judge's requests, tokens and cost, also on dropped rollouts; empty for a judge without an endpoint."""
     usage = sum((r.record.judge_usage for r in rollouts if r.record), Usage())
     if not usage.requests and not usage.cache_hits:
         return {}
@@ -239,6 +237,6 @@ def judge_cost(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def drop_reasons(rollouts: Iterable[FinishedRollout]) -> str:
-    """Describe why rollouts were dropped: the reasons with their counts, most frequent first."""
+    """Return the reasons why rollouts were dropped with their counts, most frequent first, as one line."""
     counts = Counter(str(rollout.dropped) for rollout in rollouts if rollout.dropped)
     return "; ".join(f"{count} × {reason}" for reason, count in counts.most_common()) or "none"

@@ -1,4 +1,4 @@
-"""Check before the first step for failures that would show hours later, or never."""
+"""Check before the first training step for faults that would show hours later, or never."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _OPENTELEMETRY_CAP = (1, 45)
 _CALL_TIMEOUT_S = 60.0
-_RETRIES = 2  # of a call whose proxy died and was replaced meanwhile
+_RETRIES = 2  # of the call, because its proxy may die and be replaced
 
 
 def check_opentelemetry() -> None:
-    """Raise PreflightError when OpenTelemetry is 1.45 or newer, which loses every span while rollouts "succeed"."""
+    """Raise PreflightError for OpenTelemetry 1.45 or newer: agent-lightning loses all spans without an error."""
     installed = version("opentelemetry-sdk")
     if tuple(int(part) for part in installed.split(".")[:2]) >= _OPENTELEMETRY_CAP:
         raise PreflightError(
@@ -31,10 +31,10 @@ def check_opentelemetry() -> None:
 async def check_triplet(
     store: agl.LightningStore, resource: agl.ProxyLLM, adapter: Any, *, deadline_s: float = 15.0
 ) -> agl.Triplet:
-    """Make one real call over the route `resource` and return its triplet, read from the spans in the store.
+    """Call the model once through the LLM proxy `resource`, and return the call's triplet from the store.
 
-    The spans may take `deadline_s` seconds to arrive. Raises PreflightError, which names the part of the path that
-    failed, when the model does not answer or the triplet lacks the token ids of the prompt or of the response.
+    Spans must arrive within `deadline_s` seconds. Raises PreflightError when the model does not answer, or when the
+    triplet lacks the token ids of the prompt or of the response. The error names the part that failed.
     """
     rollout = await store.start_rollout(input={"preflight": True}, mode="test")
     url = resource.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
@@ -45,7 +45,7 @@ async def check_triplet(
 
 
 async def _call(url: str, model: str, api_key: str) -> None:
-    # Imported here, because this is slow and the other checks come first.
+    # Imported here, because the import is slow and other checks run first.
     from openai import AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient, OpenAIError  # noqa: PLC0415
 
     http = DefaultAsyncHttpxClient(trust_env=False)  # the run's own proxy is not behind http_proxy
@@ -59,7 +59,7 @@ async def _call(url: str, model: str, api_key: str) -> None:
     except BadRequestError as error:
         raise PreflightError(
             f"the model refuses a call of one word: {error}",
-            hint="where that is too long for its context, raise local.max_context",
+            hint="if its chat template does not fit into the context, raise local.max_context",
         ) from error
     except OpenAIError as error:
         raise PreflightError(

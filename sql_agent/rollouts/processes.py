@@ -1,4 +1,4 @@
-"""Run the runner and LLM proxy processes of a run, under a supervisor that replaces those that die."""
+"""Start the runners and LLM proxies of a run as processes of a supervisor, which replaces dead processes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from sql_agent.system.sockets import bind
 from sql_agent.system.tokens import new_token
 
 _PROXY_START_S = 120.0
-_SHOWN_CHARS = 100  # of a question
+_SHOWN_CHARS = 100  # characters of a question in a line
 _BACKLOG = 2048  # connections that wait for a proxy, also while it is being replaced
 
 
 class RunProcesses:
-    """Starts runners and up to `n_proxies` proxies, and replaces those that die, until `stop`.
+    """Starts runner processes and up to `n_proxies` LLM proxies, and replaces dead processes, until `stop`.
 
-    Create it before torch is imported and before an event loop runs, because it forks. The supervisor keeps the sockets
-    of the proxies, so calls that come while a proxy is replaced wait for the new one. The proxies listen at the address
-    `host` of this host and want the bearer `proxy_token`. With `show_rollouts` each rollout that ends is printed as one
-    line. The supervisor calls `if_killed` when this process dies without `stop`, with how it ended.
+    The constructor forks, so call it before torch is imported and before an event loop runs. The supervisor keeps the
+    proxies' sockets open, so calls wait while a proxy is replaced. The proxies listen at the address `host` of this
+    machine and require the bearer `proxy_token`. With `show_rollouts` each ended rollout is printed as one line. If
+    this process dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed".
     """
 
     def __init__(
@@ -57,27 +57,28 @@ class RunProcesses:
         jobs = {"runner": run_runner, "proxy": partial(_run_proxy, sockets, self.proxy_token)}
         self._supervisor = Supervisor(jobs, if_killed=if_killed)
         for sock in sockets:
-            sock.close()  # the supervisor has its own
+            sock.close()  # the supervisor has copies
 
     def watch(self, on_end: Callable[[Ended], None]) -> None:
-        """Call `on_end` on this event loop with each process that ends."""
+        """Call `on_end` on the running event loop for each process that ends."""
         self._supervisor.watch(on_end)
 
     def unwatch(self) -> None:
-        """End what `watch` began."""
+        """Stop calling `on_end`."""
         self._supervisor.unwatch()
 
     def start_runners(self, store: StoreAddress) -> None:
-        """Start all runners; they take rollouts from `store`."""
+        """Start all runners, which run the rollouts queued in `store`."""
         for index in range(self._n_runners):
             self._supervisor.start(f"Runner {index}", "runner", store)
 
     async def start_proxies(
         self, store: StoreAddress, models: Sequence[ServedModel], log_files: Sequence[Path]
     ) -> list[str]:
-        """Start a proxy of all `models` for each of `log_files`, and return the proxies' addresses once they answer.
+        """Start one proxy per log file, wait until all proxies answer, and return their URLs.
 
-        The proxies record calls in `store`. Raises TrainingError when a proxy does not answer within two minutes.
+        Each proxy serves all `models` and writes its spans to `store`. Raises TrainingError when a proxy does not
+        answer within two minutes.
         """
         for index, log_file in enumerate(log_files):
             self._supervisor.start(proxy_name(index), "proxy", (index, store, models, log_file))
@@ -86,17 +87,17 @@ class RunProcesses:
         return addresses
 
     def leave(self, how: str) -> None:
-        """Let all of these processes end without waiting for that, and call `if_killed` with `how` this one ends."""
+        """Ask all processes to stop without waiting, and call `if_killed` with `how`, the way this process ends."""
         self._supervisor.ask_to_stop()
         self._if_killed(how)
 
     def stop(self) -> None:
-        """End all of these processes."""
+        """Stop all processes and wait for their end."""
         self._supervisor.stop()
 
 
 def proxy_name(index: int) -> str:
-    """Return the name under which the end of proxy `index` is reported."""
+    """Return the name of proxy `index` in messages."""
     return f"LLM proxy {index}"
 
 
@@ -115,7 +116,7 @@ def _run_runner(settings: Settings, store: StoreAddress, *, show_rollouts: bool)
     agent = SqlLitAgent(settings, _show_rollout if show_rollouts else None)
 
     async def run() -> None:
-        # Without retries, because a request that is repeated unseen may lose the rollouts of the first answer.
+        # Without retries, because a silent retry may lose the rollouts of the first answer.
         client = open_store(store, retry_delays=(), health_retry_delays=())
         await ConcurrentRunner(agent, client, concurrency=settings.runner.concurrency).run()
 
@@ -134,4 +135,4 @@ def _show_rollout(mode: str, record: RolloutRecord) -> None:
     reward = f"reward {record.reward.total:.3f}" if record.reward else f"dropped: {record.dropped}"
     question = " ".join(record.question.question.split())
     line = f"{mode:5} {len(record.calls)} queries, {reward}, {record.seconds:.1f} s: {question[:_SHOWN_CHARS]}"
-    print(line, flush=True)  # one write, so that lines of several processes do not mix
+    print(line, flush=True)  # one write, so that processes do not mix their lines

@@ -1,4 +1,4 @@
-"""Middleware and callback of the LLM proxy: forward the calls of rollouts, and write their token ids to the store."""
+"""Middleware and litellm callback of the LLM proxy: forward model calls, and write their token ids to the store."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from sql_agent.system.memory import ends_without_memory
 from sql_agent.system.tokens import bearer
 
 _CALL = "raw_gen_ai_request"
-# Numbers for the span, left out of the reply to the agent, because they are most of its bytes.
+# Keys of a reply that are written to the span only: they are most of the reply's bytes, and the agent ignores them.
 _FOR_SPANS = ("prompt_token_ids", "response_token_ids", "response_logprobs", "response_versions", "response_forced")
 _KEPT = ("id", *_FOR_SPANS)
-_CHOICES = "choices"  # where vLLM itself puts the response ids
+_CHOICES = "choices"  # vLLM itself has the response ids in this key
 _PATH = re.compile(r"/rollout/([^/]+)/attempt/([^/]+)(/.*)?")
 _PATHS = ("/v1/chat/completions", "/chat/completions")
 _CONNECT_S = 10.0
@@ -37,9 +37,9 @@ _CONNECT_S = 10.0
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that callers of the proxy name `name`, and its server at `base_url` (ending in /v1) names `model`.
+    """A model behind the proxy: `name` in calls of the proxy, `model` at its server `base_url` (ending in /v1).
 
-    `has_token_ids` is false for a server that refuses a request for token ids.
+    `has_token_ids` is false for a server that cannot return token ids.
     """
 
     name: str
@@ -50,11 +50,11 @@ class ServedModel:
 
 
 class RolloutPath:
-    """Moves the rollout's ids from a call's path into headers, and adds a sequence id to a call without one.
+    """ASGI middleware that moves the ids of rollout and attempt from the path into headers.
 
-    This replaces two middlewares of agent-lightning, the one with the same task and the one for streams, because both
-    pass each request through queues and tasks, which took a third of a call's time. If the proxy has `policy_calls`,
-    these answer chat completions instead of litellm.
+    A call without a sequence id gets one. If the proxy has `policy_calls`, these answer chat completions instead of
+    litellm. The class replaces two middlewares of agent-lightning, for the same task and for streams: their queues and
+    asyncio tasks took a third of a call's time.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -81,7 +81,7 @@ class RolloutPath:
         await self._app(scope, receive, send)
 
     async def _forward(self, policy: PolicyCalls, scope: Scope, receive: Receive, send: Send, call: _Call) -> None:
-        """Answer a call of a rollout with the policy's reply, and record the token ids."""
+        """Answer a model call with the policy's reply, and write the token ids to the store."""
         started = time.time()
         request = Request(scope, receive)
         answer = await policy.answer(await request.body())
@@ -92,16 +92,16 @@ class RolloutPath:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of the model: its rollout, and its number within the rollout."""
+    """A model call; `number`, from 1 in each rollout, is the sequence id of the call's span."""
 
     rollout_id: str
     attempt_id: str
     number: int
 
     def send(self, exporter: SpanExporter, attributes: dict[str, str], start: float, end: float) -> None:
-        """Queue the span of the call; the span of a failed call has no attributes.
+        """Queue the call's span for the store; `attributes` are empty for a failed call.
 
-        Failed calls are recorded too, because a gap in the sequence ids counts as a lost span.
+        Failed calls need a span too, because a gap in the sequence ids counts as a lost span.
         """
         span = make_span(
             _CALL,
@@ -116,11 +116,10 @@ class _Call:
 
 
 class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
-    """Callback of litellm that writes one span for each call, with the role and the token ids of its triplet.
+    """Callback of litellm that writes one span for each call, with the agent's role and the token ids.
 
-    This replaces agent-lightning's callback, which writes about six spans for each call, all with the whole
-    conversation, and posts the spans of one call at a time from the event loop that serves the calls. That took longer
-    than the call itself.
+    It replaces agent-lightning's callback, which takes longer than the call itself: about six spans per call, each
+    with the whole conversation, posted for one call at a time from the event loop that answers calls.
     """
 
     def __init__(self) -> None:
@@ -130,7 +129,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
     ) -> None:
-        """Record the token ids of a successful call."""
+        """Write the span of a successful call."""
         headers = kwargs["litellm_params"]["proxy_server_request"]["headers"]
         attributes = _attributes(json.loads(kwargs["original_response"]), headers.get(ROLE_HEADER))
         self._send(headers, attributes, start_time.timestamp(), end_time.timestamp())
@@ -142,7 +141,7 @@ class TokenIdRecorder(CustomLogger):  # type: ignore[misc]
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:
-        """Record a failed call."""
+        """Write the span of a failed call."""
         now = datetime.now().timestamp()
         self._send(request_data["proxy_server_request"]["headers"], {}, now, now)
 
@@ -158,7 +157,7 @@ def _store() -> Any:
 
 
 def _attributes(reply: Mapping[str, Any], role: str | None) -> dict[str, str]:
-    """Return the attributes of a call's span from the model server's own `reply`."""
+    """Return the span attributes for a model server's `reply`: its token ids and the agent's role."""
     kept = [name for name in _KEPT if name in reply]
     if "response_token_ids" not in reply and _CHOICES in reply:
         kept.append(_CHOICES)
@@ -172,7 +171,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """The response to the caller, and the policy's whole reply; `reply` is None for a failed call."""
+    """The response to the caller (`status`, `body`) and the model server's full reply, None for a failed call."""
 
     status: int
     body: bytes
@@ -180,9 +179,9 @@ class Answer:
 
 
 class PolicyCalls:
-    """Forwards calls to the servers of `models`.
+    """Forwards calls to the servers of `models`, without litellm.
 
-    litellm needs ten times the processor time for a call, for adaptations that our own servers do not need.
+    litellm takes ten times the processor time, to adapt calls to other kinds of servers.
     """
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
@@ -190,12 +189,12 @@ class PolicyCalls:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections to the policy's servers."""
+        """Close the connections to the model servers."""
         if self._session is not None:
             await self._session.close()
 
     async def answer(self, body: bytes) -> Answer:
-        """Forward the call `body` to the server of its model and return the answer: 502 when the server is down."""
+        """Forward the JSON call `body` to its model's server; status 400: malformed call, 502: no answer."""
         try:
             call = from_json(body)
             model = self._models[call["model"]]
@@ -215,7 +214,7 @@ class PolicyCalls:
             async with self._session.post(url, data=to_json(call), headers=key) as response:
                 status, content = response.status, await response.read()
             reply = from_json(content) if status == 200 else None
-        except Exception as error:  # aiohttp lets a RuntimeError of uvloop through
+        except Exception as error:  # any error: aiohttp does not wrap uvloop's RuntimeError
             return _failed(502, f"the policy at {model.base_url} did not answer: {type(error).__name__}: {error}")
         if reply is None:
             return Answer(status, content, None)
@@ -223,7 +222,7 @@ class PolicyCalls:
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema of tools without `strict` and `additionalProperties`, as litellm sends schemas to vLLM."""
+    """Return a tool schema without `strict` and `additionalProperties: false`, as litellm sends it to vLLM."""
     if isinstance(schema, dict):
         left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
         return {key: _plain(value) for key, value in schema.items() if key not in left_out}

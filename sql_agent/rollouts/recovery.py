@@ -1,4 +1,4 @@
-"""Report each runner or proxy that dies and fail its rollouts, which `retrying_scheduler.py` then runs again."""
+"""Report each dead runner or LLM proxy and fail its rollouts, so that `retrying_scheduler.py` runs them again."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from sql_agent.rollouts.runner import worker_id
 from sql_agent.rollouts.store_protocol import QUEUED, STARTED, STORE_ERRORS, fail_rollouts
 from sql_agent.rollouts.supervisor import Ended
 
-_FIRST_POLLS = 4  # within these a live runner has been seen
-_LATE_S = 1.0  # until a store has handled the last request of a process that died
+_FIRST_POLLS = 4  # polls after which a live runner has been seen
+_LATE_S = 1.0  # seconds until a store has handled a dead process's last request
 _SILENT_BEATS = 5  # missed heartbeats after which a runner counts as dead
 
 
 class Recovery:
-    """Handles the ends of processes: `say` gets a line for each, `fail` the error when one cannot be replaced.
+    """Handles each process that ends: prints a line with `say`, and fails the process's rollouts.
 
-    `routes` maps each of the store's resources to its proxy, once the algorithm schedules rollouts. When a proxy dies,
-    `route_died` is called with its resources and the reason.
+    `fail` is called with the error if a process cannot be replaced. `routes` maps resource ids of the store to names
+    of proxies, once rollouts are scheduled. When a proxy dies, `route_died` is called with its resource ids and the
+    reason.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Recovery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, ended: Ended) -> None:
-        """Report that a process ended, and fail its rollouts; call it on the running event loop."""
+        """Report a process that ended, and fail its rollouts in a task of the running event loop."""
         if ended.finished:
             return
         if not ended.replaced:
@@ -56,10 +57,10 @@ class Recovery:
         task.add_done_callback(self._tasks.discard)
 
     async def watch_runners(self) -> None:
-        """Fail the rollouts of runners on other hosts whose heartbeats end; runs until cancelled."""
+        """Fail the rollouts of each runner whose heartbeats stop, until cancelled."""
         runners, polls, waits = SilentRunners(self._store), 0, False
         while True:
-            with suppress(*STORE_ERRORS):  # the scheduler reports a store that is lost
+            with suppress(*STORE_ERRORS):  # the scheduler reports a lost store
                 if silent := await runners.poll():
                     reason = f"{', '.join(silent)} gave no sign of life"
                     lost = await fail_rollouts(self._store, reason, of=lambda _, by: by in silent)
@@ -80,7 +81,7 @@ class Recovery:
             self._say(f"{said}; {_rerun(lost)}")
             await asyncio.sleep(_LATE_S)
             await fail_rollouts(self._store, reason, of=lambda _, by: by == worker)
-        except Exception as error:  # any error of a store: the rollouts then end by their time limit
+        except Exception as error:  # any error of the store: the time limit then ends the rollouts
             self._say(f"{said}, but its rollouts could not be looked up: {type(error).__name__}: {error}")
 
 
@@ -89,7 +90,7 @@ def _rerun(lost: int) -> str:
 
 
 class SilentRunners:
-    """Finds the runners of `store` whose heartbeats end; `alive` are those with heartbeats."""
+    """Finds runners of `store` whose heartbeats have stopped; `alive` are the ids of runners with heartbeats."""
 
     def __init__(self, store: agl.LightningStore) -> None:
         self._store = store
@@ -98,9 +99,10 @@ class SilentRunners:
         self.alive: set[str] = set()
 
     async def poll(self) -> list[str]:
-        """Return the ids of runners that have fallen silent since the last poll; call it every BEAT_S seconds.
+        """Return the ids of the runners found silent in this poll; call this every BEAT_S seconds.
 
-        Polls are counted and not seconds, because after a store's own pause all runners seem silent.
+        A runner is silent after five polls without a new heartbeat. Polls are counted instead of seconds, because after
+        a pause of the store all runners would seem silent.
         """
         beats = {
             worker.worker_id: worker.last_heartbeat_time or 0.0
@@ -121,7 +123,7 @@ class SilentRunners:
 
 
 async def cancel_stale_rollouts(store: agl.LightningStore) -> int:
-    """Cancel the rollouts that an earlier algorithm left, because its proxy has ended; return how many there were."""
+    """Cancel the unfinished rollouts of an earlier algorithm, whose proxy is gone; return their number."""
     stale = await store.query_rollouts(status_in=[*QUEUED, *STARTED])
     for rollout in stale:
         await store.update_rollout(rollout.rollout_id, status="cancelled")

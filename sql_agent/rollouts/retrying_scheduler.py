@@ -1,4 +1,4 @@
-"""Keep groups of rollouts whole: run lost rollouts again, and rank a group once all of its rollouts have ended."""
+"""Run lost rollouts again, so that groups stay complete, and rank each group when all its rollouts have ended."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from sql_agent.schemas import Drop, DropCause, RewardParts, RolloutRecord, Usage
 
 
 class RolloutLostError(TrainingError):
-    """Every try of a question's rollout was lost for reasons that are not the model's."""
+    """Every attempt at a rollout was lost, and not because of the model."""
 
 
 class RolloutObserver(Protocol):
-    """Is called at the start and at the end of every try of a rollout, the lost ones included."""
+    """Callbacks for the start and the end of each attempt at a rollout, lost attempts included."""
 
     def enqueued(self, request: RolloutRequest) -> None:
-        """Record that a try begins."""
+        """Record the start of an attempt."""
         ...
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Record how a try ended; `rollout.dropped` is the reason when it was lost."""
+        """Record the end of an attempt; `rollout.dropped` is the reason if the attempt was lost."""
         ...
 
 
 class RetryingScheduler:
-    """Runs a rollout that was lost again, up to `retries` times.
+    """Runs each rollout until it is kept, with at most `retries` further attempts after losses.
 
-    A rollout that was lost with its process does not count, because the supervisor limits how often a process dies.
-    The model's own failures are not losses: they are scored like any other rollout. With a `barrier` the rollouts of a
-    training group wait for each other and are ranked.
+    An attempt that was lost because a process died does not count: the supervisor limits how often a process dies.
+    Failures of the model are not losses, and are scored. With a `barrier`, the rollouts of a training group wait for
+    each other and are ranked.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RetryingScheduler:
         self._barrier = barrier
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Return a kept rollout for `request`. Raises RolloutLostError when every try was lost."""
+        """Return a kept rollout for `request`. Raises RolloutLostError when all attempts were lost."""
         barrier = self._barrier if request.mode == "train" else None
         try:
             return await self._tries(request, barrier)
@@ -79,10 +79,10 @@ class RetryingScheduler:
 
 
 async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> list[FinishedRollout]:
-    """Return the rollouts of one group, in order, with the rewards (0.0–1.1) that `judge` gives them by comparison.
+    """Return the rollouts of one group, in order, with rewards (0.0–1.1) from the ranking by `judge`.
 
-    Rollouts that were dropped already are returned unchanged. When the judge fails, all rollouts of the group are
-    dropped with its reason, because a part of a ranking cannot be compared with the rest. Raises ValueError when a kept
+    Dropped rollouts are returned unchanged. When the judge fails, all rollouts of the group are dropped with the
+    judge's error as the reason, because rewards of a partial ranking are not comparable. Raises ValueError when a kept
     rollout has no record or no reward.
     """
     kept = [r for r in rollouts if r.dropped is None]
@@ -115,17 +115,17 @@ async def rank_group(judge: GroupJudge, rollouts: Sequence[FinishedRollout]) -> 
 
 @dataclass
 class _Group:
-    """The number of members that have not left a group, and the rollouts that wait for the next ranking."""
+    """The number of members left in a group, and the rollouts (by id) that wait for the next ranking."""
 
     members: int
     waiting: dict[str, tuple[FinishedRollout, asyncio.Future[FinishedRollout]]] = field(default_factory=dict)
 
 
 class GroupBarrier:
-    """Collects the rollouts of each group as they end, and ranks them when all that stay in the group have ended.
+    """Collects the ended rollouts of each group, and ranks a group when every member has added a rollout.
 
-    A group has `size` members at first. Each of them adds its rollout, another one after a ranking that failed, and
-    leaves the group once, when it adds no more.
+    A group starts with `size` members. A member adds a rollout, adds another one if the ranking failed, and leaves the
+    group at the end.
     """
 
     def __init__(self, judge: GroupJudge, size: int) -> None:
@@ -135,7 +135,7 @@ class GroupBarrier:
         self._rankings: set[asyncio.Task[None]] = set()
 
     async def add(self, rollout: FinishedRollout) -> FinishedRollout:
-        """Wait until the group of `rollout` is complete, and return `rollout` with its reward from the ranking.
+        """Wait until the rollout's group is complete, and return `rollout` with the reward from the ranking.
 
         Raises what `rank_group` raises, for each member of the group.
         """
@@ -146,10 +146,10 @@ class GroupBarrier:
         try:
             return await ranked
         finally:
-            group.waiting.pop(rollout.rollout_id, None)  # it is still there when this request was cancelled
+            group.waiting.pop(rollout.rollout_id, None)  # still present if this request was cancelled
 
     def leave(self, name: str) -> None:
-        """Count one member less in the group `name`, so that the others do not wait for it."""
+        """Remove one member from the group `name`, so that the other members do not wait for its rollout."""
         group = self._groups.setdefault(name, _Group(self._size))
         group.members -= 1
         if group.members:
@@ -160,7 +160,7 @@ class GroupBarrier:
     def _rank_if_complete(self, group: _Group) -> None:
         if len(group.waiting) == group.members:
             complete, group.waiting = list(group.waiting.values()), {}
-            # In a task, because the others wait for it also when the request that completed the group is cancelled.
+            # In a task, so that the ranking goes on if the request that completed the group is cancelled.
             ranking = asyncio.create_task(self._rank(complete))
             self._rankings.add(ranking)
             ranking.add_done_callback(self._rankings.discard)
@@ -168,7 +168,7 @@ class GroupBarrier:
     async def _rank(self, waiting: list[tuple[FinishedRollout, asyncio.Future[FinishedRollout]]]) -> None:
         try:
             rollouts = await rank_group(self._judge, [rollout for rollout, _ in waiting])
-        except BaseException as error:  # every waiting request gets it
+        except BaseException as error:  # raised in every waiting request
             for _, ranked in waiting:
                 if not ranked.done():
                     ranked.set_exception(error)

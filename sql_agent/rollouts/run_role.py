@@ -1,4 +1,4 @@
-"""Find the role of this process and the address of the store of its run, and check the store."""
+"""Read the role of this process (algorithm, runner or both) and the store's address, and check the store."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sql_agent.system.tokens import bearer
 
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a store is not behind http_proxy
 HEALTH_PATH = "/v1/agl/health"
-_OURS_PATH = "/v1/agl/consumed"  # a request that `agl store` does not know
-_UNKNOWN_PATH = (404, 405)
+_OURS_PATH = "/v1/agl/consumed"  # an endpoint that `agl store` lacks
+_UNKNOWN_PATH = (404, 405)  # HTTP statuses
 _TIMEOUT_S = 5.0
 _START = "start one in another terminal: agl store --host 127.0.0.1 --port 4747"
 _TRUE = {"1", "true", "yes", "on"}
@@ -25,9 +25,9 @@ _ROLES = ("algorithm", "runner", "both")
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The URL of a store, without a path, and the bearer token that it wants, if any.
+    """The URL of a store, without a path, and the store's bearer token, if any.
 
-    `is_agl_store` is true for a store that knows agent-lightning's own requests only.
+    `is_agl_store` is true for a store that answers only agent-lightning's own requests.
     """
 
     url: str
@@ -36,15 +36,15 @@ class StoreAddress:
 
 
 def store_token() -> str | None:
-    """Return the bearer token of stores for other terminals and hosts, None without one.
+    """Return the bearer token in STORE_TOKEN, None without a token.
 
-    Raises ConfigError for a token that an HTTP header cannot carry.
+    Raises ConfigError for a token that is not allowed in an HTTP header.
     """
     secret = StoreSettings().token
     token = secret.get_secret_value() if secret else None
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(
-            "STORE_TOKEN has a line break or another character that an HTTP header cannot carry",
+            "STORE_TOKEN has a line break or another character that is not allowed in an HTTP header",
             hint="use letters, digits and ASCII punctuation, in the environment or .env",
         )
     return token
@@ -52,9 +52,9 @@ def store_token() -> str | None:
 
 @dataclass(frozen=True)
 class RunRole:
-    """Which part of a run this process is, and where the store is.
+    """The role of this process in a run, and the run's store.
 
-    `role` is "algorithm", "runner" or "both"; `store` is None when the run makes its own store.
+    `role` is "algorithm", "runner" or "both". `store` is None if the run starts its own store.
     """
 
     role: str
@@ -62,9 +62,9 @@ class RunRole:
 
     @classmethod
     def from_environment(cls, external_address: str | None) -> RunRole:
-        """Read AGL_CURRENT_ROLE, AGL_MANAGED_STORE and STORE_TOKEN; `external_address` is that of a store elsewhere.
+        """Read AGL_CURRENT_ROLE, AGL_MANAGED_STORE and STORE_TOKEN; `external_address` is the URL of a running store.
 
-        Raises ConfigError for an unknown role or value, and for a contradiction between the variables and the address.
+        Raises ConfigError for an unknown role or value, and when the variables contradict the address.
         """
         environment = AglSettings()
         role = (environment.role or "").strip() or "both"
@@ -74,7 +74,7 @@ class RunRole:
         if given and given not in _TRUE | _FALSE:
             raise ConfigError(
                 f"AGL_MANAGED_STORE={given} is neither 0 nor 1",
-                hint="1: the run makes its own store; 0: it uses that of --external-store-address",
+                hint="1: the run starts its own store; 0: the run uses the store at --external-store-address",
             )
         if external_address:
             if given in _TRUE:
@@ -85,14 +85,14 @@ class RunRole:
         if given in _FALSE or role != "both":
             needs = "AGL_MANAGED_STORE=0" if given in _FALSE else f"AGL_CURRENT_ROLE={role}"
             raise ConfigError(
-                f"{needs} needs a store that several processes share, and none is named",
-                hint="agl store --host 127.0.0.1 --port 4747, and --external-store-address http://127.0.0.1:4747 here",
+                f"{needs} needs the address of a store",
+                hint=f"{_START}; then add --external-store-address http://127.0.0.1:4747 here",
             )
         return cls(role, None)
 
 
 def check_store(store: StoreAddress) -> StoreAddress:
-    """Return `store` with its kind. Raises ConfigError unless a store answers there and accepts the token."""
+    """Return `store` with `is_agl_store` set. Raises ConfigError unless a store answers and accepts the token."""
     if not store.url.startswith(("http://", "https://")):
         raise ConfigError(f"{store.url!r} is not an http address", hint="example: http://127.0.0.1:4747")
     if b'"ok"' not in (_answer(store, HEALTH_PATH) or b""):
@@ -101,7 +101,7 @@ def check_store(store: StoreAddress) -> StoreAddress:
 
 
 def _answer(store: StoreAddress, path: str, *, data: bytes | None = None) -> bytes | None:
-    """Return what the store answers to a GET, or to a POST of the JSON `data`; None when it does not know `path`."""
+    """GET `path`, or POST the JSON `data`, and return the start of the answer; None if the store lacks `path`."""
     address, headers = store.url, bearer(store.token)
     if data is not None:
         headers["Content-Type"] = "application/json"

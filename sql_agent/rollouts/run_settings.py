@@ -1,4 +1,4 @@
-"""Send the settings of a run to its runners through the store, and merge them there with those of the host."""
+"""Send a run's settings to its runners through the store, and merge the settings with those of a runner's host."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sql_agent.tasks.task import BUILT_IN, database_digest, load_task
 RESOURCE = "main_llm"
 _SETTINGS = "settings"
 
-# The sections that decide a rollout: here a runner may be given only what its run has.
+# The sections that change a rollout: a runner's own values must be equal to the run's.
 _SECTIONS = ("lang", "task", "agent", "database", "judge", "spider")
-# What belongs to a host: a runner's own value wins over its run's.
+# Settings of a host: a runner's own value replaces the run's.
 _HOST_KEYS = (
     "database.path",
     "judge.cache_dir",
@@ -27,16 +27,16 @@ _HOST_KEYS = (
     "agent.mcp_url",
     "agent.mcp_command",
 )
-# Of these keys a runner never takes the run's value, because whoever can write to the store could run a command on this
-# host, or have its MCP_TOKEN sent to another server.
+# A runner ignores the run's values of these keys. Otherwise anyone who can write to the store could run a command on
+# this host, or send this host's MCP_TOKEN to another server.
 _NEVER_SENT = {"agent.mcp_url": None, "agent.mcp_command": None}
 
 
 class SentSettings(BaseModel):
-    """What an algorithm sends beside a route to its policy.
+    """The settings that an algorithm sends to its runners.
 
-    `run` names the run, `settings` are all of its settings, `judge` is the identity of its judge, and `database` the
-    SHA-256 of its database where that is one file.
+    `run` is the run's name and `judge` the identity of its judge. `database` is the SHA-256 of the run's database if
+    the database is one file, else None.
     """
 
     run: str
@@ -46,7 +46,7 @@ class SentSettings(BaseModel):
 
 
 def sent_settings(settings: Settings, run: str) -> SentSettings:
-    """Return what the algorithm of the run called `run` sends to its runners, without secrets."""
+    """Return `settings`, without secrets, for the runners of the run named `run`."""
     task = load_task(settings.task)
     return SentSettings(
         run=run,
@@ -57,13 +57,13 @@ def sent_settings(settings: Settings, run: str) -> SentSettings:
 
 
 def route_resources(route: agl.ProxyLLM, sent: SentSettings) -> dict[str, Any]:
-    """Return the store's resources for rollouts over `route`."""
-    # A template, because no other resource of the store carries text.
+    """Return the store's resources for rollouts through the LLM proxy `route`."""
+    # As a prompt template, because the store has no other kind of resource for text.
     return {RESOURCE: route, _SETTINGS: agl.PromptTemplate(template=sent.model_dump_json(), engine="f-string")}
 
 
 def text_of(resources: Mapping[str, Any]) -> str:
-    """Return what `route_resources` wrote about the settings. Raises ConfigError when it wrote nothing."""
+    """Return the JSON of the SentSettings in `resources`. Raises ConfigError when there are no settings."""
     if _SETTINGS not in resources:
         raise ConfigError(
             "the algorithm sends no settings with its rollouts", hint="use one version of this program on all hosts"
@@ -73,10 +73,10 @@ def text_of(resources: Mapping[str, Any]) -> str:
 
 
 def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
-    """Return what an algorithm sent as `text`, and the settings of its rollouts on this host, whose own are `own`.
+    """Return the run's settings from the JSON `text`, and their merge with this host's settings `own`.
 
-    Raises ConfigError when `own` was given another value for something that decides a rollout, or when the task is code
-    that this host did not name.
+    Raises ConfigError when `own` contradicts a setting that changes rollouts, or when the task is code that `own` does
+    not name.
     """
     sent = SentSettings.model_validate_json(text)
     _refuse_unnamed_code(sent, own)
@@ -105,7 +105,7 @@ def settings_here(text: str, own: Settings) -> tuple[SentSettings, Settings]:
 
 
 def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
-    """Raise ConfigError unless the run's task is built in or this runner's own settings name the same task."""
+    """Raise ConfigError unless the run's task is built in or `own` names the same task."""
     task = sent.settings["task"]
     if task not in BUILT_IN and task != own.task:
         raise ConfigError(
@@ -115,7 +115,7 @@ def _refuse_unnamed_code(sent: SentSettings, own: Settings) -> None:
 
 
 def check_same(sent: SentSettings, here: Settings) -> None:
-    """Raise ConfigError unless this host has the judge and the database of the run that sent `sent`."""
+    """Raise ConfigError unless the settings `here` have the judge and the database of the run."""
     task = load_task(here.task)
     judge = task.judge(here).identity
     if judge != sent.judge:

@@ -28,29 +28,29 @@ from sql_agent.rollouts.store_protocol import STORE_ERRORS, EndedAttempt, batch_
 from sql_agent.system.messages import Outage
 from sql_agent.system.tokens import bearer
 
-# Enough to fill a runner fast, and few enough to leave some rollouts to the other runners.
-_DEQUEUE_LIMIT = 4  # rollouts in one request, or as many as it ends
+# Enough to fill a runner fast, and few enough to leave rollouts for other runners.
+_DEQUEUE_LIMIT = 4  # rollouts taken per request, or as many as the request reports as ended
 _DEQUEUE_PAUSE_S = 0.005  # between two requests while the queue has rollouts
 _POLL_S = 0.2  # between two requests while nothing ends and the queue is empty
 _BEAT_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)
 
-# Of this process and of those forked from it. Containers can have one host's name and the same process ids.
+# A random part of worker ids, because containers can share a host name and have equal process ids.
 _FAMILY = secrets.token_hex(3)
 
 
 def worker_id(pid: int) -> str:
-    """Return the name under which a store knows the runner process `pid` of this program; no two runners share one."""
+    """Return the worker id of the runner process `pid`, unique across hosts and containers."""
     return f"{socket.gethostname()}-{pid}-{_FAMILY}"
 
 
 class ConcurrentRunner:
     """Runs up to `concurrency` rollouts of `store` at once with `agent`, until `run` is cancelled.
 
-    One request to the store reports the rollouts that ended and asks for others: soon after a rollout ended, else
-    every _POLL_S seconds. A rollout waits for the model nearly all of its time, so a process for each would only take
-    memory and start-up time. agent-lightning's own runner runs one at a time.
+    One request to the store reports ended rollouts and takes queued ones: soon after a rollout has ended, else every
+    _POLL_S seconds. agent-lightning's own runner runs one rollout at a time. A rollout mostly waits for the model, so
+    a process for each rollout would waste memory and start-up time.
     """
 
     def __init__(self, agent: agl.LitAgent[Any], store: AglStoreClient, *, concurrency: int) -> None:
@@ -59,14 +59,14 @@ class ConcurrentRunner:
         self._concurrency = concurrency
         self._worker = worker_id(os.getpid())
         self._has_ended = asyncio.Event()
-        self._ended: list[EndedAttempt] = []  # until the store has them
-        self._in_hand: set[str] = set()  # rollouts that run, or whose end the store may not have
-        self._may_have_lost_rollouts = False  # with an answer of the store that did not arrive
-        self._resources: dict[str, Any] = {}  # by id, because they do not change
+        self._ended: list[EndedAttempt] = []  # not yet reported to the store
+        self._in_hand: set[str] = set()  # ids of rollouts that run, or whose end is not yet reported
+        self._may_have_lost_rollouts = False  # true after a request without an answer
+        self._resources: dict[str, Any] = {}  # by id; resources never change
         self._refusal = Outage(f"The store at {store.server_address_root}", partial(print, flush=True))
 
     async def run(self) -> None:
-        """Run queued rollouts of the store until cancelled; those that still run are cancelled too."""
+        """Run queued rollouts of the store until cancelled, which also cancels the running rollouts."""
         heartbeat = Heartbeat(StoreAddress(self._store.server_address_root, self._store.token), self._worker)
         running: set[asyncio.Task[None]] = set()
         try:
@@ -89,14 +89,14 @@ class ConcurrentRunner:
         return min(max(_DEQUEUE_LIMIT, len(self._ended)), self._concurrency - running)
 
     async def _next_end(self, *, took_s: float) -> None:
-        """Wait for an end, or _POLL_S seconds, and then for more ends; the last request took `took_s` seconds."""
+        """Wait at most _POLL_S seconds until a rollout ends; the last request to the store took `took_s` seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), _POLL_S)
             await asyncio.sleep(batch_delay_s(took_s))
         self._has_ended.clear()
 
     async def _report_and_take(self, limit: int) -> Sequence[agl.AttemptedRollout]:
-        """Report what ended, and return up to `limit` rollouts; ends that the store did not take are kept."""
+        """Report ended rollouts, and take up to `limit` queued ones; after an error the report is repeated later."""
         if not self._ended and not limit:
             return []
         ended, self._ended = self._ended, []
@@ -104,7 +104,7 @@ class ConcurrentRunner:
             await self._fail_lost_rollouts()
             taken = await self._store.report_and_take(ended, worker_id=self._worker, limit=limit)
         except (*STORE_ERRORS, ValueError) as error:
-            # Not a warning, because they are reported again, and the store may end first when a run is stopped.
+            # Not a warning, because the report is repeated, and the store may stop before the runners.
             logger.info("the store did not take %d ended rollouts: %r", len(ended), error)
             self._ended = ended + self._ended
             self._may_have_lost_rollouts = True
@@ -119,7 +119,7 @@ class ConcurrentRunner:
         return taken
 
     async def _fail_lost_rollouts(self) -> None:
-        """Fail the rollouts that came with an answer which did not arrive, so that the algorithm runs them again."""
+        """Fail the rollouts in answers that never arrived, so that the algorithm runs these rollouts again."""
         if self._may_have_lost_rollouts:
             await fail_rollouts(
                 self._store,
@@ -129,16 +129,16 @@ class ConcurrentRunner:
             self._may_have_lost_rollouts = False
 
     async def _run_rollout(self, rollout: agl.AttemptedRollout) -> None:
-        """Run the agent on one rollout, and keep the rollout's end for the next report."""
+        """Run the agent on one rollout, and add the result to the next report."""
         run = self._agent.training_rollout_async if rollout.mode == "train" else self._agent.validation_rollout_async
         spans: Sequence[agl.Span] = ()
         try:
             spans = await run(rollout.input, await self._resources_of(rollout.resources_id), rollout)
             status = "succeeded"
-        except (aiohttp.ClientError, ConnectionError, SqlAgentError) as error:  # a traceback would say no more
+        except (aiohttp.ClientError, ConnectionError, SqlAgentError) as error:  # a traceback adds nothing
             logger.warning("rollout %s failed: %s: %s", rollout.rollout_id, type(error).__name__, error)
             status = "failed"
-        except Exception:  # whatever it is, the algorithm counts the rollout and runs it again
+        except Exception:  # any error: the algorithm counts the rollout and runs it again
             logger.exception("rollout %s failed", rollout.rollout_id)
             status = "failed"
         end_without_descriptors()
@@ -158,32 +158,32 @@ class ConcurrentRunner:
 
 
 class Heartbeat:
-    """Sends heartbeats of the runner `worker_id` to `store`, one every BEAT_S seconds, until `stop`.
+    """Sends a heartbeat of the runner `worker_id` to `store` every BEAT_S seconds, until `stop`.
 
-    A thread sends them, because an event loop that is busy for seconds is not dead.
+    Heartbeats come from a thread, so that they continue while the event loop is busy.
     """
 
     def __init__(self, store: StoreAddress, worker_id: str) -> None:
-        self._request = urllib.request.Request(  # noqa: S310  the run's
+        self._request = urllib.request.Request(  # noqa: S310  the URL of the run's store
             f"{store.url}/v1/agl/workers/{worker_id}", method="POST", headers=bearer(store.token)
         )
         self._stopped = threading.Event()
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """End the heartbeats."""
+        """Stop sending heartbeats."""
         self._stopped.set()
 
     def _beat(self) -> None:
         while not self._stopped.wait(BEAT_S):
-            with contextlib.suppress(OSError, http.client.HTTPException):  # it goes on when the store is back
+            with contextlib.suppress(OSError, http.client.HTTPException):  # heartbeats continue when the store is back
                 DIRECTLY.open(self._request, timeout=_BEAT_TIMEOUT_S).close()
 
 
 def end_without_descriptors() -> None:
-    """End this process with the exit code EMFILE when it gets no more file descriptors, so that it is replaced.
+    """Exit with the code EMFILE if no file descriptor is left, so that the supervisor replaces this process.
 
-    Each rollout needs some: without any, all that follow are lost with a connection error.
+    Without file descriptors, all later rollouts would be lost with a connection error.
     """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))

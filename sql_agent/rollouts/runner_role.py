@@ -1,4 +1,4 @@
-"""Run the rollouts of an algorithm in another terminal: find its lease, take its settings, leave when it ends."""
+"""Run rollouts for an algorithm in another terminal or on another host: read its lease, settings and end."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from sql_agent.rollouts.store_protocol import STORE_ERRORS
 from sql_agent.system.signals import handled_signals
 from sql_agent.tasks.task import load_task
 
-_SILENT_S = 4.0
+_SILENT_S = 4.0  # without a heartbeat of the algorithm, after which the runner says that it waits
 _PROXY_TIMEOUT_S = 10.0
 
 
 class RunnerRole:
-    """Serves the algorithm that uses `store`, also after it was resumed, until it reports its end or a signal comes.
+    """Runs rollouts for the algorithm that uses `store`, until the algorithm ends or a signal comes.
 
-    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. The runner waits
-    for a store that does not answer and for an algorithm without heartbeats, because a network may be down or the run
-    may be resumed.
+    `own` are the settings of this host, `say` prints a line, and `interrupted` is true after a signal. A store that
+    does not answer, or an algorithm without heartbeats, is waited for: the network may recover, or the run be resumed.
     """
 
     def __init__(self, processes: RunProcesses, own: Settings, store: StoreAddress, say: Callable[[str], None]) -> None:
@@ -41,23 +40,23 @@ class RunnerRole:
         self._own = own
         self._address = store
         self._say = say
-        # Asked each second, so without retries of its own.
+        # Without retries, because `run` polls the store every BEAT_S seconds.
         self._store = open_store(store, retry_delays=(), health_retry_delays=(), request_timeout=3.0)
         self._ended = asyncio.Event()
         self._error: TrainingError | None = None
         self.interrupted = False
-        self._state = ""  # the line printed last about what this runner does
-        self._met: set[str] = set()  # sessions that were seen before their end
-        self._served = ""  # the session whose settings were checked
-        self._last: tuple[str, float] | None = None  # session and time of the last heartbeat
-        self._changed = 0.0  # when that last changed, on our clock
-        self._alive = False  # whether it has changed since it was first seen
+        self._state = ""  # the last printed line of `_say_once`
+        self._met: set[str] = set()  # sessions seen while their algorithm ran
+        self._served = ""  # session whose settings were checked
+        self._last: tuple[str, float] | None = None  # session, and store's time of its last heartbeat
+        self._changed = 0.0  # when `_last` changed, on this host's monotonic clock
+        self._alive = False  # whether a second heartbeat was seen
 
     async def run(self) -> None:
         """Run rollouts until the algorithm has ended or a signal comes.
 
-        Raises ConfigError when this host's settings, judge or database are not those of the algorithm, TrainingError
-        when a runner dies and cannot be replaced, and what the task raises where it cannot be prepared here.
+        Raises ConfigError when this host's settings, judge or database differ from the algorithm's, TrainingError when
+        a dead runner cannot be replaced, and the errors of `Task.prepare`.
         """
         self._processes.watch(Recovery(self._store, self._say, self._fail).handle)
         try:
@@ -75,7 +74,7 @@ class RunnerRole:
     async def _look(self) -> None:
         try:
             found = await read_lease(self._store)
-        except STORE_ERRORS:  # which `watched_store` reports when it lasts
+        except STORE_ERRORS:  # `watched_store` reports a lasting outage
             return
         if found is None or (found[0].end is not None and found[0].session not in self._met):
             self._say_once(f"Waiting for an algorithm that uses the store at {self._address.url}")
@@ -83,7 +82,7 @@ class RunnerRole:
             await self._follow(*found)
 
     async def _follow(self, algorithm: Lease, beat: float) -> None:
-        """Serve `algorithm`, whose last heartbeat is `beat`, as far as its policy answers."""
+        """Start runners once `algorithm` is ready, and print its state; `beat` is the time of its last heartbeat."""
         if algorithm.end is not None:
             self._say(f"The run {algorithm.run} {algorithm.end}; this runner leaves")
             self._ended.set()
@@ -97,7 +96,7 @@ class RunnerRole:
             self._say_once(f"No sign of the run {algorithm.run} for {_SILENT_S:.0f} s; this runner waits")
             return
         if not self._alive:
-            return  # not known yet
+            return  # one heartbeat may be old
         if algorithm.resources_id is None:
             self._say_once(f"The run {algorithm.run} starts; this runner waits")
             return
@@ -112,7 +111,7 @@ class RunnerRole:
         self._say_once(f"Running the rollouts of {algorithm.run} …")
 
     async def _begin(self, algorithm: Lease, resources: Mapping[str, Any]) -> None:
-        """Check that this host has the algorithm's task, judge and database, and start the runners."""
+        """Check that this host's task, judge and database are the algorithm's, and start the runners."""
         sent, here = settings_here(text_of(resources), self._own)
 
         def check() -> None:
@@ -133,7 +132,7 @@ class RunnerRole:
         )
 
     def _say_once(self, text: str) -> None:
-        """Print the state `text` when it is another state than before."""
+        """Print `text` unless the last state was the same."""
         if text != self._state:
             self._state = text
             self._say(text)

@@ -1,4 +1,4 @@
-"""Run single rollouts through the LightningStore, many at a time: enqueue, wait for the end, read the result."""
+"""Run single rollouts through the store, many at a time: enqueue, wait for the end, read the result."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from sql_agent.schemas import Drop, DropCause, Question
 
 Mode = Literal["train", "val"]
 _POLL_S = 0.02
-_SPAN_DEADLINE_S = 10.0  # within which the last spans of an ended rollout must arrive
-_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # of a rollout whose proxy died
-_REPORTED_S = 0.5  # until the supervisor has reported the death of a process
+_SPAN_DEADLINE_S = 10.0  # for the last spans of an ended rollout to arrive
+_PROXY_DEATH_CAUSES = {DropCause.MODEL_SERVER, DropCause.SPANS}  # also seen when a proxy dies
+_REPORTED_S = 0.5  # seconds until the supervisor has reported a dead process
 _IDLE_SHARE = 3.0  # pause between two polls, as a multiple of the last poll's time
 _LONGEST_IDLE_S = 2.0  # the longest such pause, also after a store was stopped for minutes
 _ENQUEUE_LIMIT = 256  # rollouts in one request
-_GROUPS_KEPT = 4096  # groups whose route is remembered; more than run at once
-_NOTIFIED_POLL_S = 2.0  # between two polls of a store that reports ends, for ends that came before the wait
-_CANCEL_S = 2.0  # limit of the request that cancels a rollout
+_GROUPS_KEPT = 4096  # groups whose route is cached; more than run at once
+_NOTIFIED_POLL_S = 2.0  # between two polls of a store with a callback, for rollouts that ended before the wait
+_CANCEL_S = 2.0  # time limit of the request that cancels a rollout
 _LOOK_S = 5.0  # between two checks for rollouts that run for too long
-_SHOWN = 3  # rollouts in the line about a stall
+_SHOWN = 3  # rollouts named in the message about a stall
 
 
 class StoreLostError(TrainingError):
-    """The store is down, refuses requests, or sends answers that cannot be read."""
+    """The store is down, refuses requests, or sends unreadable answers."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class RolloutRequest:
 
 
 class RolloutScheduler:
-    """Runs rollouts through `store` while `watch` runs.
+    """Runs rollouts through `store`, while a task runs `watch`.
 
-    Each id in `resources` names one route to the policy; all rollouts of a group use the same route. A rollout is
-    given up after `timeout_s` seconds; all are given up when none has ended for twice as long. The regular expression
-    `train_roles` matches the trained roles.
+    `resources` are the store's ids of the LLM proxies; all rollouts of a group use the same proxy. A rollout is given
+    up after `timeout_s` seconds, and all rollouts when none has ended for twice as long. The regular expression
+    `train_roles` matches the names of the trained roles.
     """
 
     def __init__(
@@ -70,15 +70,14 @@ class RolloutScheduler:
         self._store = store
         self._adapter = adapter
         routes = itertools.cycle(resources)
-        # One route for all of a group, because the policy's caches then have the group's common prefix; not by step,
-        # because the steps of verl's asynchronous trainers overlap.
+        # A group uses one route, because the policy's cache then contains the group's common prefix. A route per step
+        # would not work, because steps of verl's asynchronous trainers overlap.
         self._route_of = lru_cache(_GROUPS_KEPT)(lambda _group: next(routes))
         self._timeout_s = timeout_s
         self._train_roles = train_roles
-        self._waiting: dict[
-            str, asyncio.Future[agl.Rollout | Drop]
-        ] = {}  # result: the ended rollout, or why it was given up
-        self._running: dict[str, float] = {}  # when a rollout was first seen running
+        # By rollout id; the result is the ended rollout, or why the rollout was given up.
+        self._waiting: dict[str, asyncio.Future[agl.Rollout | Drop]] = {}
+        self._running: dict[str, float] = {}  # rollout id → time when the rollout was first seen running
         self._unsent: list[tuple[agl.EnqueueRolloutRequest, asyncio.Future[str]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._last_end = self._last_look = time.monotonic()
@@ -86,12 +85,12 @@ class RolloutScheduler:
 
     @property
     def waiting(self) -> dict[str, float]:
-        """Return the seconds since each unfinished rollout was first seen running, by its id."""
+        """Return {rollout id: seconds since it was first seen running} of all unfinished rollouts."""
         now = time.monotonic()
         return {rollout_id: now - self._running.get(rollout_id, now) for rollout_id in self._waiting}
 
     async def run(self, request: RolloutRequest) -> FinishedRollout:
-        """Run one attempt of one rollout; a lost rollout is returned with the reason as `dropped`."""
+        """Run a rollout once; if it was lost, `dropped` of the result is the reason."""
         resource, started = self._route_of(request.group), time.monotonic()
         rollout_id = await self._enqueue(request, resource)
         ended = await self._ended_rollout(rollout_id)
@@ -99,7 +98,7 @@ class RolloutScheduler:
         if drop is None:
             try:
                 spans, missing = await complete_spans(self._store, rollout_id, deadline_s=_SPAN_DEADLINE_S)
-            except Exception as error:  # any error of a store loses this rollout only
+            except Exception as error:  # any error of the store loses only this rollout
                 drop = Drop(cause=DropCause.STORE, detail=f"{type(error).__name__}: {error}")
         await self._store.mark_consumed(rollout_id)
         if drop is not None:
@@ -115,13 +114,13 @@ class RolloutScheduler:
         return finished
 
     def route_died(self, resources: Collection[str], reason: str) -> None:
-        """Record why the proxy behind the routes `resources` died; their lost rollouts get this reason."""
+        """Record that the proxy with the ids `resources` died; its lost rollouts are dropped with `reason`."""
         self._deaths |= dict.fromkeys(resources, (time.monotonic(), reason))
 
     async def watch(self) -> None:
-        """Watch for ended rollouts, through the store's callback or by polling, until cancelled.
+        """Wake each `run` whose rollout has ended, as the store's callback or polling tells, until cancelled.
 
-        Raises StoreLostError when the store is lost, here and in every waiting `run`.
+        Raises StoreLostError, also in every waiting `run`, when the store is lost.
         """
         try:
             with named_store_errors():
@@ -149,7 +148,7 @@ class RolloutScheduler:
             notified.cancel()
 
     async def _enqueue(self, request: RolloutRequest, resource: str) -> str:
-        """Queue a rollout with one attempt: a second one was seen to hang when a late span revived the first."""
+        """Queue a rollout with one attempt; a second attempt can hang when a late span revives the first."""
         queued: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         rollout = agl.EnqueueRolloutRequest(
             input=request.question.model_dump(mode="json"),
@@ -165,33 +164,33 @@ class RolloutScheduler:
             return await queued
 
     async def _send_unsent(self) -> None:
-        """Queue all requested rollouts in one request, because a store's cost is per request."""
+        """Queue many rollouts in one request, because the store's time depends on the number of requests."""
         await asyncio.sleep(0)
         while self._unsent:
             batch, self._unsent = self._unsent[:_ENQUEUE_LIMIT], self._unsent[_ENQUEUE_LIMIT:]
             try:
                 rollouts = await self._store.enqueue_many_rollouts([rollout for rollout, _ in batch])
-            except Exception as error:  # every waiting request gets it
+            except Exception as error:  # raised in every waiting `_enqueue`
                 for _, queued in batch:
                     if not queued.done():
                         queued.set_exception(error)
                 continue
             for rollout, (_, queued) in zip(rollouts, batch, strict=True):
-                if queued.done():  # its caller was cancelled meanwhile
+                if queued.done():  # the caller was cancelled
                     await self._cancel(rollout.rollout_id)
                 else:
                     queued.set_result(rollout.rollout_id)
 
     async def _cancel(self, rollout_id: str) -> None:
-        # `watch` reports a lost store, and the next algorithm cancels the rollouts that are left in the store.
+        # `watch` reports a lost store. The next algorithm cancels the rollouts left in the store.
         with suppress(StoreLostError), named_store_errors():
             async with asyncio.timeout(_CANCEL_S):
                 await self._store.update_rollout(rollout_id, status="cancelled")
 
     async def _ended_rollout(self, rollout_id: str) -> agl.Rollout | Drop:
-        """Wait for a rollout's end; return a Drop when the rollout was given up.
+        """Wait for a rollout's end. Return a Drop if the rollout was given up.
 
-        The rollout is cancelled in the store when it was given up or its caller was cancelled.
+        If it was given up, or if the caller is cancelled, the rollout is cancelled in the store.
         """
         if not self._waiting:
             self._last_end = time.monotonic()
@@ -206,7 +205,7 @@ class RolloutScheduler:
         return ended
 
     def _end(self, rollout: agl.Rollout) -> bool:
-        """Give an ended rollout to the request that waits for it; return whether one does."""
+        """Pass an ended rollout to its waiting `run`; return whether there is one."""
         future = self._waiting.pop(rollout.rollout_id, None)
         if future is None or future.done():
             return False
@@ -217,7 +216,7 @@ class RolloutScheduler:
     async def _give_up_slow(self) -> None:
         """Give up the rollouts that have run for too long, and all rollouts when none has ended for too long.
 
-        The store's own time limits use the time of day: a clock that was set forward ended all rollouts.
+        The store's own time limits use the system clock: setting the clock forward ended all rollouts.
         """
         now = time.monotonic()
         if now - self._last_end > 2 * self._timeout_s:
@@ -238,9 +237,9 @@ class RolloutScheduler:
 
 
 async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]) -> str:
-    """Return one line about the rollouts that have not ended: counts by state, and the longest-running rollouts.
+    """Return a message about the unfinished rollouts: counts by status, and the three that run longest.
 
-    `waiting` maps the id of each rollout to the seconds since it was first seen running.
+    `waiting` is {rollout id: seconds since the rollout was first seen running}.
     """
     rollouts = list(await store.query_rollouts(rollout_id_in=list(waiting)))
     states = Counter(r.status for r in rollouts)
@@ -260,7 +259,7 @@ async def describe_stall(store: agl.LightningStore, waiting: Mapping[str, float]
 
 
 def _loss_of(rollout: agl.Rollout) -> Drop | None:
-    """Return why an ended rollout was lost, if its process died or the store refused its end."""
+    """Return the reason if an ended rollout was lost by a dead process or a refusal of the store, else None."""
     metadata = rollout.metadata or {}
     if LOST in metadata:
         return Drop(cause=DropCause.PROCESS, detail=metadata[LOST])
@@ -271,9 +270,9 @@ def _loss_of(rollout: agl.Rollout) -> Drop | None:
 
 @contextmanager
 def named_store_errors() -> Iterator[None]:
-    """Raise StoreLostError for the errors of a store's client: no answer, a refusal, or an unreadable answer.
+    """Raise StoreLostError for errors of the store's client: no answer, a refusal, or an unreadable answer.
 
-    A SqlAgentError is passed on.
+    A SqlAgentError is raised unchanged.
     """
     try:
         yield
@@ -289,7 +288,7 @@ def _store_lost(error: Exception) -> StoreLostError:
             f"the store answers {error.request_info.url.path} with status {error.status}: {error.message}",
             hint="read the output of the store and start a new one: this one may contain data that it cannot send",
         )
-    if isinstance(error, ValueError):  # of JSON, or of pydantic
+    if isinstance(error, ValueError):  # raised by json or pydantic
         return StoreLostError(
             f"an answer of the store cannot be used: {type(error).__name__}: {error}",
             hint="use one version of this program and of agent-lightning on all hosts",

@@ -1,4 +1,4 @@
-"""Write the spans of a rollout to the store, in batches, and read the record and the triplets from spans."""
+"""Write a rollout's spans to the store, in batches, and read the record and the triplets from spans."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sql_agent.system.tokens import bearer
 
 logger = logging.getLogger(__name__)
 
-SEQUENCE_HEADER = "x-sequence-id"  # of a request to the LLM proxy: the number of the call within its rollout, from 1
-PREFIX = "llm.hosted_vllm."  # of the attributes of a call's span
+SEQUENCE_HEADER = "x-sequence-id"  # number of a model call within its rollout, from 1
+PREFIX = "llm.hosted_vllm."  # of attribute names in the span of a model call
 ROLE_ATTRIBUTE = "sql_agent.role"
 _PROMPT_IDS, _RESPONSE_IDS = f"{PREFIX}prompt_token_ids", f"{PREFIX}response_token_ids"
 _EXTRAS = {name: f"{PREFIX}response_{name}" for name in ("logprobs", "versions", "forced")}
 _RECORD = LightningSpanAttributes.OBJECT_JSON.value
-_REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # as agentlightning.emit_reward names a reward's attributes
+_REWARD = f"{LightningSpanAttributes.REWARD.value}.0"  # the attribute prefix of agentlightning.emit_reward
 _REWARD_NAME, _REWARD_VALUE = f"{_REWARD}.name", f"{_REWARD}.value"
 
 _RETRIES = 3
@@ -39,7 +39,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
 def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequence_id: int) -> agl.Span:
-    """Return the span of a rollout's record and, unless the rollout is dropped, its reward."""
+    """Return a span with a rollout's record and, unless the rollout is dropped, its reward."""
     attributes: dict[str, Any] = {_RECORD: record.model_dump_json()}
     if record.reward:
         attributes |= {_REWARD_NAME: "primary", _REWARD_VALUE: record.reward.total}
@@ -48,22 +48,22 @@ def record_span(record: RolloutRecord, *, rollout_id: str, attempt_id: str, sequ
 
 
 def read_record(spans: Sequence[Any]) -> RolloutRecord | None:
-    """Return the record among the `spans` of one rollout in order; None without a record."""
+    """Return the last record in the `spans` of a rollout, None without a record."""
     found = next((span for span in reversed(spans) if span.name == AGL_OBJECT), None)
     return None if found is None else RolloutRecord.model_validate_json(found.attributes[_RECORD])
 
 
 class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
-    """Turns spans into triplets like agent-lightning's adapter, and adds the server's data about the sampling.
+    """Turns spans into triplets as agent-lightning's adapter does, with log-probabilities and weight versions.
 
-    `response["logprobs"]` has one natural log-probability for each response id. `response["versions"]` has the first
-    and the last version (number of updates) of the weights that sampled the response, and `response["forced"]` the
-    start and the end of the response ids that the server inserted instead of sampling them. Each key is missing if the
-    server did not send its data. `metadata["role"]` is the agent's role in the call, in a workflow with several roles.
+    If the model server sent them, `response["logprobs"]` has one natural log-probability per response id,
+    `response["versions"]` the first and the last version (number of updates) of the weights that sampled the response,
+    and `response["forced"]` the start and the end of the response ids that the server inserted without sampling.
+    `metadata["role"]` is the agent's role, in a workflow with several roles.
     """
 
     def adapt(self, source: Sequence[Any], /) -> list[agl.Triplet]:
-        """Return one triplet for each call of the model among the spans of one rollout, in order."""
+        """Return a triplet for each model call in the spans of one rollout, in order."""
         calls = {s.attributes[f"{PREFIX}id"]: s.attributes for s in source if f"{PREFIX}id" in (s.attributes or {})}
         triplets: list[agl.Triplet] = super().adapt(source)
         for triplet in triplets:
@@ -76,15 +76,15 @@ class TokenIdAdapter(agl.LlmProxyTraceToTriplet):  # type: ignore[misc]
         return triplets
 
     def _maybe_reward_value(self, span: Any) -> float | None:
-        # agent-lightning's own reader builds a validator for each span.
+        # The base class builds a pydantic validator for each span.
         value = (span.attributes or {}).get(_REWARD_VALUE)
         return None if value is None else float(value)
 
     def _extract_tokens_from_raw(self, attrs: dict[str, Any]) -> tuple[list[int], list[int]]:
-        # The base class checks each id of these two lists, which takes longer than parsing.
+        # The base class checks each token id, which takes longer than parsing.
         try:
             return orjson.loads(attrs[_PROMPT_IDS]), orjson.loads(attrs[_RESPONSE_IDS])[0]
-        except (KeyError, IndexError, TypeError, ValueError):  # another server, or a failed call
+        except (KeyError, IndexError, TypeError, ValueError):  # another kind of server, or a failed call
             ids: tuple[list[int], list[int]] = super()._extract_tokens_from_raw(attrs)
             return ids
 
@@ -107,9 +107,9 @@ def make_span(
     sequence_id: int | None = None,
     seconds: tuple[float, float],
 ) -> ReadableSpan:
-    """Return a span of a rollout's attempt; `seconds` are its start and end in Unix time.
+    """Return a span of an attempt; `seconds` are the start and the end in Unix time.
 
-    Without `sequence_id` the store assigns one.
+    Without `sequence_id` the store assigns a sequence id.
     """
     owner: dict[str, str | int] = {
         LightningResourceAttributes.ROLLOUT_ID.value: rollout_id,
@@ -121,7 +121,7 @@ def make_span(
     return ReadableSpan(
         name=name,
         context=SpanContext(random.getrandbits(128), random.getrandbits(64), is_remote=False),
-        resource=Resource(owner),  # not Resource.create, because that inspects the machine each time
+        resource=Resource(owner),  # Resource.create would inspect the machine each time
         attributes=dict(attributes),
         status=Status(StatusCode.OK),
         start_time=int(start * 1e9),
@@ -139,9 +139,9 @@ class SpanExporter:
         self._took_s = 0.0
 
     def send(self, endpoint: str, spans: Sequence[ReadableSpan], *, token: str | None = None) -> asyncio.Future[None]:
-        """Queue `spans` for the store at `endpoint` with the bearer `token`, if any; return a future of their arrival.
+        """Queue `spans` for the OTLP `endpoint`, and return a future that ends when the store has the spans.
 
-        The future raises TrainingError when the store did not accept the spans in three tries.
+        Requests have the bearer `token`, if any. The future raises TrainingError after three failed requests.
         """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((spans, stored))
@@ -177,8 +177,8 @@ class SpanExporter:
                 async with self._session.post(endpoint, data=body, headers=bearer(token)) as response:
                     response.raise_for_status()
                     return None
-            except Exception as error:  # aiohttp lets a RuntimeError of uvloop through; the future must get it
-                # Not a warning: this retries, and at the end of a run the store may end first.
+            except Exception as error:  # any error, such as uvloop's RuntimeError: the future raises it
+                # Not a warning, because requests are repeated, and at the end of a run the store may stop first.
                 logger.info("could not send %d spans to %s: %r", len(spans), endpoint, error)
                 cause = f"{type(error).__name__}: {error}"
             await asyncio.sleep(0.2 * 2**attempt)

@@ -1,4 +1,4 @@
-"""The store of a run, in memory: reports ended rollouts and deletes consumed ones."""
+"""The in-memory store of a run, which reports ended rollouts and deletes rollouts that were read."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from sql_agent.rollouts.store_protocol import AlgorithmStore
 logger = logging.getLogger(__name__)
 
 _ENDED = ("succeeded", "failed", "cancelled")
-_SPAN_BYTES = 1400  # of a span without attributes
-_MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the memory
-_KEPT = 2048  # consumed rollouts that stay in the store, because a span can arrive late
+_SPAN_BYTES = 1400  # estimate for a span without attributes
+_MOST_SPAN_BYTES = 256 << 20  # agent-lightning's default is 70 % of the machine's memory
+_KEPT = 2048  # rollouts kept after they were read, because a span can arrive late
 
 _NOTHING = nullcontext()
 
 
 class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc]
-    """Calls `on_end` for each ended rollout, and deletes consumed rollouts.
+    """In-memory store that calls `on_end` for each ended rollout, and deletes rollouts that were read.
 
-    agent-lightning's store drops old spans but never a rollout or an attempt: millions in one night. All calls must
-    come from one event loop.
+    agent-lightning's store deletes old spans, but no rollouts or attempts: millions in one night. All calls must come
+    from one event loop.
     """
 
     def __init__(self) -> None:
-        # `thread_safe`, because the server of agent-lightning's other stores locks threads out while a call waits.
+        # `thread_safe`, else agent-lightning's server blocks all threads while one call waits.
         super().__init__(thread_safe=True, eviction_memory_threshold=_MOST_SPAN_BYTES, span_size_estimator=_size_of)
         self.collections = OneLoopCollections()
         self.on_end: Callable[[agl.Rollout], object] | None = None
         self._consumed: deque[str] = deque()
-        self._running: set[str] = set()  # rollouts whose status is known to be "running"
+        self._running: set[str] = set()  # ids of rollouts whose status is already "running"
 
     async def mark_consumed(self, rollout_id: str) -> None:
-        """Mark an ended rollout as no longer needed, and delete the one that was marked longest ago."""
+        """Mark an ended rollout as read. If more than 2,048 are marked, delete the one marked first."""
         self._consumed.append(rollout_id)
         if len(self._consumed) > _KEPT:
             await self._delete(self._consumed.popleft())
 
     async def add_many_spans(self, spans: Sequence[agl.Span]) -> Sequence[agl.Span]:
-        """Store the `spans` that are new and whose attempt is in the store, and return them.
+        """Store and return those `spans` that are new and whose attempt is in the store.
 
-        The base class also records a heartbeat for each attempt, which nothing reads and which took most of the store's
-        time, and one span of a deleted rollout makes all the others fail there.
+        The base class raises for all spans if one of them belongs to a deleted rollout. It also records a heartbeat per
+        attempt, which nothing reads and which took most of the store's time.
         """
         attempts: defaultdict[tuple[str, str], list[agl.Span]] = defaultdict(list)
         for span in spans:
@@ -77,14 +77,14 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
         await collections.span_sequence_ids.chmax(rollout_id, max(span.sequence_id for span in spans))
         stored = []
         for span in spans:
-            with suppress(DuplicatedPrimaryKeyError):  # sent again, because the answer was lost
+            with suppress(DuplicatedPrimaryKeyError):  # sent twice, because an answer was lost
                 await collections.spans.insert([span])
                 await self._account_span_size(span)
                 stored.append(span)
         return stored
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
-        """Call `callback` on this event loop with each rollout that ends, until cancelled."""
+        """Call `callback` on the running event loop for each rollout that ends, until cancelled."""
         loop = asyncio.get_running_loop()
         self.on_end = lambda rollout: loop.call_soon(callback, rollout)
         try:
@@ -93,7 +93,7 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
             self.on_end = None
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
-        """Return the spans of a rollout's only attempt, in any order. Raises TrainingError when they were evicted."""
+        """Return a rollout's spans, in any order. Raises TrainingError when the store has evicted the spans."""
         if rollout_id in self._evicted_rollout_span_sets:
             raise TrainingError(
                 f"the spans of rollout {rollout_id} were evicted from the store before they were read",
@@ -109,7 +109,7 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
         await self._evict_spans_for_rollout(collections, rollout_id)
         for collection in (collections.attempts, collections.rollouts):
             await collection.delete((await collection.query(filter=of_rollout)).items)
-        collections.attempts._items.pop(rollout_id, None)  # else an empty dict stays under its id
+        collections.attempts._items.pop(rollout_id, None)  # otherwise an empty dict remains for each rollout
         await collections.span_sequence_ids.pop(rollout_id)
         self._evicted_rollout_span_sets.discard(rollout_id)
         self._start_time_by_rollout.pop(rollout_id, None)
@@ -126,15 +126,14 @@ class RunStore(agl.InMemoryLightningStore, AlgorithmStore):  # type: ignore[misc
 
 
 def _size_of(span: agl.Span) -> int:
-    """Estimate the bytes of a span in memory: its attributes are nearly all of it."""
+    """Estimate the bytes of a span in memory, which are mostly its attributes."""
     return _SPAN_BYTES + sum(len(value) for value in (span.attributes or {}).values() if isinstance(value, str))
 
 
 class OneLoopCollections(InMemoryLightningCollections):  # type: ignore[misc]
-    """agent-lightning's collections in memory, without locks and metrics, for a store on one event loop.
+    """agent-lightning's in-memory collections without locks and metrics, for a store on one event loop.
 
-    The originals take up to four locks for a call, with a context for metrics around each lock and look-up: a third of
-    the store's time. No lock is needed, because no operation on a collection awaits anything.
+    Locks and metrics took a third of the store's time. No lock is needed, because no operation on a collection awaits.
     """
 
     def __init__(self) -> None:
@@ -154,16 +153,16 @@ class OneLoopCollections(InMemoryLightningCollections):  # type: ignore[misc]
 
 
 class KeyedCollection(ListBasedCollection[Any]):  # type: ignore[misc]
-    """Finds an object without a search when the filter has all of its keys."""
+    """Collection that finds an object without a search when a filter has all primary keys."""
 
     def tracking_context(self, operation: str, collection: str) -> AbstractAsyncContextManager[None]:
-        """Measure nothing."""
+        """Return a context manager that measures nothing."""
         return _NOTHING
 
     async def get(self, filter: Any = None, sort: Any = None) -> Any:  # noqa: A002  as the base class names it
         """Return the first object that matches `filter`, or None."""
         if filter and len(filter) == len(self.primary_keys()):
-            with suppress(KeyError):  # no such object, or other fields than the keys
+            with suppress(KeyError):  # no such object, or a filter by other fields
                 return self._found(filter)
         return await super().get(filter, sort)
 

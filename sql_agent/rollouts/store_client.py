@@ -1,4 +1,4 @@
-"""Clients of a store that another process serves (`agl store`, or a RunStore), and a watch over its health."""
+"""Clients of a store in another process (`agl store`, or a RunStore), and a health check of the store."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from sql_agent.system.tokens import bearer
 logger = logging.getLogger(__name__)
 
 _CONSUMED_AT_ONCE = 32
-_PAUSE_S = 0.5  # between two requests of the watch
+_PAUSE_S = 0.5  # between two health checks
 _WATCH_TIMEOUT_S = 1.5
-_SILENT_S = 3.5  # two requests that time out, or refused ones for as long: a store may be busy, or restart
-_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # statuses of a gateway while the store behind it is down
+_SILENT_S = 3.5  # without an answer, until an outage is reported: a store may be busy, or restart
+_AWAY = (404, 405, 408, 425, 429, 502, 503, 504)  # HTTP statuses of a gateway whose store is down
 _ENDED_PAUSE_S = 0.02  # between two requests for ended rollouts
 _ENDED = TypeAdapter(list[EndedRollout])
 
@@ -48,9 +48,9 @@ def open_store(address: StoreAddress, **options: Any) -> AglStoreClient:
 
 
 class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[misc]
-    """Client of a store with agent-lightning's own requests only, such as `agl store`.
+    """Client of `agl store`, or another store that answers only agent-lightning's own requests.
 
-    The store must be polled for ended rollouts, and never deletes a rollout.
+    Such a store must be polled for ended rollouts, and never deletes a rollout.
     """
 
     def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
@@ -63,16 +63,16 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
     ) -> Sequence[agl.AttemptedRollout]:
         """Report `ended` attempts with their spans, and return up to `limit` queued rollouts for `worker_id`.
 
-        Raises one of STORE_ERRORS when the store does not answer: it may have received the report or not, so report the
-        same attempts again. An attempt whose end the store refuses ends as failed.
+        Raises one of STORE_ERRORS when the store does not answer; then report the same attempts again, because the
+        report may be lost. If the store refuses to store an attempt's end, the attempt fails.
         """
-        # Concurrently, because agent-lightning's client retries for seconds when the store has lost a rollout.
+        # Concurrently, because the client retries for seconds when the store has lost a rollout.
         await asyncio.gather(*map(self._report, ended))
         taken: Sequence[agl.AttemptedRollout] = await self.dequeue_many_rollouts(limit=limit, worker_id=worker_id)
         return taken
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
-        """Return at once, because this store must be polled."""
+        """Return at once, because this kind of store must be polled."""
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
         """Return the spans of a rollout's latest attempt, in any order."""
@@ -95,7 +95,7 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
             await self._give_up(attempt.rollout_id, f"status {error.status}: {error.message}")
 
     async def _give_up(self, rollout_id: str, cause: str) -> None:
-        """End a rollout as failed when the store refuses the report of its end, which would be repeated for ever."""
+        """Fail a rollout whose end the store refuses to store, because the report would be repeated for ever."""
         try:
             for rollout in await self.query_rollouts(rollout_id_in=[rollout_id], status_in=STARTED):
                 metadata = (rollout.metadata or {}) | {REFUSED: f"the store refused the report of its end: {cause}"}
@@ -107,18 +107,18 @@ class AglStoreClient(agl.LightningStoreClient, AlgorithmStore):  # type: ignore[
 
 
 class StoreClient(AglStoreClient):
-    """Client of a RunStore, which answers one request for many rollouts."""
+    """Client of a RunStore, which handles many rollouts per request."""
 
     def __init__(self, server_address: str, *, token: str | None = None, **options: Any) -> None:
         """Use the store at the URL `server_address` (without a path) with the bearer `token`, if any."""
         super().__init__(server_address, token=token, **options)
         self._consumed: list[str] = []
-        self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until they are read
+        self._spans: dict[str, Sequence[agl.Span]] = {}  # of ended rollouts, until `spans_of` returns them
 
     async def report_and_take(
         self, ended: Sequence[EndedAttempt], *, worker_id: str, limit: int
     ) -> Sequence[agl.AttemptedRollout]:
-        """Report and take as the base class does, in one request."""
+        """Do the same as the base class in one request."""
         report = RunnerReport(worker_id=worker_id, ended=ended, limit=limit)
         answer = await self._post(REPORT, report.model_dump(mode="json"))
         return [agl.AttemptedRollout.model_validate(taken) for taken in answer]
@@ -126,12 +126,12 @@ class StoreClient(AglStoreClient):
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
         """Call `callback` with each rollout that ends, until cancelled.
 
-        Where it returns true, the rollout's spans are kept until they are read or the rollout is consumed.
+        If `callback` returns true, the rollout's spans are kept for `spans_of`.
         """
         while True:
             try:
                 reported = _ENDED.validate_python(await self._post(ENDED, None))
-            except (*STORE_ERRORS, ValueError) as error:  # the scheduler's polls find the rollouts that are missed now
+            except (*STORE_ERRORS, ValueError) as error:  # the scheduler's polls find the missed rollouts
                 logger.info("the store did not report which rollouts ended: %r", error)
                 reported = []
             for ended in reported:
@@ -140,14 +140,14 @@ class StoreClient(AglStoreClient):
             await asyncio.sleep(_ENDED_PAUSE_S)
 
     async def spans_of(self, rollout_id: str) -> Sequence[agl.Span]:
-        """Return the spans of a rollout's latest attempt, in any order; the first time those that came with its end."""
+        """Return the spans of a rollout's latest attempt, in any order, at first from the report of its end."""
         spans = self._spans.pop(rollout_id, None)
         return spans if spans is not None else await super().spans_of(rollout_id)
 
     async def mark_consumed(self, rollout_id: str) -> None:
-        """Let the store delete an ended rollout later; many are sent in one request.
+        """Let the store delete an ended rollout later; one request sends the ids of 32 rollouts.
 
-        When the store does not answer, the ids are sent again with the next ones.
+        If the store does not answer, a later request sends the ids again.
         """
         self._spans.pop(rollout_id, None)
         self._consumed.append(rollout_id)
@@ -164,16 +164,16 @@ class StoreClient(AglStoreClient):
 
 
 def is_refusal(status: int) -> bool:
-    """Decide whether an HTTP `status` means that the store will refuse the same request again."""
+    """Return whether the store would answer a repeated request with the same HTTP error `status`."""
     return status >= 400 and status not in _AWAY
 
 
 @contextmanager
 def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Print with `say` when the store at `address` goes down, so that `who` waits, and when the store comes back.
+    """Report with `say` that the store at `address` is down and `who` waits, and that the store is back.
 
-    Enter it on a running event loop, on which `say` is called. A thread polls the store, because to an event loop that
-    is busy for seconds every store would seem silent.
+    `say` is called on the running event loop. A thread checks the store's health, because a busy event loop would
+    mistake its own delay for an outage.
     """
     loop, closed = asyncio.get_running_loop(), threading.Event()
 
@@ -182,7 +182,7 @@ def watched_store(address: str, who: str, say: Callable[[str], None]) -> Iterato
             say(text)
 
     def say_on_loop(text: str) -> None:
-        with suppress(RuntimeError):  # the loop has just been closed
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(say_inside, text)
 
     outage = Outage(f"The store at {address}", say_on_loop)
@@ -201,7 +201,7 @@ def _ask(address: str, who: str, outage: Outage, closed: threading.Event) -> Non
         except (OSError, http.client.HTTPException) as error:
             failed += 1
             silent_s = time.monotonic() - answered
-            if failed > 1 and silent_s >= _SILENT_S:  # one request fails too when this process itself was stopped
+            if failed > 1 and silent_s >= _SILENT_S:  # one failure can mean that this process was suspended
                 why = getattr(error, "reason", error)
                 outage.begin(f"does not answer, for {silent_s:.0f} s now ({why}); {who} waits for it")
         else:

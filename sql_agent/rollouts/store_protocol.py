@@ -1,4 +1,4 @@
-"""The interface of a store for an algorithm, and the batched requests of a RunStore's HTTP server."""
+"""The store's interface for algorithms, and the batched HTTP requests of a RunStore."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import aiohttp
 from pydantic import BaseModel
 
 REPORT = "/v1/agl/report"  # a runner sends a RunnerReport and gets a list of AttemptedRollout
-ENDED = "/v1/agl/ended"  # the algorithm gets the EndedRollouts since its last request; long polling
+ENDED = "/v1/agl/ended"  # long polling: the algorithm gets the EndedRollouts since its last request
 CONSUMED = "/v1/agl/consumed"  # the algorithm sends the ids of rollouts that may be deleted
 
-QUEUED: Final = ("queuing", "requeuing")  # statuses before a runner takes a rollout
-STARTED: Final = ("preparing", "running")  # statuses from then until the end
+QUEUED: Final = ("queuing", "requeuing")  # statuses of a rollout that no runner has taken
+STARTED: Final = ("preparing", "running")  # statuses of a rollout that a runner has taken
 # Keys in the metadata of a failed rollout; the value is the reason.
-LOST = "lost"  # the runner's process died, or never received the rollout
+LOST = "lost"  # the runner died, or never received the rollout
 REFUSED = "refused"  # the store refused the report of the end
 
 STORE_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, RuntimeError)  # raised when a store is down
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.01, 0.1
-_DELAY_SHARE = 3.0  # of the last request's time, because a busy store answers late
+_DELAY_SHARE = 3.0  # the delay as a multiple of the last request's time, which is long if the store is busy
 
 
 class EndedAttempt(BaseModel):
-    """How an attempt ended, with the spans of its runner; the LLM proxy sends those of the model's calls."""
+    """How an attempt ended, with the runner's spans; the LLM proxy sends the spans of model calls itself."""
 
     rollout_id: str
     attempt_id: str
@@ -35,7 +35,7 @@ class EndedAttempt(BaseModel):
 
 
 class RunnerReport(BaseModel):
-    """The attempts that the runner `worker_id` has ended, and how many queued rollouts it requests at most."""
+    """A request of the runner `worker_id`: reports ended attempts, and takes up to `limit` queued rollouts."""
 
     worker_id: str
     ended: Sequence[EndedAttempt]
@@ -50,7 +50,7 @@ class EndedRollout(BaseModel):
 
 
 class AlgorithmStore(agl.LightningStore):  # type: ignore[misc]
-    """Extends agent-lightning's interface of a store by what an algorithm needs."""
+    """agent-lightning's store interface, extended for algorithms."""
 
     async def watch_ended(self, callback: Callable[[agl.Rollout], bool]) -> None:
         """Call `callback` with each rollout that ends, until cancelled. Return at once if the store must be polled.
@@ -72,9 +72,9 @@ class AlgorithmStore(agl.LightningStore):  # type: ignore[misc]
 
 
 async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[[agl.Rollout, str], bool]) -> int:
-    """Mark the started rollouts that `of` selects as lost because of `reason`; return how many there were.
+    """Fail the started rollouts for which `of(rollout, worker_id)` is true, as lost for `reason`.
 
-    `of` gets a rollout and the id of the worker that runs it.
+    Return the number of failed rollouts.
     """
     lost = 0
     for rollout in await store.query_rollouts(status_in=list(STARTED)):
@@ -87,5 +87,5 @@ async def fail_rollouts(store: agl.LightningStore, reason: str, *, of: Callable[
 
 
 def batch_delay_s(took_s: float) -> float:
-    """Return for how many seconds to collect more for a request, after a request that took `took_s` seconds."""
+    """Return the seconds to wait for a fuller batch, after a request that took `took_s` seconds."""
     return min(max(_LEAST_DELAY_S, _DELAY_SHARE * took_s), _MOST_DELAY_S)

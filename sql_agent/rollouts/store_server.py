@@ -34,17 +34,17 @@ from sql_agent.system.web_server import served, uvicorn_server
 
 logger = logging.getLogger(__name__)
 
-_WAIT_S = 1.0
-_GRACE_S = 2  # for open requests; more than _WAIT_S
-_MOST_ENDED = 4096  # unreported ended rollouts; the scheduler's polls find those beyond
+_WAIT_S = 1.0  # longest wait of a request for ended rollouts
+_GRACE_S = 2  # seconds for open requests at the end; more than _WAIT_S
+_MOST_ENDED = 4096  # unreported ended rollouts in memory; the scheduler's polls find older ones
 _TRACES = "/v1/traces"
 _PROTOBUF = "application/x-protobuf"
 
 
 class FrequentRequests:
-    """ASGI app that answers the requests of `store_protocol.py` and of span exporters, and passes all others to `app`.
+    """ASGI middleware that answers frequent requests without FastAPI, which took most of a request's time.
 
-    FastAPI took most of the time of a request.
+    These are the requests of `store_protocol.py` and OTLP spans. `app` answers all other requests.
     """
 
     def __init__(self, app: ASGIApp, store: RunStore) -> None:
@@ -68,7 +68,7 @@ class FrequentRequests:
         try:
             body = await Request(scope, receive).body()
             response = Response(await answer(body), media_type=_PROTOBUF if path == _TRACES else "application/json")
-        except Exception as error:  # the client gets every error of the store
+        except Exception as error:  # the client gets the error as status 500
             detail = f"{type(error).__name__}: {error}"
             logger.log(logging.ERROR, "%s failed: %s", path, detail, exc_info=logger.isEnabledFor(logging.DEBUG))
             response = Response(to_json({"detail": detail}), 500)
@@ -83,13 +83,13 @@ class FrequentRequests:
         return to_json(await self._store.dequeue_many_rollouts(limit=given.limit, worker_id=given.worker_id))
 
     async def _end(self, attempt: EndedAttempt) -> None:
-        """Store the end of one attempt. When that fails, only this rollout fails."""
+        """Store the end of one attempt. If that raises an error, only this rollout fails."""
         try:
             await self._store.add_many_spans(attempt.spans)
             await self._store.update_attempt(attempt.rollout_id, attempt.attempt_id, status=attempt.status)
-        except ValueError:  # the rollout was deleted meanwhile
+        except ValueError:  # the rollout was deleted
             logger.info("ignored the end of attempt %s of rollout %s", attempt.attempt_id, attempt.rollout_id)
-        except Exception as error:  # else the runner would repeat the report for ever
+        except Exception as error:  # otherwise the runner would repeat the report for ever
             rollout = await self._store.get_rollout_by_id(attempt.rollout_id)
             metadata = (rollout.metadata or {}) | {
                 REFUSED: f"the store refused the report of its end: {type(error).__name__}: {error}"
@@ -97,8 +97,8 @@ class FrequentRequests:
             await self._store.update_rollout(attempt.rollout_id, status="failed", metadata=metadata)
 
     async def _report_ended(self, _body: bytes) -> bytes:
-        """Return the rollouts that ended since the last request, after at most a second of waiting."""
-        self._store.on_end = self._note_end  # only now, because a run's own store calls its algorithm
+        """Return the rollouts that ended since the last request; wait at most one second for one."""
+        self._store.on_end = self._note_end  # not earlier, because in a run's own store the algorithm sets `on_end`
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), _WAIT_S)
         self._has_ended.clear()
@@ -109,11 +109,11 @@ class FrequentRequests:
     async def _spans_of(self, rollout: agl.Rollout) -> Sequence[agl.Span]:
         try:
             return await self._store.spans_of(rollout.rollout_id)
-        except TrainingError:  # evicted, as its reader learns from spans_of
+        except TrainingError:  # evicted; the client's own call of spans_of raises the error
             return []
 
     def _note_end(self, rollout: agl.Rollout) -> None:
-        if rollout.status != "cancelled":  # by its algorithm
+        if rollout.status != "cancelled":  # the algorithm itself cancels rollouts
             self._ended.append(rollout)
             self._has_ended.set()
 
@@ -131,9 +131,10 @@ class FrequentRequests:
 async def serve_store(
     host: str, port: int, started: Callable[[str], None], until: Awaitable[object], *, token: str | None
 ) -> None:
-    """Serve a RunStore at `host` and `port` until `until` ends; call `started` with its URL once it answers.
+    """Serve a RunStore at `host` and `port` until `until` is done; call `started` with its URL once it answers.
 
-    Requests need the bearer `token`, if any. Raises TrainingError when the address cannot be used.
+    Requests need the bearer `token`, if any. Raises TrainingError when the port is taken, and ConfigError when the
+    address does not exist.
     """
     async with served_store(RunStore(), host, port, token) as url:
         started(url)
@@ -144,15 +145,15 @@ async def serve_store(
 async def served_store(
     store: RunStore, host: str = "127.0.0.1", port: int | None = None, token: str | None = None
 ) -> AsyncIterator[str]:
-    """Serve `store` on this event loop inside the context, by default at a free port, and yield its URL.
+    """Serve `store` on the running event loop, by default at a free port, and yield its URL.
 
-    Requests need the bearer `token`, if any. Raises TrainingError when the address cannot be used. The `start` of
-    agent-lightning's server would serve in a thread: two threads of one process wait for each other at each request.
+    Requests need the bearer `token`, if any. Raises the errors of `bind`. agent-lightning's own server runs in a
+    thread, and threads of one process wait for each other at each request.
     """
     sock = bind(host, port or 0)
     server = agl.LightningStoreServer(store, host, sock.getsockname()[1])
     app: Any = server.app
-    app.user_middleware.clear()  # these time and log each request, which took half of the time
+    app.user_middleware.clear()  # agent-lightning's middlewares time and log each request, which took half of the time
     http = uvicorn_server(FrequentRequests(app, store), token, open_paths={HEALTH_PATH}, grace_s=_GRACE_S)
     async with served(http, sock):
         yield server.endpoint

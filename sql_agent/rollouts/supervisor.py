@@ -1,4 +1,4 @@
-"""Run jobs in child processes, and replace at once each child that dies."""
+"""Run jobs in child processes, and replace each child that dies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from sql_agent.system.signals import STOPPING, die_with_parent, go_on
 
 Job = Callable[[Any], object]
 
-_EARLY_S = 5.0  # a child that dies sooner than this after its start may never be able to run
-_MAX_EARLY = 5  # such deaths in succession until no other child takes its place
-_GRACE_S = 3.0
+_EARLY_S = 5.0  # a child that dies within this time after its start may never work
+_MAX_EARLY = 5  # early deaths in succession after which a child is not replaced
+_GRACE_S = 3.0  # between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Says that a child process ended: its name and id, how it ended, and whether another took its place."""
+    """The end of a child process; `how` is such as "was killed by SIGKILL", `replaced` whether a new child started."""
 
     name: str
     pid: int
@@ -41,7 +41,7 @@ class Ended:
 
     @property
     def finished(self) -> bool:
-        """Return whether the job came to its end by itself, so that there was nothing to replace."""
+        """Return whether the job returned, so that the child needs no replacement."""
         return self.how == "ended"
 
 
@@ -57,18 +57,18 @@ class _Child:
     order: _Order
     process: BaseProcess
     started: float
-    early: int  # how many of its predecessors died early, in succession
+    early: int  # early deaths of its predecessors, in succession
 
 
 class Supervisor:
-    """Runs jobs in children of one process, which it forks at once and which does nothing else, until `stop`.
+    """Forks a supervisor process, which starts child processes, replaces dead children, and runs until `stop`.
 
-    That process stays small and has one thread, so it can fork at any time; the process that trains has torch and
-    threads and cannot. `jobs` are functions by kind; a child calls the one of its kind with the argument of `start`. A
-    child whose job returns is finished; one that dies is replaced by another with the same argument, unless it died too
-    often right after its start. SIGINT and SIGHUP are ignored in all of them, and SIGTERM in the one, because they are
-    for the process that started them; they end when that one does. When it dies without `stop`, `if_killed` is called
-    with how it ended (a participle), because no other process can report it.
+    The supervisor stays small and has one thread, so it can fork at any time. The trainer cannot, because it has torch
+    and threads. `jobs` are functions by name; a child calls one of them with the argument of `start`. A child that
+    dies is replaced, with the same argument, unless it died five times in succession right after its start. Supervisor
+    and children ignore SIGINT and SIGHUP, and the supervisor SIGTERM: only the parent process handles signals. If the
+    parent dies without `stop`, the supervisor calls `if_killed` with the cause, such as "was killed", and ends with
+    all children.
     """
 
     def __init__(self, jobs: Mapping[str, Job], *, if_killed: Callable[[str], object] = lambda _how: None) -> None:
@@ -81,7 +81,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """Return the process that starts and replaces the children."""
+        """Return the process id of the supervisor."""
         return self._process.pid or 0
 
     def start(self, name: str, kind: str, argument: Any = None) -> None:
@@ -89,11 +89,11 @@ class Supervisor:
         self._pipe.send(_Order(name, kind, argument))
 
     def watch(self, on_end: Callable[[Ended], None]) -> None:
-        """Call `on_end` on this event loop with each child that ends, until the loop ends."""
+        """Call `on_end` on the running event loop for each child that ends, until `unwatch`."""
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            # Each call by itself: an error of one, such as a terminal that is gone, is not an error of the pipe.
+            # By call_soon, so that an error of `on_end`, such as a closed terminal, is no error of the pipe.
             try:
                 while self._pipe.poll():
                     loop.call_soon(on_end, self._pipe.recv())
@@ -105,17 +105,17 @@ class Supervisor:
         loop.add_reader(self._pipe.fileno(), read)
 
     def unwatch(self) -> None:
-        """End what `watch` began."""
+        """Stop calling `on_end`."""
         asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
     def ask_to_stop(self) -> None:
-        """Let the supervisor end all children and itself, without waiting for that."""
-        with suppress(OSError, ValueError):  # it has died, or was asked before
+        """Ask the supervisor to end all children and itself, without waiting."""
+        with suppress(OSError, ValueError):  # the supervisor is dead, or the pipe closed
             self._pipe.send(None)
         go_on(self.pid)
 
     def stop(self) -> None:
-        """End all children: ask them with SIGTERM, and kill them 3 s later."""
+        """End all children: send SIGTERM, and SIGKILL 3 s later."""
         self.ask_to_stop()
         self._pipe.close()
         self._process.join(2 * _GRACE_S)
@@ -127,15 +127,15 @@ class Supervisor:
 def _supervise(
     pipe: Connection, other_end: Connection, jobs: Mapping[str, Job], if_killed: Callable[[str], object]
 ) -> None:
-    """Run jobs until the process that started this one asks for the end, or dies."""
+    """Start and replace children until the parent process sends None or dies."""
     other_end.close()
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     killed_for_memory = memory_kills()
-    children: dict[int, _Child] = {}  # by what `wait` returns when they end
+    children: dict[int, _Child] = {}  # by the sentinel that `wait` returns when a child ends
     try:
         _replace_those_that_die(pipe, jobs, children)
-    except (EOFError, OSError):  # the process that started this one has died
+    except (EOFError, OSError):  # the parent process has died
         for_memory = ", because memory ran out" if memory_kills() > killed_for_memory else ""
         if_killed(f"was killed{for_memory}")
     finally:
@@ -143,9 +143,9 @@ def _supervise(
 
 
 def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children: dict[int, _Child]) -> None:
-    """Carry out the orders that come through `pipe` and replace children that die, until None comes.
+    """Start a child for each order from `pipe`, and replace children that die, until None is received.
 
-    Raises EOFError or OSError when the pipe closes before.
+    Raises EOFError or OSError when the pipe is closed by the other end.
     """
     killed_for_memory = memory_kills()
 
@@ -154,14 +154,14 @@ def _replace_those_that_die(pipe: Connection, jobs: Mapping[str, Job], children:
         process = context.Process(target=_do, args=(pipe, jobs[order.kind], order.argument), name=order.name)
         try:
             process.start()
-        except OSError as error:  # no more memory, processes or files; the others go on
+        except OSError as error:  # no more memory, processes or files; other children continue
             how = f"could not be started ({error.strerror or error})"
             pipe.send(Ended(order.name, 0, how, replaced=False))
             return
         children[process.sentinel] = _Child(order, process, time.monotonic(), early)
 
     while True:
-        # Orders first, because none is to take the place of another child when the order is to end.
+        # The pipe first, because after None no child is to be replaced.
         for ready in sorted(wait([pipe, *children]), key=lambda ready: ready is not pipe):
             if ready is pipe:
                 order = pipe.recv()

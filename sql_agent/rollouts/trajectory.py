@@ -1,4 +1,4 @@
-"""Turn the triplets of one rollout into token sequences with a mask of what the policy sampled."""
+"""Join the model calls of a rollout into token sequences, with a mask of the tokens that the policy sampled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """One training sequence: a prompt, the tokens after it, and which of those the policy sampled.
+    """A training sequence: the tokens of the first prompt, then sampled tokens, tool results and template tokens.
 
-    `response_mask[i]` is 1 where `response_ids[i]` was sampled and 0 where it came from a tool or the template.
+    `response_mask[i]` is 1 if the policy sampled `response_ids[i]`, and 0 if a tool or the template added it.
     `logprobs[i]` is the natural log-probability of `response_ids[i]` under the sampling policy, 0.0 where the mask is
-    0. `versions` are the first and the last version of the weights that sampled. Both are None when unknown.
+    0. `versions` are the first and the last version of the weights that sampled. Both are None if unknown.
     """
 
     prompt_ids: tuple[int, ...]
@@ -34,16 +34,16 @@ class TokenSequence:
 
     @property
     def sampled(self) -> int:
-        """Return how many tokens the policy sampled."""
+        """Return the number of sampled tokens."""
         return sum(self.response_mask)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One call of the model: the prompt's ids, the sampled ids, and their log-probabilities and versions.
+    """A model call: token ids of prompt and response, log-probabilities of the response, and weight versions.
 
-    `is_trained` says whether the agent played a role that is trained. `forced` are the start and the end of the ids in
-    the middle that the server inserted, to close a thought that was too long; these are not trained.
+    `is_trained` is true if the agent's role is trained. `forced` is the range (start, end) of response ids that the
+    server inserted to end a too long thought; these tokens are not trained.
     """
 
     prompt_ids: tuple[int, ...]
@@ -55,7 +55,7 @@ class Turn:
 
     @property
     def mask(self) -> tuple[int, ...]:
-        """Return 1 for each response id that the policy sampled, and 0 for an inserted one."""
+        """Return a 1 for each sampled response id, and a 0 for each inserted one."""
         start, end = self.forced or (0, 0)
         return tuple(int(not start <= place < end) for place in range(len(self.response_ids)))
 
@@ -63,9 +63,9 @@ class Turn:
 def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
     """Join the turns of one rollout, in order, into as few sequences as possible.
 
-    A turn continues a sequence when its prompt starts with everything seen there so far; what the prompt adds is masked
-    out. Otherwise (a role with another conversation, a template that rewrites history) it starts another sequence:
-    training stays correct, only slower, and the caller counts the splits.
+    A turn continues a sequence if its prompt starts with all tokens of the sequence; the prompt's further tokens get
+    mask 0. Otherwise (a role with another conversation, a template that rewrites history) the turn starts a new
+    sequence. Training is then still correct, but slower.
     """
     merged: list[TokenSequence] = []
     for turn in turns:
@@ -79,12 +79,12 @@ def merge_turns(turns: Iterable[Turn]) -> list[TokenSequence]:
 
 
 def one_turn(turn: Turn) -> TokenSequence:
-    """Return `turn` as one sequence."""
+    """Return a sequence of only `turn`."""
     return TokenSequence(turn.prompt_ids, turn.response_ids, turn.mask, turn.logprobs, turn.versions)
 
 
 def untrained(turn: Turn) -> TokenSequence:
-    """Return `turn` as a sequence in which nothing is trained."""
+    """Return a sequence of only `turn`, with mask 0 for all tokens."""
     return replace(one_turn(turn), response_mask=(0,) * len(turn.response_ids))
 
 
@@ -112,9 +112,9 @@ def _span(first: tuple[int, int] | None, second: tuple[int, int] | None) -> tupl
 
 
 def turns_of(triplets: Iterable[Any], train_roles: str) -> list[Turn]:
-    """Return the turns of a rollout from agent-lightning's triplets (`prompt`/`response` dicts with `token_ids`).
+    """Return the turns of a rollout; agent-lightning's `triplets` have `token_ids` in `prompt` and `response`.
 
-    A turn is trained when it has no role, or when the regular expression `train_roles` matches the whole role.
+    A turn is trained if it has no role, or if the regular expression `train_roles` matches the whole role name.
     """
     return [
         Turn(
