@@ -1,1 +1,1 @@
-"""What a run shows and writes: the console, the run's folder and the HTML report."""
+"""The output of a run: console, folder, HTML report and trackers; and how to resume a run."""

@@ -1,4 +1,4 @@
-"""Send each rollout to AgentOps as spans: the agent, the model's replies and the queries."""
+"""Send rollouts to AgentOps: a span for each agent, model reply and query."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _KIND = "agentops.span.kind"
 
 @contextmanager
 def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
-    """Log in to AgentOps, which receives the spans of rollouts and no metrics.
+    """Log in to AgentOps, and yield a tracker that sends rollouts but no metrics.
 
-    A separate tracer creates the spans from the records: a second tracer in the runners would add its spans to the
-    rollouts in the store. Raises TrainingError when AgentOps refuses the key, and httpx.HTTPError when AgentOps cannot
-    be reached.
+    Spans are created here from the records, because a second tracer in the runners would also write its spans to the
+    store. Raises TrainingError when AgentOps refuses the API key, and httpx.HTTPError when AgentOps is unreachable.
     """
     settings = AgentOpsSettings()
     key = settings.api_key.get_secret_value() if settings.api_key else ""
@@ -65,7 +64,7 @@ def open_agentops(run: TrackedRun) -> Iterator[Tracker]:
 
 
 def _write_spans(tracer: trace.Tracer, name: str, rollout: RolloutLine, record: Mapping[str, Any]) -> None:
-    """Write the span of a rollout and, inside it, a span for each model reply and each query, in their order."""
+    """Write a span for a rollout, with a child span for each model reply and each query, in order."""
     end = time.time_ns()
     about = {
         _KIND: "agent",

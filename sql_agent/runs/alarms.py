@@ -1,6 +1,6 @@
-"""Tell from the metrics of a run whether its reward goes wrong: the policy is paid more and does not answer better.
+"""Detect reward hacking in the metrics of a run: the reward rises, but the answers do not improve.
 
-In a published run under a model judge the judged score rose to 0.99 while the tool calls a task fell from 0.91 to 0.13.
+In a published run with a model as the judge, the score rose to 0.99 while tool calls per task fell from 0.91 to 0.13.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-_STEPS = 5  # that are averaged at the start and at the end
+_STEPS = 5  # steps to average at the start and at the end of a run
 _HALF, _DOUBLE = 0.5, 2.0
-_FURTHER = 0.2  # by which a share may grow
+_FURTHER = 0.2  # allowed growth of a share or a score
 
 Metrics = Mapping[str, object]
 
 
 def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str, str]:
-    """Return what is wrong, a sentence for each cause; empty before ten steps.
+    """Return a sentence for each symptom of reward hacking, by symptom; empty for fewer than ten steps.
 
-    Compared are the means of the first and of the last five training steps, and the first and the last validation.
+    The means of the first and last five training steps are compared, and the first and the last validation.
     """
     if len(steps) < 2 * _STEPS:
         return {}
@@ -41,7 +41,7 @@ def alarms(steps: Sequence[Metrics], validations: Sequence[Metrics]) -> dict[str
 
 
 def _ends(steps: Sequence[Metrics], name: str) -> tuple[float, float] | None:
-    """Return the means of `name` over the first and the last steps; None where a step lacks it at either end."""
+    """Return the means of the metric `name` over the first and the last five steps; None if no step there has it."""
     ends = [
         [value for line in part if isinstance(value := line.get(name), int | float)]
         for part in (steps[:_STEPS], steps[-_STEPS:])
@@ -50,7 +50,7 @@ def _ends(steps: Sequence[Metrics], name: str) -> tuple[float, float] | None:
 
 
 def _correct(line: Metrics) -> float | None:
-    """Return the share of correct answers of a validation, the mean over its sets."""
+    """Return the share of correct answers in a validation, averaged over the validation sets."""
     shares = [
         v for k, v in line.items() if k.startswith("val/") and k.endswith("/correct") and isinstance(v, int | float)
     ]

@@ -1,4 +1,4 @@
-"""Select the charts and the tables of a report from the metrics of a run."""
+"""Build the charts and tables of a report from the metrics of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sql_agent.runs.run_folder import UNTRAINED
 
 MetricsLine = Mapping[str, Any]  # a line of metrics.jsonl or validation.jsonl
 
-# Title, unit, and curve labels by metric. A metric that a run does not have is left out.
+# Title, unit, and curve labels by metric. Metrics that a run lacks are left out.
 _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "What the agent does",
@@ -52,7 +52,7 @@ _CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
 )
 _REWARD = {"reward/mean": "reward", "reward/judge": "judge's part", "reward/rule": "rule's part"}
-# Metrics of the judge that are not criteria.
+# Names after judge/ that are not criteria of the judge.
 _NOT_CRITERIA = {"failed", "requests", "prompt_tokens", "completion_tokens", "cache_hits", "cost_usd", "raw"}
 _ANSWERS = {"accurate": "accurate", "correct": "correct"}
 _RESULT = {
@@ -64,20 +64,20 @@ _RESULT = {
 _NOTE = (
     "Accurate: in the form that is paid (judge >= 0.8). Correct: what a person accepts. In brackets: 95 % intervals."
 )
-_WILSON_Z = 1.96  # of a 95 % interval
+_WILSON_Z = 1.96  # standard deviations of a 95 % interval
 
 
 def charts(
     steps: Sequence[MetricsLine], validations: Sequence[MetricsLine], sft: Sequence[MetricsLine] = ()
 ) -> list[dict[str, Any]]:
-    """Return the charts of a run, each with a title, a unit and curves; a curve has a label and points (step, value).
+    """Return the charts of a run, each with a title, a unit and curves. A curve has a label and points [step, value].
 
-    `sft` are the losses of supervised fine-tuning. Charts without a curve of two points are left out.
+    `sft` are the lines of sft.jsonl. A chart needs a curve of at least two points.
     """
     validations = of_grpo(validations)
     sets = _validation_sets(validations)
     names = {name for step in steps for name in step}
-    # The criteria of a panel's members, such as judge/first.facts, are in metrics.jsonl only.
+    # Without the criteria of a panel's members, such as judge/first.facts.
     of_judge = sorted(name.removeprefix("judge/") for name in names if name.startswith("judge/") and "." not in name)
     stages = sorted(name for name in names if name.startswith("timing_s/") and name != "timing_s/step")  # of verl
     timing = {name: name.removeprefix("timing_s/") for name in stages}
@@ -115,12 +115,12 @@ def charts(
 
 
 def of_grpo(validations: Sequence[MetricsLine]) -> list[MetricsLine]:
-    """Return the validations from the start of GRPO on, without that of the model before supervised fine-tuning."""
+    """Return `validations` without the validation from before supervised fine-tuning."""
     return [line for line in validations if line["step"] != UNTRAINED]
 
 
 def _curves(lines: Sequence[MetricsLine], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a curve for each metric of `labels` that `lines` contain."""
+    """Return a curve for each metric in `labels` that occurs in `lines`."""
     found = {
         label: [[line["step"], line[name]] for line in lines if line.get(name) is not None]
         for name, label in labels.items()
@@ -133,28 +133,28 @@ def _validated(validations: Sequence[MetricsLine], sets: Sequence[str], metric: 
 
 
 def _validation_sets(validations: Sequence[MetricsLine]) -> list[str]:
-    """Return the names of the validation sets, in the order of the first line."""
+    """Return the names of the validation sets, in the order of their first occurrence."""
     keys = dict.fromkeys(key for row in validations for key in row)
     return [key.split("/")[1] for key in keys if key.startswith("val/") and key.endswith("/questions")]
 
 
 def _kinds_of(validations: Sequence[MetricsLine], name: str) -> list[str]:
-    """Return the kinds of question in the set `name`, in alphabetical order."""
+    """Return the kinds of question in the validation set `name`, in alphabetical order."""
     prefix = f"val/{name}/accurate/"
     return sorted({key.removeprefix(prefix) for row in validations for key in row if key.startswith(prefix)})
 
 
 class Stage(NamedTuple):
-    """A model that was validated, such as "after GRPO, step 20", and its line of validation.jsonl."""
+    """A validated stage of training, such as "after GRPO, step 20", with its line of validation.jsonl."""
 
     name: str
     line: MetricsLine
 
 
 def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "") -> list[Stage]:
-    """Return the validations of a run before supervised fine-tuning, before GRPO, and the last one.
+    """Return the stages that were validated: before supervised fine-tuning, before GRPO, and the last.
 
-    `run` is put before their names.
+    Names of stages start with `run`, if given.
     """
     grpo = of_grpo(validations)
     untrained = [line for line in validations if line["step"] == UNTRAINED]
@@ -166,7 +166,7 @@ def stages(validations: Sequence[MetricsLine], *, sft_steps: int, run: str = "")
 
 
 def result_table(measured: Sequence[Stage]) -> TextTable:
-    """Return the result of a run by validation set; a figure that was not measured is "–"."""
+    """Return the table of results, a section per validation set and a column per stage; "–" means not measured."""
     sections = [
         [(f"{name}: questions", texts("questions")), *((label, texts(key)) for key, label in _RESULT.items())]
         for name in _validation_sets([stage.line for stage in measured])
@@ -178,7 +178,7 @@ def result_table(measured: Sequence[Stage]) -> TextTable:
 
 
 def kinds_table(measured: Sequence[Stage]) -> TextTable:
-    """Return the accuracies by kind of question, and the share of rollouts with a successful query."""
+    """Return the table of accuracies by kind of question, with the share of rollouts with a successful query."""
     lines = [stage.line for stage in measured]
     sections: list[list[TableRow]] = [
         [
@@ -198,7 +198,7 @@ def _texts(measured: Sequence[Stage], name: str, key: str) -> list[str]:
 
 
 def _figure(line: MetricsLine, name: str, key: str) -> str:
-    """Return a figure of the set `name`, the share of correct or accurate answers with its interval."""
+    """Format the metric `key` of the validation set `name`; shares of answers get a 95 % interval."""
     value, count = line.get(f"val/{name}/{key}"), line.get(f"val/{name}/questions")
     if value is None:
         return "–"
@@ -209,7 +209,7 @@ def _figure(line: MetricsLine, name: str, key: str) -> str:
 
 
 def shares(validations: Sequence[MetricsLine], key: str) -> str:
-    """Return a share in the first and the last validation by set, such as "template 30 → 60 %", or "–"."""
+    """Return the share `key` in the first and the last validation of each set, such as "template 30 → 60 %", or "–"."""
     validations = of_grpo(validations)
     measured = [
         (name, [100 * line[f"val/{name}/{key}"] for line in (validations[0], validations[-1])])
@@ -220,7 +220,7 @@ def shares(validations: Sequence[MetricsLine], key: str) -> str:
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of `count` cases (Wilson 1927)."""
+    """Return the 95 % confidence interval of a share of `count` cases (Wilson 1927)."""
     weight = _WILSON_Z**2 / count
     middle = (share + weight / 2) / (1 + weight)
     half = _WILSON_Z * sqrt(share * (1 - share) / count + weight / count / 4) / (1 + weight)

@@ -1,4 +1,4 @@
-"""Find the checkpoints of a run, of both backends, and verify their files by SHA-256."""
+"""Find the checkpoints of a run, of the backends local and verl, and verify their files by SHA-256."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from pathlib import Path
 
 from sql_agent.errors import DataError
 
-# Names of folders, matched as a whole: step-000005.partial is unfinished.
+# Folder names; fullmatch excludes unfinished folders such as step-000005.partial.
 _LOCAL = re.compile(r"step-(\d{6,})")
 _VERL = re.compile(r"global_step_(\d+)")
 
 
 def local_checkpoint(run: Path, step: int) -> Path:
-    """Return the folder of the checkpoint of `step` of the backend local."""
+    """Return the folder of the local backend's checkpoint after `step`."""
     return run / "checkpoints" / f"step-{step:06d}"
 
 
 def local_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the complete checkpoints of the backend local by step, in ascending order."""
+    """Return the local backend's complete checkpoints as {step: folder}, in ascending order."""
     found = _by_step(run, _LOCAL)
     return {step: folder for step, folder in found.items() if (folder / "state.json").exists()}
 
 
 def verl_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the checkpoints of the backend verl by step, in ascending order."""
+    """Return the checkpoints of the backend verl as {step: folder}, in ascending order."""
     return _by_step(run, _VERL)
 
 
 def checkpoints_by_step(run: Path) -> dict[int, Path]:
-    """Return the checkpoints of both backends by step."""
+    """Return the checkpoints of both backends as {step: folder}."""
     return verl_checkpoints(run) | local_checkpoints(run)
 
 
 def step_of_verl(folder: Path) -> int | None:
-    """Return the step of a checkpoint of the backend verl; None for another folder."""
+    """Return the step of the verl checkpoint `folder`; None if the folder is not a verl checkpoint."""
     named = _VERL.fullmatch(folder.name)
     return int(named[1]) if named and (folder / "actor").is_dir() else None
 
 
 def last_saved_step(folder: Path) -> int | None:
-    """Return the step that a resumed run continues after; None without a checkpoint."""
+    """Return the step after which a resumed run continues; None without a checkpoint."""
     steps = list(local_checkpoints(folder))
     latest = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
     if latest.exists() and (text := latest.read_text(encoding="utf-8").strip()).isdigit():
@@ -51,15 +51,15 @@ def last_saved_step(folder: Path) -> int | None:
 
 
 def how_to_go_on(folder: Path) -> str:
-    """Return how to continue the run in `folder`, or how to start it again if nothing was saved."""
+    """Tell the user how to resume the run in `folder`, or to start it again if there is no checkpoint."""
     resumed = "" if last_saved_step(folder) is None else f" with --resume run_name={folder.name}"
     return f"the same command{resumed}"
 
 
 def last_checkpoint(run: Path) -> Path:
-    """Return the model of the last local checkpoint of `run`, a Hugging Face folder.
+    """Return the Hugging Face model folder of the last checkpoint of `run`.
 
-    Raises DataError when the checkpoint is damaged, or when there is none, as in a run of the backend verl.
+    Raises DataError when the checkpoint is damaged, or when `run` has no checkpoint of the local backend.
     """
     if found := local_checkpoints(run):
         last = found[max(found)]
@@ -74,15 +74,15 @@ def last_checkpoint(run: Path) -> Path:
 
 
 def digests(checkpoint: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in the folder `checkpoint` by relative path, such as model/config.json."""
+    """Return {relative path: SHA-256} of all files in `checkpoint`; a path is such as model/config.json."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file())
     return {path.relative_to(checkpoint).as_posix(): _sha256(path) for path in files}
 
 
 def verify_checkpoint(checkpoint: Path, *, model_only: bool = False) -> None:
-    """Raise DataError for the first file of a local `checkpoint` that differs from the SHA-256 in state.json.
+    """Raise DataError for the first file of a local `checkpoint` whose SHA-256 is not the one in state.json.
 
-    With `model_only` only the files of the model are read.
+    With `model_only` only the files in model/ are checked.
     """
     state = checkpoint / "state.json"
     try:

@@ -28,53 +28,53 @@ from rich.text import Text
 
 from sql_agent.system.messages import printable
 
-_QUIET_S = 10.0  # after so long without a line, the next step of supervised fine-tuning is printed
-_WIDTH = 80  # columns of an output that is not a terminal, unless COLUMNS is set
-_HEADING_WIDTH = 30  # columns of the terminal
-# Chinese has no spaces: a line may end after each character, but not before closing punctuation.
+_QUIET_S = 10.0  # without a line, after which a step of supervised fine-tuning is printed
+_WIDTH = 80  # characters per line if stdout is not a terminal and COLUMNS is not set
+_HEADING_WIDTH = 30  # characters per line of a table's heading
+# In Chinese, which has no spaces, a line may break after any character, but not before closing punctuation.
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff01-\uff60"
 _CLOSING = "、。，．：；！？）》」』】〉”’,.:;!?)"
 _PIECE = re.compile(rf"\s+|[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*")
 
 
 def open_console() -> Console:
-    """Return a console on stdout, as wide as the terminal; without a terminal, COLUMNS or else 80 columns wide."""
+    """Return a console on stdout, as wide as the terminal, COLUMNS, or else 80 characters."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, width=None if known else _WIDTH)
 
 
 class Progressing(Protocol):
-    """Sets how many items of a bar are done, with a note such as "120 tokens/s"."""
+    """Function that sets the finished items of a progress bar, and a note such as "120 tokens/s"."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
 
 
 class Ui:
-    """Prints lines, and on a terminal also progress bars, which disappear at the end."""
+    """Prints lines, and on a terminal progress bars, which disappear when done."""
 
     def __init__(self, console: Console | None = None, *, wraps: bool | None = None) -> None:
-        """Print to `console`; `wraps` breaks long lines between words, by default on a terminal only.
+        """Print to `console`. With `wraps` (default: on a terminal only), long lines break between words.
 
-        The lines of a log file are not wrapped, so that they can be searched.
+        Lines in a log file stay whole, so that they can be searched.
         """
         self.console = console or open_console()
-        self._shown_at = time.monotonic()  # the last step of supervised fine-tuning
+        self._shown_at = time.monotonic()  # time of the last line from `sft`
         self._wraps = self.console.is_terminal if wraps is None else wraps
 
     def say(self, text: str) -> None:
-        """Print `text`; a word that is wider than the terminal, such as a path, stays whole."""
+        """Print `text`. A word wider than the terminal, such as a path, stays whole."""
         if self._wraps:
             text = "\n  ".join(wrap(text, self.console.width - 2, fold=False))
-        # As Text, because square brackets would be markup.
+        # As Text, because in a str square brackets would be markup.
         self.console.print(Text(printable(text)), soft_wrap=True)
 
     def status(self, text: str) -> AbstractContextManager[object]:
-        """Show `text` and the seconds elapsed, on a terminal only."""
+        """Show `text` and the elapsed time during the block, on a terminal only."""
         return self.progress(text, None)
 
     @contextmanager
     def progress(self, title: str, total: int | None) -> Iterator[Progressing]:
-        """Show a bar over `total` items and the time left, on a terminal only; yield a function that moves it."""
+        """Show a progress bar for `total` items, on a terminal only; yield the function that moves the bar."""
         left = () if total is None else (TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         shape = (SpinnerColumn(),) if total is None else (BarColumn(), MofNCompleteColumn())
         # Without markup, because a path may contain square brackets.
@@ -85,7 +85,7 @@ class Ui:
         def move(done: int, note: str = "") -> None:
             bar.update(task, completed=done, note=note)
 
-        with bar if self.console.is_interactive else nullcontext():  # elsewhere a bar leaves an empty line
+        with bar if self.console.is_interactive else nullcontext():  # a hidden bar would leave an empty line
             yield move
 
     def sft(self, step: int, steps: int, loss: float) -> None:
@@ -123,17 +123,17 @@ def _tokens_per_second(values: Mapping[str, float]) -> str:
 
 
 def _time_left(steps: int, values: Mapping[str, float]) -> str:
-    """Return how long the `steps` that are left take if they are as long as this one."""
+    """Estimate the time of the `steps` remaining steps from the time of this step; empty below a minute."""
     minutes = steps * (values["timing/rollout_s"] + values["timing/update_s"]) / 60
     return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
 
-TableRow = tuple[str, list[str]]  # a label, and a text for each column
+TableRow = tuple[str, list[str]]  # label, cells
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts for the terminal, a page or Markdown: a heading for each column, and sections of rows."""
+    """A table for the terminal, a page or Markdown; `columns` are headings, `sections` are lists of rows."""
 
     title: str
     columns: list[str]
@@ -142,7 +142,7 @@ class TextTable:
 
 
 def print_table(table: TextTable, console: Console) -> None:
-    """Print `table`, or only its note if it has no columns."""
+    """Print `table`, or only the note if the table has no columns."""
     if not table.columns:
         console.print(Text(table.note))
         return
@@ -158,10 +158,10 @@ def print_table(table: TextTable, console: Console) -> None:
 
 
 def wrap(text: str, width: int, *, fold: bool = True) -> list[str]:
-    """Break `text` into lines of at most `width` columns, at least one line; line breaks in `text` are kept.
+    """Break `text` into at least one line, each at most `width` characters wide; line breaks in `text` are kept.
 
-    A word that is wider than a line is cut, or with `fold` False kept whole, so that a path can be copied. Control
-    characters become spaces.
+    A word wider than a line is cut with `fold`, and else kept whole, so that a path can be copied. Control characters
+    become spaces. A Chinese character has the width 2.
     """
     paragraphs = text.splitlines() or [""]
     return [line for each in paragraphs for line in _wrap_paragraph(printable(each), width, fold=fold)]

@@ -1,4 +1,4 @@
-"""Render the HTML pages, and serve them with an access check and security headers."""
+"""Render HTML pages, and serve pages with an access check and security headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sql_agent.system.tokens import AccessCheck
 
 _SCRIPTS = ("text", "access", "data", "chart", "filter", "list", "rollout", "related", "overview", "main")
 _PACKAGE = "sql_agent.runs"
-# Explanations of the values of `Outcome` and `DropCause`.
+# Messages for people, by value of `Outcome` and `DropCause`.
 MESSAGES = {word.value: word.message for word in (*Outcome, *DropCause)}
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -42,8 +42,7 @@ _HEADERS = {
 def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) -> str:
     """Return the HTML of a report that works offline, with a content security policy in a meta tag.
 
-    `page` contains `title`, `disclaimer`, `tables` and `runs`; a run has a name, facts, charts and the index of its
-    RolloutPack. `blocks` are the blocks of each run's RolloutPack.
+    `page` is the result of `_page_data` in report.py. `blocks` are the blocks of each run's RolloutPack.
     """
     nonce = secrets.token_urlsafe(16)
     return _report(
@@ -57,7 +56,7 @@ def render_report(page: Mapping[str, Any], blocks: Sequence[Sequence[bytes]]) ->
 
 
 def render_live_report(disclaimer: str, nonce: str) -> str:
-    """Return the HTML of a report that requests all data of the run from its server."""
+    """Return the HTML of a report whose scripts, allowed by `nonce`, request the run's data from the server."""
     return _report(nonce=nonce, live=True, title="Run", disclaimer=disclaimer)
 
 
@@ -70,23 +69,23 @@ def content_policy(nonce: str) -> str:
 
 
 def packed(page: Mapping[str, Any]) -> bytes:
-    """Return the data of a page and the constants of its scripts as JSON, compressed with gzip."""
+    """Return the data `page`, with constants for the scripts, as JSON compressed with gzip."""
     known = {"accurate": ACCURATE, "messages": MESSAGES}
     return compressed(json.dumps({**page, **known}, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def dictionary(more: Mapping[str, str]) -> str:
-    """Return the Chinese texts of all pages, and `more` of them, as JSON that is safe inside HTML."""
+    """Return the Chinese translations of all pages, and `more` translations, as JSON that is safe inside HTML."""
     return json.dumps(json.loads(asset("zh.json")) | dict(more), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def asset(name: str, package: str = _PACKAGE) -> str:
-    """Return the text of a style, script or dictionary in the templates of `package`."""
+    """Return the text of the file `name` in the folder templates of `package`."""
     return (files(package) / "templates" / name).read_text(encoding="utf-8")
 
 
 def render_template(name: str, package: str = _PACKAGE, **values: Any) -> str:
-    """Render a template of `package` with `values`, which are escaped in HTML."""
+    """Render the template `name` of `package`; in HTML, `values` are escaped."""
     environment = Environment(loader=PackageLoader(package), autoescape=select_autoescape(("html.j2",)))
     return environment.get_template(name).render(**values)
 
@@ -108,9 +107,8 @@ def _base64(data: bytes) -> str:
 def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp:
     """Return an app that serves `routes` at the address `host` and requires the bearer `token`, if there is one.
 
-    The path `/` requires no token, because a browser sends none when it opens a page; the page must contain no data.
-    With a local `host`, the Host header must be a local name, so that a website whose name resolves to 127.0.0.1
-    cannot reach the server.
+    The path `/` requires no token, because a browser opens a page without one; so the page must contain no data.
+    With a local `host`, the Host header must be a local name, which excludes websites whose name resolves to 127.0.0.1.
     """
     hosts = LOCAL_NAMES if host in LOCAL_NAMES else None
     access = Middleware(AccessCheck, token=token, open_paths={"/"}, hosts=hosts)
@@ -118,26 +116,26 @@ def web_app(routes: Sequence[Route], *, token: str | None, host: str) -> ASGIApp
 
 
 def page_response(render: Callable[[str], str]) -> Response:
-    """Return the page that `render` makes with a new nonce, and a content security policy for that nonce."""
+    """Call `render` with a new nonce, and return its HTML with a content security policy for that nonce."""
     nonce = secrets.token_urlsafe(16)
     policy = f"{content_policy(nonce)}; frame-ancestors 'none'"
     return HTMLResponse(render(nonce), headers={"Content-Security-Policy": policy})
 
 
 def page_url(sock: socket.socket, token: str | None) -> str:
-    """Return the URL of the page at `sock`; the token follows a #, because browsers do not send that part."""
+    """Return the URL of the page at `sock`, with the token after a #, a part that browsers do not send."""
     host, port = sock.getsockname()
     return f"http://{host}:{port}/{f'#token={token}' if token else ''}"
 
 
 def serve(app: ASGIApp, sock: socket.socket) -> None:
-    """Serve requests at the bound `sock` until Ctrl-C or SIGTERM."""
+    """Serve `app` at the bound socket `sock` until Ctrl-C or SIGTERM."""
     with suppress(KeyboardInterrupt):
         web_server(app).run(sockets=[sock])
 
 
 def web_server(app: ASGIApp) -> uvicorn.Server:
-    """Return a server of `app` that logs no requests, because a log would contain the addresses of the users."""
+    """Return a server for `app` that logs no requests, because a log would contain users' IP addresses."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1, lifespan="off"
     )
@@ -145,7 +143,7 @@ def web_server(app: ASGIApp) -> uvicorn.Server:
 
 
 class _SecurityHeaders:
-    """ASGI middleware that adds security headers to every response, also to refused requests."""
+    """ASGI middleware that adds security headers to every response, refusals included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Write the report of a run, or of two runs compared, as an offline HTML page, or serve it during the run."""
+"""Write the report of one run, or of two compared runs, as an offline HTML page, or serve a live report."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from sql_agent.tasks.task import load_task
 
 
 def write_report(run_dir: Path, compared: Path | None = None) -> Path:
-    """Write `report.html` into `run_dir`, or `comparison.html` if there is a run `compared`, and return its path.
+    """Write report.html into `run_dir`, or comparison.html with a second run `compared`, and return the path.
 
-    An interrupted run may have missing files or a last line without an end. Raises DataError when a folder contains no
-    run or a damaged file, and ConfigError when a run's task cannot be loaded.
+    Missing files, and an incomplete last line, of an interrupted run are allowed. Raises DataError when a folder
+    contains no run or a damaged file, and ConfigError when the task of a run cannot be loaded.
     """
     runs = [RunReader(folder) for folder in (run_dir, compared) if folder is not None]
     target = run_dir / ("report.html" if compared is None else "comparison.html")
@@ -40,17 +40,17 @@ def write_report(run_dir: Path, compared: Path | None = None) -> Path:
 
 
 class LiveReport:
-    """Serves a report that is updated when the files of `runs` change."""
+    """Web app with a report that follows the files of `runs`."""
 
     def __init__(self, runs: Sequence[RunReader]) -> None:
         self._runs = runs
         self._lock = threading.Lock()  # because starlette calls the endpoints in threads
-        self._shown: object = None  # the versions of the runs in `_packed`
+        self._shown: object = None  # problems and versions of the runs in `_packed`
         self._etag = 0
         self._packed = b""
 
     def app(self, token: str) -> ASGIApp:
-        """Return the app: the page, its data, and the blocks of rollout records."""
+        """Return the ASGI app of the page, its data, and the blocks of rollout records."""
         routes = [
             Route("/", self._get_page),
             Route("/data", self._get_data),
@@ -62,7 +62,7 @@ class LiveReport:
         return page_response(lambda nonce: render_live_report(self._runs[0].disclaimer, nonce))
 
     def _get_data(self, request: Request) -> Response:
-        """Return all data except the rollout records; `problems` names the files that cannot be read."""
+        """Return all data except rollout records, or status 304; `problems` are messages about unreadable files."""
         with self._lock:
             problems = [problem for run in self._runs if (problem := _refreshed(run))]
             shown = (*problems, *(run.version for run in self._runs))
@@ -84,7 +84,7 @@ class LiveReport:
 
 
 def _page_data(runs: Sequence[RunReader]) -> JsonObject:
-    """Return the data of the page, without the rollout records."""
+    """Return all data of the page except the rollout records."""
     letters = "AB" if len(runs) > 1 else [""]
     measured = [stage for run, letter in zip(runs, letters, strict=True) for stage in run.stages(letter)]
     return {
@@ -97,7 +97,7 @@ def _page_data(runs: Sequence[RunReader]) -> JsonObject:
 
 
 def _refreshed(run: RunReader) -> str | None:
-    """Read what was appended to a run; return the problem and the remedy when a file cannot be read."""
+    """Read the new lines of a run; return an error message with its hint if a file is unreadable, else None."""
     try:
         run.refresh()
     except DataError as error:
@@ -113,10 +113,10 @@ def _gzipped(body: bytes, media_type: str, etag: str | None = None) -> Response:
 
 
 class RunReader:
-    """Reads the folder of a run, also during the run."""
+    """Reads the folder of a run, which may still be growing."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the run in `folder`; raises the errors of `write_report`."""
+        """Read the run in `folder`. Raises the errors of `write_report`."""
         self.config: JsonObject = read_config(folder)
         self.folder = folder
         self.name = folder.resolve().name
@@ -127,13 +127,13 @@ class RunReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what was appended, or everything again when a resumed run has cut its files.
+        """Read the new lines, or all lines again if a resumed run has truncated its files.
 
-        Raises DataError for a damaged line or file, or a removed folder, until the damage is repaired; the lines before
-        the damage are read.
+        Raises DataError, at each call until the repair, for a damaged line or file or a missing folder. The lines
+        before a damaged line are read.
         """
         if not self.folder.is_dir():
-            raise DataError(f"{self.folder} is gone: it was removed or moved", hint="put the folder back")
+            raise DataError(f"the folder {self.folder} was removed or moved", hint="move the folder back")
         if any(source.was_cut for source in self._sources.values()):
             self._start()
         self.sessions = read_sessions(self.folder)
@@ -145,19 +145,19 @@ class RunReader:
             try:
                 self.pack.add(line)
             except (LookupError, TypeError, AttributeError, ValueError):
-                raise rollouts.damaged("not a rollout as this version writes it") from None
+                raise rollouts.damaged("not a rollout in the format of this version") from None
 
     @property
     def version(self) -> object:
-        """A value that changes whenever `data` does."""
+        """A value that changes whenever the result of `data` changes."""
         return self._starts, len(self.sft), len(self.steps), len(self.validations), len(self.pack), self.sessions
 
     def stages(self, letter: str) -> list[Stage]:
-        """Return the validations before and after GRPO; `letter` is the run's in a comparison."""
+        """Return the validated stages of the run; `letter` names the run in a comparison (A or B)."""
         return stages(self.validations, sft_steps=self.config.get("sft", {}).get("steps", 0), run=letter)
 
     def data(self) -> JsonObject:
-        """Return what the page shows of the run, without the records of rollouts."""
+        """Return the run's data for the page, without rollout records."""
         return {
             "name": self.name,
             "facts": self._facts(),
@@ -177,7 +177,7 @@ class RunReader:
         self.pack = RolloutPack()
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Return what the page says of the run, each fact as a label and a text."""
+        """Return (label, text) pairs about the run, such as ("Model", "Qwen/Qwen3-4B")."""
         config, train, data = self.config, self.config.get("train", {}), self.config.get("data", {})
         steps = f"{len(self.steps)} / {train.get('steps', '?')}"
         reward = self.steps[-1].get("reward/mean") if self.steps else None

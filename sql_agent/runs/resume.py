@@ -1,4 +1,4 @@
-"""Resume a run: with which settings, on which inputs and after which step."""
+"""Resume a run: merge the settings, check the inputs, and cut the files back to the last checkpoint."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sql_agent.runs.run_lines import run_lines
 from sql_agent.schemas import Question
 from sql_agent.system.files import atomic_write
 
-# Settings that may differ when a run is resumed: they decide where and how fast it runs, not what it computes.
+# Settings that may change when a run is resumed, because they do not change what the run computes.
 _MAY_CHANGE = ("runner", "local.cache_dir", "runs_dir", "judge.cache_dir", "train.micro_batch", "verl.gpu_memory_gb",
                "run_name", "tracking", "train.steps", "train.save_every", "train.keep_checkpoints")  # fmt: skip
 
 
 def settings_to_resume(sources: Sequence[Source]) -> Settings:
-    """Return the saved settings of the run that `sources` name by `run_name`, with the changes of the command line.
+    """Return the saved settings of the run `run_name`, overridden by the command line, the last of `sources`.
 
-    The command line is the last of `sources`. Raises ResumeError when there is no such run, when the run is finished,
-    or when the command line changes what the run computes; DataError when config.json or run.json is damaged;
-    ConfigError for a setting in config.json that no longer exists.
+    Raises ResumeError when there is no such run, when the run is finished, or when the command line changes what the
+    run computes. Raises DataError when config.json or run.json is damaged, and ConfigError for a setting in config.json
+    that no longer exists.
     """
     given = merge(sources)
     folder = given.runs_dir / given.run_name
@@ -64,7 +64,7 @@ def settings_to_resume(sources: Sequence[Source]) -> Settings:
 
 
 def question_digest(questions: Iterable[Question]) -> str:
-    """Return the SHA-256 of the texts, references and gold SQL of `questions`, in their order."""
+    """Return the SHA-256 of the ids, texts, reference answers and gold SQL of `questions`, in order."""
     digest = hashlib.sha256()
     for question in questions:
         digest.update(json.dumps([question.id, question.question, question.answer, question.sql]).encode())
@@ -72,9 +72,9 @@ def question_digest(questions: Iterable[Question]) -> str:
 
 
 def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
-    """Raise ResumeError when a digest in `inputs` (by name) differs from the one recorded when the run began.
+    """Raise ResumeError if a digest in `inputs`, {name: SHA-256}, differs from the digest at the start of the run.
 
-    An input without an earlier digest is accepted: the run is of an older version, or its database is on a server.
+    An input without a recorded digest is accepted, as for a run of an older version or a database on a server.
     """
     before: dict[str, str] = {}
     for session in read_sessions(folder):
@@ -91,10 +91,10 @@ def check_inputs(folder: Path, inputs: Mapping[str, str]) -> None:
 
 
 def cut_to_checkpoint(folder: Path, steps: int) -> str:
-    """Cut the JSONL files of a run back to its last checkpoint, because the steps after it are repeated.
+    """Remove the lines after the last checkpoint from a run's JSONL files, because these steps are repeated.
 
-    Return what to tell the user: the step of `steps` that the run continues after, and what was removed or is missing.
-    Raises DataError when the checkpoint or a file is damaged.
+    Return a message for the user: the last saved step of `steps`, and which lines were removed or are missing. Raises
+    DataError when the checkpoint or a file is damaged.
     """
     saved = last_saved_step(folder) or 0
     if (checkpoint := local_checkpoints(folder).get(saved)) is not None:

@@ -1,4 +1,4 @@
-"""Pack rollouts for a page: columns to filter by, and compressed blocks of complete records."""
+"""Pack rollouts for a page: columns for filters, and compressed blocks of full records."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sql_agent.rollouts.metrics import ACCURATE
 from sql_agent.runs.run_lines import JsonObject
 from sql_agent.schemas import Drop, Outcome
 
-# Rollouts per block: a page decompresses a block to show a rollout, which should take a few milliseconds.
+# Rollouts per block. A page decompresses a whole block to show one rollout, in a few milliseconds.
 _BLOCK = 200
-_LEVEL = 6  # of gzip: level 9 took three times as long and saved 2 %
-_DIGITS = 4
+_LEVEL = 6  # gzip's level 9 took three times as long and saved 2 %
+_DIGITS = 4  # decimal places
 _COLUMNS = (
     "step", "mode", "set", "group", "question", "reward", "judge", "outcome", "dropped", "advantage", "queries",
     "turns", "tokens", "seconds", "failure",
@@ -28,16 +28,16 @@ class RolloutPack:
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
         self.questions: list[JsonObject] = []
-        self._numbers: dict[str, int] = {}  # of a question, by its JSON
+        self._numbers: dict[str, int] = {}  # index into `questions`, by a question's JSON
         self._drops: Counter[str] = Counter()
         self._full: list[bytes] = []
-        self._open: list[str] = []  # JSON of the records that are in no full block yet
+        self._open: list[str] = []  # JSON records of the unfinished block
 
     def __len__(self) -> int:
         return len(self.columns["step"])
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add a line of rollouts.jsonl. A malformed line raises an error such as KeyError and adds nothing."""
+        """Add a line of rollouts.jsonl. For a malformed line, raise an error such as KeyError and add nothing."""
         record = line["record"] or {}
         reward = record.get("reward")
         values = {
@@ -72,11 +72,11 @@ class RolloutPack:
             self._open.clear()
 
     def blocks(self) -> list[bytes]:
-        """Return the records as JSON lines in blocks of `block_size`, compressed with gzip; the last may be shorter."""
+        """Return the records as JSON lines, in blocks of 200 records compressed with gzip."""
         return [*self._full, compressed("\n".join(self._open))] if self._open else list(self._full)
 
     def index(self) -> JsonObject:
-        """Return the columns, the questions, the causes of drops, and the number of rollouts per block."""
+        """Return the data for filters: columns, questions, counts of drop reasons, and rollouts per block."""
         return {
             "columns": self.columns,
             "questions": self.questions,
@@ -98,7 +98,7 @@ def compressed(text: str) -> bytes:
 
 
 def _failure(record: JsonObject) -> str:
-    """Return why the answer of a graded rollout is wrong, as far as its queries show; the first cause counts."""
+    """Return the first cause, found in the queries, of a wrong answer, such as "queried nothing"."""
     answers = [call["answer"] for call in record.get("calls", ())]
     found = [answer for answer in answers if answer["status"] == "ok"]
     if record["outcome"] != Outcome.ANSWERED:

@@ -1,4 +1,4 @@
-"""Print a rollout on the terminal: question, queries with their rows, answer, and the reasons for its reward."""
+"""Print a rollout on the terminal: question, queries with rows, answer, and the reasons for the reward."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sql_agent.runs.console import wrap
 from sql_agent.schemas import Cell, Outcome, QueryAnswer, QueryCall, RewardParts, RolloutRecord
 from sql_agent.system.messages import printable
 
-_LABEL = 11  # columns of the label
-_LEAST = 8  # columns of text, even on a narrower terminal
-_MEASURED = 10_000  # columns that a table may have when its width is measured
+_LABEL = 11  # characters for the label
+_LEAST = 8  # characters for the text, even on a narrower terminal
+_MEASURED = 10_000  # limit in characters when a table's width is measured
 _ROWS_SHOWN = 5
 _CELL_CHARS = 300
 
@@ -57,7 +57,7 @@ def show_result(answer: QueryAnswer, console: Console) -> None:
 
 
 def _show_rows(answer: QueryAnswer, console: Console) -> None:
-    """Print the first rows as a table, or cell by cell if the table would be wider than the console."""
+    """Print the first rows as a table, or one line per cell if the table is wider than the console."""
     parts = [str(answer.count) if answer.count else "none"]
     if answer.truncated:
         parts.append("cut short by the limits on rows and characters")
@@ -120,7 +120,7 @@ def _why_not_full(reward: RewardParts) -> str:
 def show_field(console: Console, label: str, text: str, marked: Sequence[str] = (), *, hanging: int = 0) -> None:
     """Print `text` to the right of `label`, with the texts `marked` in colour.
 
-    The lines after the first are indented by `hanging` more columns.
+    Continuation lines are indented by `hanging` more characters.
     """
     for number, line in enumerate(wrap(text, max(_LEAST, console.width - _LABEL - hanging))):
         body = Text(line)

@@ -1,4 +1,4 @@
-"""The layout of a run's folder, and the settings in it.
+"""The files in a run's folder, and how to read its settings.
 
 | file | writer | readers |
 | --- | --- | --- |
@@ -9,12 +9,12 @@
 | rollouts.jsonl | `RunLog.rollouts`: one line a rollout | the report, `largest_gain` for `ask --run` |
 | sft.jsonl | supervised fine-tuning: one line a step, with its loss | the report |
 | prompt.txt, tool.json | `RunLog.prompt`: the system prompt and the tool's schema | the report, `export` |
-| checkpoints/ | the backend; `checkpoints.py` has the names | `--resume`, `ask`, `evaluate`, `export` |
-| tracking/ | trackers that write files | their own programs |
+| checkpoints/ | the backend, with the folder names in `checkpoints.py` | `--resume`, `ask`, `evaluate`, `export` |
+| tracking/ | trackers that write files | programs of the trackers |
 | report.html, comparison.html | `write_report` | browsers |
 
-A resumed run cuts metrics, validation and rollouts back to its last checkpoint (`resume.cut_to_checkpoint`). A lock
-`.NAME.lock` beside the folder keeps a second process out.
+`cut_to_checkpoint` removes the lines after the last checkpoint from metrics, validation and rollouts when a run is
+resumed. A lock file `.NAME.lock` next to the folder excludes a second process.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ METRICS, VALIDATION, ROLLOUTS, SFT = "metrics.jsonl", "validation.jsonl", "rollo
 UNTRAINED = -1  # the step of a validation before supervised fine-tuning; 0 is before GRPO
 PROMPT, TOOL = "prompt.txt", "tool.json"
 
-_RUN_KEYS = {"task", "runs_dir"}  # tell the config.json of a run from that of a model folder
+_RUN_KEYS = {"task", "runs_dir"}  # in the config.json of a run, not in that of a model
 
 
 def settings_of_run(run: Path, overrides: Sequence[str], flags: Mapping[str, Any]) -> Settings:
-    """Return the settings that `run` was started with, overridden by the command line, except for the flag `model`.
+    """Return the settings of `run`, overridden by the command line: `overrides`, and `flags` except `model`.
 
     Raises DataError when `run` is not a run's folder or its config.json is damaged, and ConfigError for a setting that
-    no longer exists or that would run code which the command line does not name.
+    no longer exists or that names code which the command line does not name.
     """
     *weaker, command_line = read_sources(overrides, flags={k: v for k, v in flags.items() if k != "model"})
     return merge([*weaker, run_source(run), command_line])
 
 
 def run_source(run: Path) -> Source:
-    """Return the settings in the config.json of the folder `run`. Raises DataError as `read_config` does."""
+    """Return the settings in the config.json of `run`. Raises DataError as `read_config` does."""
     return Source(
         str(run / CONFIG),
         flatten(read_config(run)),
-        hint="another version of this program wrote the file: use the version in run.json beside it, or remove the "
+        hint="another version of this program wrote the file: use the version in run.json, or remove the "
         "setting from the file",
         trusted=False,
     )
 
 
 def model_of(config: Mapping[str, Any]) -> str:
-    """Return the name of the model that a run with the settings `config` trains."""
+    """Return the name of the model in the settings `config`."""
     return config.get("model") or "embedded SmolLM2-135M-Instruct"
 
 

@@ -1,4 +1,4 @@
-"""Record the sessions of a run in `run.json`: versions, inputs, start, and how each session ended."""
+"""Record the sessions of a run in run.json: versions, inputs, start and end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PACKAGES = ("sql-agent-trainer", "agentlightning", "openai-agents", "litellm", 
 
 
 class RunSession(Record):
-    """One start of a run; a resumed run has several.
+    """A session of a run, from start to end; each resume adds a session.
 
-    Times are in UTC, ISO 8601. `end` is None during the run, and stays None when the process was killed. `detail` is
-    the error of a failed session. `commit` is the commit of the program's checkout, None without a checkout.
-    `database` is the file of the run's database, or the address of its server without the password. `inputs` are
-    SHA-256 digests by name, such as "the database" and "the training questions".
+    Times are in UTC, ISO 8601. `end` is None during a session, and after the process was killed. `detail` is the error
+    of a failed session. `commit` is the Git commit of this program, None without a checkout. `database` is the run's
+    database file, or the server's address without the password. `inputs` is {name: SHA-256}, with names such as
+    "the database" and "the training questions".
     """
 
     started: str
@@ -42,14 +42,14 @@ class RunSession(Record):
 
     @property
     def seconds(self) -> float | None:
-        """The duration; None when the end is not known."""
+        """The duration in seconds; None without an end."""
         if self.ended is None:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
 
     @property
     def started_at(self) -> str:
-        """The start for people, such as "2026-11-24 18:05:11 UTC"."""
+        """The start time for people, such as "2026-11-24 18:05:11 UTC"."""
         return self.started.replace("T", " ").replace("+00:00", " UTC")
 
 
@@ -58,14 +58,14 @@ class _RunInfo(Record):
 
 
 def read_sessions(folder: Path) -> tuple[RunSession, ...]:
-    """Return the sessions of the run in `folder`, oldest first; no session for a run of an older version.
+    """Return the sessions of the run in `folder`, oldest first; empty without a run.json.
 
-    Raises DataError when run.json is damaged, or of a newer version.
+    Raises DataError when run.json is damaged, or was written by a newer version.
     """
     path = folder / INFO
     if not path.exists():
         return ()
-    hint = f"remove {path}: it contains only when, and by which versions, the run was trained"
+    hint = f"remove {path}, which contains only the times and versions of the training"
     values = read_object(path, hint=hint)
     try:
         return _RunInfo.model_validate(values).sessions
@@ -76,7 +76,7 @@ def read_sessions(folder: Path) -> tuple[RunSession, ...]:
 
 
 def how_it_ended(sessions: Sequence[RunSession]) -> str:
-    """Return how the last of `sessions` ended, how often the run was resumed, and the error of a failed run."""
+    """Describe the end of the last session, the number of resumes and the error, if any."""
     if not sessions:
         return "not recorded"
     last = sessions[-1]
@@ -88,9 +88,9 @@ def how_it_ended(sessions: Sequence[RunSession]) -> str:
 
 @contextmanager
 def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Record a session of the run in `folder`: its start, versions, `database` and `inputs`, and how the block ends.
+    """Record the block as a session of the run in `folder`, with its start, end and versions.
 
-    A KeyboardInterrupt is recorded as "interrupted", any other exception as "failed".
+    A KeyboardInterrupt is recorded as the end "interrupted", any other exception as "failed".
     """
     earlier = read_sessions(folder)
     session = RunSession(
@@ -110,7 +110,7 @@ def recorded_session(folder: Path, database: str = "", inputs: Mapping[str, str]
         try:
             _write(folder, (*earlier, ended))
         except OSError:
-            if end == "finished":  # otherwise the error that ended the run matters more, such as a full disk
+            if end == "finished":  # else the block's own error is raised, such as a full disk
                 raise
 
 
@@ -124,7 +124,7 @@ def _now() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout of this file, with "+changes" when tracked files were edited."""
+    """Return the Git commit of this program's checkout, with "+changes" if tracked files were edited."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None

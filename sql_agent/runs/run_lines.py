@@ -1,4 +1,4 @@
-"""Read the JSONL files of a run, in which each line names its step."""
+"""Read the JSONL files of a run, in which each line has a step."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ JsonObject = dict[str, Any]
 
 
 def run_lines(path: Path) -> Iterator[JsonObject]:
-    """Yield the lines of `path`; no line if the file is missing.
+    """Yield the objects in the JSONL file `path`; none if the file is missing.
 
-    A last line without a line break is skipped, because the process was killed while writing that line. Raises
-    DataError that names a damaged line.
+    A last line without a line break is skipped, because the writing process was killed. Raises DataError that names a
+    damaged line.
     """
     yield from GrowingLines(path).new()
 
 
 class GrowingLines:
-    """Reads the lines of a file, which need not exist yet, while another process appends lines."""
+    """Reads a JSONL file to which another process appends lines; the file may be missing at first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = GrowingFile(path)
-        self._read = 0  # lines
+        self._read = 0  # number of lines that were read
 
     def new(self) -> Iterator[JsonObject]:
-        """Yield the lines that were appended since the last call, without an unfinished last line.
+        """Yield the objects in the lines that were appended since the last call, without an incomplete last line.
 
-        Raises DataError that names a damaged line, again in each later call until the file is repaired. If the caller
-        raises an error at a line, the next call yields the same line again.
+        Raises DataError that names a damaged line, at each call until the file is repaired. If the caller raises an
+        error at a line, the next call yields the same line again.
         """
         for line in self._file.new():
             parsed = parse_line(line, self._path, self._read + 1)
@@ -51,15 +51,15 @@ class GrowingLines:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the file became shorter, as when the run was resumed."""
+        """Whether the file became shorter, for example because the run was resumed."""
         return self._file.was_cut
 
 
 @dataclass(frozen=True)
 class LargestGain:
-    """The validation question that gained most, and its rewards (0–1.1) in the first and the last validation.
+    """The validation question with the largest gain in reward between the first and the last validation.
 
-    `questions` is the number of questions that both validations graded.
+    `first` and `last` are the rewards (0–1.1). `questions` is the number of questions graded in both validations.
     """
 
     question: Question
@@ -79,7 +79,7 @@ def largest_gain(run: Path) -> LargestGain:
     if not path.exists():
         raise DataError(f"{path} is missing", hint="name the folder of a run with validations, such as runs/quickstart")
     questions: dict[str, Question] = {}
-    rewards: dict[int, dict[str, float]] = {}  # step → question id → reward
+    rewards: dict[int, dict[str, float]] = {}  # {step: {question id: reward}}
     for line in run_lines(path):
         if line["mode"] == "val" and line["record"] and (parts := line["record"]["reward"]):
             question = Question.model_validate(line["record"]["question"])

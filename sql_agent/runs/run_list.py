@@ -1,4 +1,4 @@
-"""List the runs of a folder: how each ended and what its validations measured, on the terminal or as a page."""
+"""List the runs in a folder, with their end and validation results, on the terminal or as a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ["ended", "steps", "reward", "accurate", "correct", "model", "started
 
 
 class RunSummary(NamedTuple):
-    """One run; `texts` are those of `_COLUMNS`, `alarms` what may be wrong with its reward."""
+    """A run in the list; `texts` are the cells of `_COLUMNS`, `alarms` the result of `alarms()`."""
 
     folder: Path
     texts: list[str]
@@ -27,19 +27,19 @@ class RunSummary(NamedTuple):
 
     @property
     def report(self) -> str | None:
-        """The address of the report from the folder of the runs; None if no report was written."""
+        """The path of the report, relative to the folder of runs; None without a report."""
         return f"{self.folder.name}/report.html" if (self.folder / "report.html").exists() else None
 
 
 def run_summaries(runs_dir: Path) -> list[RunSummary]:
-    """Return the runs in `runs_dir`, the last started first. Raises DataError for a damaged file."""
+    """Return the runs in `runs_dir`, the latest start first. Raises DataError for a damaged file."""
     folders = [folder for folder in runs_dir.iterdir() if is_run(folder)] if runs_dir.is_dir() else []
     summaries = [_summary(folder) for folder in folders]
     return sorted(summaries, key=lambda summary: summary.texts[-1], reverse=True)
 
 
 def say_runs(summaries: Sequence[RunSummary], say: Callable[[str], None]) -> None:
-    """Print each run of `summaries` on a few lines."""
+    """Print two lines for each run, and a line for each alarm."""
     for summary in summaries:
         of = dict(zip(_COLUMNS, summary.texts, strict=True))
         say(f"{summary.folder}: {of['ended']}, {of['steps']} steps, reward {of['reward']}, started {of['started']}")
@@ -49,7 +49,7 @@ def say_runs(summaries: Sequence[RunSummary], say: Callable[[str], None]) -> Non
 
 
 def write_run_list(runs_dir: Path) -> Path:
-    """Write the page `index.html` into `runs_dir`, with a link to the report of each run; return its path."""
+    """Write the page index.html, with links to the reports, into `runs_dir`, and return the page's path."""
     target, nonce = runs_dir / "index.html", secrets.token_urlsafe(16)
     page = render_template(
         "runs.html.j2",

@@ -1,4 +1,4 @@
-"""Write the folder of a run: its settings, the metrics of each step, and every rollout."""
+"""Write settings, metrics and rollouts to the folder of a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class RunLog:
-    """Appends lines to the files in `folder` and sends them to `trackers`.
+    """Appends lines to the files in the run's `folder`, and sends metrics and rollouts to `trackers`.
 
-    Every line is flushed to disk, so that a killed run loses no line. `notice` tells the user which earlier folder was
-    renamed, or where a resumed run continues and what was lost; it may be empty.
+    Each write is flushed to disk, so that a killed run loses no line. `notice` is a message for the user about a
+    renamed earlier folder or a resumed run, or empty.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,9 +39,8 @@ class RunLog:
     def create(cls, settings: Settings) -> RunLog:
         """Create the folder of a new run and lock it until this process ends.
 
-        The folder of an earlier run of the same name is renamed if that run ended before its first save. Raises
-        ConfigError when the earlier run has a checkpoint, when another process uses the folder, or when the folder
-        cannot be written to.
+        An earlier folder of the same name is renamed if it has no checkpoint. Raises ConfigError when the earlier
+        folder has a checkpoint, when another process uses the folder, or when the folder is not writable.
         """
         try:
             settings.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -61,7 +60,7 @@ class RunLog:
 
     @classmethod
     def resume(cls, settings: Settings) -> RunLog:
-        """Open the folder of an earlier run with the result of `settings_to_resume`; lock it until this process ends.
+        """Open and lock the folder of an earlier run; `settings` are the result of `settings_to_resume`.
 
         The files are cut back to the last checkpoint. Raises ConfigError when another process uses the folder, and
         DataError when the checkpoint or a file is damaged.
@@ -73,7 +72,7 @@ class RunLog:
         return log
 
     def _lock(self) -> None:
-        # Beside the folder, because the folder may be renamed. In an attribute, because a deleted lock is released.
+        # Next to the folder, which may be renamed. In an attribute, because FileLock releases the lock when collected.
         self._held = FileLock(self.folder.parent / f".{self.folder.name}.lock")
         try:
             self._held.acquire(timeout=0)
@@ -84,7 +83,7 @@ class RunLog:
             ) from None
 
     def prompt(self, system: str, tool: Mapping[str, Any]) -> None:
-        """Write the system prompt and the JSON schema of the tool, which whoever serves the model elsewhere needs."""
+        """Write the system prompt and the tool's JSON schema, which are needed to serve the model elsewhere."""
         for name, text in ((PROMPT, system), (TOOL, json.dumps(tool, ensure_ascii=False, indent=2))):
             with atomic_write(self.folder / name) as unfinished:
                 unfinished.write_text(text + "\n", encoding="utf-8")
@@ -100,7 +99,7 @@ class RunLog:
             self.trackers.metrics(step, {f"train/{name}": value for name, value in values.items()})
 
     def validation(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
-        """Append the metrics of one validation by set, with the prefix `val/SET/`; step 0 is before GRPO."""
+        """Append the metrics of a validation, {set: {metric: value}}, as `val/SET/METRIC`; step 0 is before GRPO."""
         named = {f"val/{name}/{key}": value for name, of_set in values.items() for key, value in of_set.items()}
         self._append(VALIDATION, [{"step": step, **named}])
         if self.trackers and step != UNTRAINED:  # trackers take no step below 0
@@ -115,7 +114,7 @@ class RunLog:
         *,
         val_set: str | None = None,
     ) -> None:
-        """Append one line per rollout: its record, or why the rollout was dropped."""
+        """Append a line for each rollout, with its record or the reason for dropping the rollout."""
         lines = [
             {
                 "step": step,
@@ -136,11 +135,11 @@ class RunLog:
             self.trackers.rollouts(step, mode, lines)
 
     def last_step(self) -> int:
-        """Return the last step in metrics.jsonl; 0 without a step."""
+        """Return the last step in metrics.jsonl; 0 for no step."""
         return max((int(line["step"]) for line in run_lines(self.folder / METRICS)), default=0)
 
     def has_validation(self, step: int) -> bool:
-        """Return whether the validation at `step` was written."""
+        """Return whether validation.jsonl has a line of `step`."""
         return any(line["step"] == step for line in run_lines(self.folder / VALIDATION))
 
     def _append(self, name: str, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -159,7 +158,7 @@ def _write_config(folder: Path, settings: Settings) -> None:
 
 
 def _rename_unsaved(folder: Path) -> str:
-    """Rename the folder of a run without a checkpoint and return the notice. Raises ConfigError for a saved run."""
+    """Rename a run's folder and return a message. Raises ConfigError if the run has a checkpoint."""
     if last_saved_step(folder) is not None:
         raise ConfigError(
             f"{folder} already holds a run", hint="choose another run_name, or add --resume to continue it"

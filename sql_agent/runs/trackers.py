@@ -1,7 +1,7 @@
 """Send a run's metrics and rollouts to Weights & Biases, SwanLab, TensorBoard or AgentOps.
 
-Each tracker works in a thread, so that a tracker that fails or hangs cannot stop or delay the run. The libraries of
-the trackers are imported in that thread only.
+Each tracker runs in a thread of its own, which also imports the tracker's library, so that a tracker that fails or
+hangs cannot stop or delay the run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RolloutLine = Mapping[str, Any]  # a line of rollouts.jsonl
 
 _PACKAGES = {"wandb": "wandb", "swanlab": "swanlab", "tensorboard": "tensorboardX"}
 _COLUMNS = ("step", "set", "question", "sql", "answer", "reference", "reward", "judge", "advantage", "outcome")
-_OPEN_S = 60  # to reach Weights & Biases
-_CLOSE_S = 120.0  # for all trackers together to send the rest at the end of a run
+_OPEN_S = 60  # seconds to connect to Weights & Biases
+_CLOSE_S = 120.0  # for all trackers to send unsent data at the end of a run
 
 
 class TrackedRun(NamedTuple):
-    """A run as trackers see it: `files` is the folder for their files; a resumed run keeps its `id`."""
+    """A run's data for trackers. `files` is the folder for trackers' files. A resumed run has the same `id`."""
 
     name: str
     id: str
@@ -41,7 +41,7 @@ class TrackedRun(NamedTuple):
 
 
 class Tracker(NamedTuple):
-    """One run at one service. Both functions may raise any error of the service's library.
+    """A tracker's functions, which may raise any error of its library.
 
     `metrics(step, values)` sends metrics such as `train/reward/mean`; `table(step, name, rollouts)` sends rollouts as
     the table `name`, which is `train/rollouts` or `val/rollouts`.
@@ -65,8 +65,8 @@ def check_trackers(settings: Settings) -> None:
 class Trackers:
     """Sends metrics and rollouts to the trackers of the settings.
 
-    A tracker is opened when the first metrics or rollouts are sent. If a tracker fails, the failure is reported once
-    with `say`, and the tracker receives nothing more.
+    A tracker is opened at the first metrics or rollouts. If a tracker fails, `say` reports the failure once, and the
+    tracker receives no more data.
     """
 
     def __init__(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> None:
@@ -81,12 +81,12 @@ class Trackers:
         self._send(lambda tracker: tracker.metrics(step, values))
 
     def rollouts(self, step: int, mode: str, rollouts: Sequence[RolloutLine]) -> None:
-        """Send the first `tracking.rollouts` rollouts of a step as a table."""
+        """Send the first rollouts of a step, as many as the setting `tracking.rollouts`, as a table."""
         if some := rollouts[: self._table_rows]:
             self._send(lambda tracker: tracker.table(step, f"{mode}/rollouts", some))
 
     def close(self) -> None:
-        """Wait at most two minutes until the trackers have sent everything."""
+        """Wait at most two minutes until the trackers have sent all data."""
         deadline = time.monotonic() + _CLOSE_S
         started = [thread for thread in self._threads if thread.ident is not None]
         for thread in started:
@@ -98,13 +98,13 @@ class Trackers:
 
     def _send(self, call: Callable[[Tracker], None]) -> None:
         for thread in self._threads:
-            if thread.ident is None:  # not earlier, because the run forks its runners before the first metrics
+            if thread.ident is None:  # not earlier, because threads do not survive the fork of the runners
                 thread.start()
             thread.calls.put(call)
 
 
 class _TrackerThread(threading.Thread):
-    """Opens a tracker, makes the `calls` in order, and closes the tracker at None."""
+    """Thread that opens a tracker, runs `calls` in order, and closes the tracker at None."""
 
     def __init__(self, name: str, tracked: TrackedRun, say: Callable[[str], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -146,16 +146,16 @@ def _tracked_run(settings: Settings, folder: Path) -> TrackedRun:
 def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
     """Start a run at Weights & Biases; WANDB_MODE=offline writes files for `wandb sync`.
 
-    Raises TrainingError when there is no key, because wandb would prompt for one and wait.
+    Raises TrainingError without an API key, because wandb would wait for a key from the keyboard.
     """
     import wandb  # noqa: PLC0415
 
     offline = os.environ.get("WANDB_MODE") in {"offline", "dryrun"}
     if not offline and not wandb.api.api_key:
-        raise TrainingError("there is no key", hint="run `wandb login`, or set WANDB_MODE=offline")
+        raise TrainingError("Weights & Biases has no API key", hint="run `wandb login`, or set WANDB_MODE=offline")
     wandb.setup(wandb.Settings(silent=True))
     run.files.mkdir(parents=True, exist_ok=True)
-    # Nothing about the machine and its user: the config has commit and versions.
+    # Without data about the machine and its user; the config has commit and versions.
     settings = wandb.Settings(
         silent=True, console="off", init_timeout=_OPEN_S, disable_git=True, disable_code=True,
         x_disable_meta=True, x_disable_machine_info=True, x_disable_stats=True,
@@ -167,7 +167,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         resume="allow",
         config=dict(run.config),
         dir=str(run.files),
-        mode="offline" if offline else None,  # explicit, because an earlier run of this process may have set a mode
+        mode="offline" if offline else None,  # explicit, because an earlier run may have set another mode
         settings=settings,
     )
     yield Tracker(
@@ -177,7 +177,7 @@ def _open_wandb(run: TrackedRun) -> Iterator[Tracker]:
         ),
     )
     opened.finish()
-    wandb.teardown()  # finish alone was seen to return before an offline run was on the disk
+    wandb.teardown()  # `finish` alone can return before an offline run is on the disk
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def open_swanlab(run: TrackedRun) -> Iterator[Tracker]:
     import swanlab  # noqa: PLC0415
     from swanlab import echarts  # noqa: PLC0415
 
-    # Nothing about the machine and its user, and not the terminal's text.
+    # Without data about the machine and its user, and without the terminal's text.
     off = dict.fromkeys(("hardware", "runtime", "requirements", "conda", "git", "monitor"), False)
     settings = swanlab.Settings.model_validate({"interactive": False, "probe": off, "terminal": {"proxy_type": "none"}})
     opened = swanlab.init(
@@ -231,7 +231,7 @@ def _open_tensorboard(run: TrackedRun) -> Iterator[Tracker]:
 
 
 def _cells(rollouts: Sequence[RolloutLine]) -> list[list[str | int | float | None]]:
-    """Return the cells of `_COLUMNS` for each rollout."""
+    """Return a table row, with the columns `_COLUMNS`, for each rollout."""
     rows: list[list[str | int | float | None]] = []
     for rollout in rollouts:
         record = rollout["record"] or {}

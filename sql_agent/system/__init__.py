@@ -1,1 +1,1 @@
-"""Small tools for the operating system: files, imports, processes, signals and sockets."""
+"""Helpers around the operating system: files, memory, signals, sockets and web servers."""

@@ -1,4 +1,4 @@
-"""Read and write files: atomically, as JSON, while they grow; name the file that failed."""
+"""Read and write files: atomic writes, JSON, growing files, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 @contextmanager
 def named_disk_errors(then: Callable[[], str] = lambda: "run the command again") -> Iterator[None]:
-    """Raise a TrainingError for an OSError of a full or broken disk, or of a named file, wherever it came from.
+    """Raise TrainingError for an OSError that names a file, or that comes from a full or broken disk.
 
-    `then` returns what to do once there is room on the disk.
+    `then` returns what the user should do after freeing space, as a part of the hint.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def named_disk_errors(then: Callable[[], str] = lambda: "run the command again")
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add `path` to an OSError that names no file, because the system does not say what a write went to."""
+    """Add `path` to an OSError without a file name, such as the error of a failed write."""
     try:
         yield
     except OSError as error:
@@ -55,15 +55,15 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_writable(folder: Path, setting: str) -> None:
-    """Create `folder` if it is missing. Raises ConfigError that names `setting` when nothing can be written there."""
+    """Create `folder` if it is missing. Raises ConfigError that names `setting` if the folder is not writable."""
     check_writable(folder, setting)
     folder.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(folder: Path, setting: str) -> None:
-    """Raise as `make_writable` does, and leave nothing behind."""
+    """Raise ConfigError, as `make_writable` does, without creating `folder`."""
     try:
-        # By a file, because a file system like /proc takes none whatever the mode of its folders says.
+        # With a real file, because the mode of a folder does not tell this, for example in /proc.
         with tempfile.TemporaryFile(dir=nearest_existing(folder)):
             pass
     except OSError as error:
@@ -74,7 +74,7 @@ def check_writable(folder: Path, setting: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Write the file, or the names in the folder, at `path` to the disk, so that a power cut does not lose them."""
+    """Flush the file or folder `path` to the disk, so that it survives a power cut."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -83,16 +83,16 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Call `sync` for `folder` and everything below it."""
+    """Flush `folder` and all files and folders in it to the disk."""
     for path in (*folder.rglob("*"), folder):
         sync(path)
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` to write to; it replaces `path` when the context ends without an error.
+    """Yield the path of a temporary file to write; the file replaces `path` if the block ends without an error.
 
-    After a power cut `path` has its old content or all of the new.
+    After a power cut `path` has its old or its new content, never a part of the new content.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -106,9 +106,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a path next to `path`, where the caller makes a folder; it is renamed to `path` unless an error ends it.
+    """Yield a temporary path at which to create a folder; it is renamed to `path` if the block ends without an error.
 
-    Raises OSError when there is something at `path` by then. After an error nothing is left.
+    After an error the temporary folder is deleted. Raises OSError if `path` is then a file or a folder with files.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -121,7 +121,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def copy_folder(source: Path, copy: Path) -> None:
-    """Copy all files below `source` into the new folder `copy`. Raises OSError that names the file of the copy."""
+    """Copy the folder `source` to the new folder `copy`. An OSError names the file in `copy`."""
     copy.mkdir()
     for path in sorted(source.rglob("*")):
         target = copy / path.relative_to(source)
@@ -130,12 +130,12 @@ def copy_folder(source: Path, copy: Path) -> None:
                 target.mkdir()
             else:
                 shutil.copyfile(path, target)
-        except OSError as error:  # shutil names the original, on another disk perhaps
+        except OSError as error:  # shutil names the source file, perhaps on another disk
             raise OSError(error.errno, error.strerror, str(target)) from error
 
 
 def drop_cut_line(path: Path) -> None:
-    """Remove the last line of `path` if it has no end, because a process was killed while it wrote that line."""
+    """Remove the last line of `path` if it has no line break, because the writing process was killed."""
     content = path.read_bytes()
     if not content.endswith(b"\n"):
         with path.open("r+b") as file:
@@ -143,17 +143,17 @@ def drop_cut_line(path: Path) -> None:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of `path` without their ends, none if it is missing.
+    """Return the lines of `path` without line breaks; no lines if the file is missing.
 
-    A last line without an end is left out, because a process was killed while it wrote that line.
+    A last line without a line break is left out, because the writing process was killed.
     """
     return path.read_bytes().decode("utf-8").split("\n")[:-1] if path.exists() else []
 
 
 def timestamped_folder(parent: Path, prefix: str = "") -> Path:
-    """Create a new folder in `parent`, named `prefix` and the UTC time, and return it.
+    """Create and return a new folder in `parent`, named `prefix` plus the UTC time, such as 20261124-180511.
 
-    Where a folder of the same second exists, a number is added to the name.
+    If the name exists, a number is added, such as 20261124-180511-2.
     """
     name = f"{prefix}{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"
     folder, number = parent / name, 1
@@ -168,7 +168,7 @@ def timestamped_folder(parent: Path, prefix: str = "") -> Path:
 
 
 def read_object(path: Path, *, hint: str) -> dict[str, Any]:
-    """Return the JSON object in the file `path`. Raises DataError with `hint` when there is none."""
+    """Return the JSON object in the file `path`. Raises DataError with `hint` for other content."""
     try:
         return _json_object(path.read_bytes())
     except ValueError as error:
@@ -176,7 +176,7 @@ def read_object(path: Path, *, hint: str) -> dict[str, Any]:
 
 
 def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """Return the JSON object in `line`, line `number` of the JSONL file `path`. Raises DataError when there is none."""
+    """Return the JSON object in `line`. Raises DataError that names line `number` of `path` for other content."""
     try:
         return _json_object(line)
     except ValueError as error:
@@ -184,7 +184,7 @@ def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
 
 
 def damaged_line(path: Path, number: int, problem: str) -> DataError:
-    """Build the error for line `number` of the JSONL file `path`, with the command that removes the line."""
+    """Return the error for line `number` of the JSONL file `path`; the hint is a command that removes the line."""
     hint = f"remove that line, for example by sed -i '{number}d' {path}"
     return DataError(f"{path} is damaged: line {number}: {problem}", hint=hint)
 
@@ -197,17 +197,17 @@ def _json_object(content: bytes) -> dict[str, Any]:
 
 
 class GrowingFile:
-    """Reads the lines of a file once each; a last line without an end waits until it has one."""
+    """Reads each line of a growing file once, when the line is complete."""
 
     def __init__(self, path: Path, *, position: int = 0) -> None:
-        """Read `path`, which need not exist yet, from the byte `position` on."""
+        """Read `path`, which may be missing at first, from the byte offset `position`."""
         self._path = path
         self._position = position
 
     def new(self) -> Iterator[bytes]:
-        """Yield the lines, with their ends, that were appended since the last call; none where there is no file.
+        """Yield the lines, with line breaks, that were appended since the last call; no lines if the file is missing.
 
-        A line at which the caller stops comes again.
+        If the caller stops at a line, the next call yields that line again.
         """
         if not self._path.exists():
             return
@@ -221,5 +221,5 @@ class GrowingFile:
 
     @property
     def was_cut(self) -> bool:
-        """Whether the file is shorter than what was read of it."""
+        """Whether the file is shorter than the part that was read."""
         return self._position > (self._path.stat().st_size if self._path.exists() else 0)

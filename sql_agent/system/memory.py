@@ -1,4 +1,4 @@
-"""Out of memory: recognise the errors, end a process that gets no more, count processes that the kernel killed."""
+"""Handle running out of memory: recognise errors, end the process, and count processes that the kernel killed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 from sql_agent.errors import SqlAgentError, TrainingError
 
-OUT_OF_MEMORY = errno.ENOMEM  # the exit code of a process that gets no more memory
+OUT_OF_MEMORY = errno.ENOMEM  # exit code of a process that ran out of memory
 MORE_MEMORY = "end other programs, or lower train.micro_batch or runner.concurrency; then start it again"
-# The words of torch, CUDA, oneDNN and Python's threads (whose stacks need memory) in a RuntimeError, of torch's
-# bindings in a SystemError, of the loader of shared libraries in an ImportError.
+# Parts of error messages: RuntimeErrors of torch, CUDA, oneDNN and Python's threads (whose stacks need memory),
+# SystemErrors of torch's bindings, and ImportErrors of the loader of shared libraries.
 _WORDS = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "can't start new thread",
           "error return without exception set", "failed to map segment")  # fmt: skip
 _KINDS = (RuntimeError, SystemError, ImportError)
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Decide whether `error` means that this process or its GPU got no more memory."""
+    """Return whether `error` means that this process or its GPU is out of memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     words = str(error)
@@ -33,7 +33,7 @@ def is_memory_error(error: BaseException) -> bool:
 
 @contextmanager
 def named_memory_errors() -> Iterator[None]:
-    """Raise a TrainingError in place of any error that means out of memory."""
+    """Raise TrainingError instead of an error that means out of memory."""
     try:
         yield
     except SqlAgentError:
@@ -49,7 +49,7 @@ def named_memory_errors() -> Iterator[None]:
 
 @contextmanager
 def ends_without_memory() -> Iterator[None]:
-    """End this process with exit code OUT_OF_MEMORY, without a traceback, for an error that means out of memory."""
+    """Exit with the code OUT_OF_MEMORY and no traceback after an error in the block that means out of memory."""
     try:
         yield
     except Exception as error:
@@ -59,10 +59,9 @@ def ends_without_memory() -> Iterator[None]:
 
 
 def end_when_ignored() -> None:
-    """End this process with exit code OUT_OF_MEMORY where Python can only ignore a MemoryError.
+    """Install hooks that exit with the code OUT_OF_MEMORY after a MemoryError in a destructor or a thread.
 
-    That is in a destructor or in a thread: a thread that never started is waited for without end, and the end of
-    another goes unnoticed.
+    Python only prints these errors, and the process would wait for ever for a thread that never started.
     """
     ignore, end_of_thread = sys.unraisablehook, threading.excepthook
 
@@ -78,7 +77,7 @@ def end_when_ignored() -> None:
 
 
 def memory_kills() -> int:
-    """Return how many processes of this host the kernel killed because memory ran out; 0 where that is unknown."""
+    """Return how many processes on this host the kernel has killed because memory ran out; 0 if unknown."""
     try:
         counters = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -87,9 +86,9 @@ def memory_kills() -> int:
 
 
 def how_killed(code: int, kills_before: int) -> str:
-    """Return what killed a process whose exit code is `code`, a negative signal: "was killed by SIGKILL".
+    """Describe the death of a process by its exit code, a negative signal, such as "was killed by SIGKILL".
 
-    `kills_before` is the value of `memory_kills` before the process died.
+    `kills_before` is the result of `memory_kills` from before the death.
     """
     if code == -signal.SIGKILL and memory_kills() > kills_before:
         return "was killed by the kernel, because memory ran out"

@@ -1,4 +1,4 @@
-"""Make messages for people: safe to print, about what pydantic found wrong, and about outages."""
+"""Build messages for people: text that is safe to print, errors of pydantic, and outages of services."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-# How long a database or model server that does not answer is asked again: a server restarts in less.
+# Seconds for which requests to a silent database or model server are repeated; a restart takes less.
 OUTAGE_S = 60.0
 
 
 def printable(text: str) -> str:
     """Replace each control character of `text` except line breaks, and each format character, with a space.
 
-    A terminal would act on an escape sequence from a model, a server or a database, and show a text that holds marks
-    of direction (U+202E) in another order.
+    Otherwise a terminal would execute escape sequences from a model, a server or a database, and direction marks
+    (U+202E) would change the order of the text.
     """
     return "".join(" " if _is_unsafe(character) else character for character in text)
 
@@ -30,17 +30,17 @@ def _is_unsafe(character: str) -> bool:
 
 
 def first_of(lines: Iterable[str], count: int, more: str = "more") -> list[str]:
-    """Return the first `count` of `lines`, and where there are more a line such as "and 7 more"."""
+    """Return the first `count` of `lines`, and a line such as "and 7 more" if lines are left out."""
     listed = list(lines)
     left = len(listed) - count
     return [*listed[:count], *([f"and {left} {more}"] if left > 0 else [])]
 
 
 def first_problem(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
-    """Return the first problem of `error` as "place: reason", such as "levels.0.name: Field required".
+    """Return the first problem of `error` as "field: reason", such as "levels.0.name: Field required".
 
-    There is no place when the whole value is wrong. `names` replace the first part of the place, such as a field by
-    its column.
+    The result has no field if the whole value is wrong. `names` maps first parts of fields to names for people, such as
+    a column.
     """
     problem = error.errors(include_url=False)[0]
     place = [str(part) for part in problem["loc"]]
@@ -50,17 +50,14 @@ def first_problem(error: ValidationError, names: Mapping[str, str] | None = None
 
 
 def reason(problem: ErrorDetails) -> str:
-    """Return what is wrong in one of the `errors()` of a ValidationError, without the names of our classes."""
+    """Return the message of one of the `errors()` of a ValidationError, without names of Python classes."""
     if problem["type"] == "model_type":
         return "not an object"
     return problem["msg"].removeprefix("Value error, ")
 
 
 class Outage:
-    """Reports once, through `say`, that the service `name` does not answer, and once that it answers again.
-
-    Its methods may be called from several threads.
-    """
+    """Reports the start and the end of each outage of the service `name` once, with `say`; thread-safe."""
 
     def __init__(self, name: str, say: Callable[[str], object]) -> None:
         self._name = name
@@ -69,12 +66,12 @@ class Outage:
         self._lock = threading.Lock()
 
     def begin(self, how: str) -> None:
-        """Say `how`, such as "does not answer", unless the outage was reported already."""
+        """Report the outage, unless reported already; `how` is such as "does not answer"."""
         if self._changes_to(lasts=True):
             self._say(f"{self._name} {how}")
 
     def end(self) -> None:
-        """Say that the service answers again, if its outage was reported."""
+        """Report that the service answers again, if its outage was reported."""
         if self._changes_to(lasts=False):
             self._say(f"{self._name} answers again.")
 

@@ -1,4 +1,4 @@
-"""Measure what this machine has left: cores, memory, disk, open files, GPUs."""
+"""Query the resources of this machine: cores, memory, disk space, open files and GPUs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_
 
 
 def usable_cores() -> int:
-    """Return the number of processor cores that this process may use, as containers and taskset limit it."""
+    """Return the number of processor cores that this process may use, within the limits of containers and taskset."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that are free for this process, within its container's limit; None where unknown."""
+    """Return the bytes of memory available to this process, within its container's limit; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -32,22 +32,22 @@ def available_memory() -> int | None:
 
 
 def free_disk(path: Path) -> int:
-    """Return the free bytes of the disk that `path`, or the nearest folder above it that exists, is on."""
+    """Return the free bytes of the disk that contains `path`, which need not exist."""
     return shutil.disk_usage(nearest_existing(path)).free
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return `path`, or the nearest path above it that exists."""
+    """Return the first of `path` and its parents that exists."""
     return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
 
 
 def shown_size(count: int) -> str:
-    """Return a number of bytes for people, such as "0.3 GB" or "12.0 MB"."""
+    """Format `count` bytes for people, such as "0.3 GB" or "12.0 MB"."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise this process's limit of open files to `wanted` where the system allows it, and return the limit."""
+    """Raise this process's limit of open files to `wanted`, or as far as allowed, and return at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
@@ -57,7 +57,7 @@ def raise_open_files(wanted: int) -> int:
 
 
 def gpu_names() -> list[str]:
-    """Return the name of each GPU that nvidia-smi shows; none where there is no nvidia-smi."""
+    """Return the names of the GPUs, as nvidia-smi lists them; empty without nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return []
     shown = subprocess.run(

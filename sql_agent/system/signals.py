@@ -1,4 +1,4 @@
-"""Turn the first interrupt into a request to stop; the second ends the process. End processes with their parent.
+"""Stop at the first interrupt, exit at the second, and end child processes with their parent.
 
 An interrupt is Ctrl-C, SIGTERM, or a terminal that is closed (SIGHUP).
 """
@@ -16,30 +16,30 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop this program; not SIGHUP where it is ignored, as under nohup.
+    """Return the signals that stop this program, without SIGHUP if it is ignored, as under nohup.
 
-    SIGINT is one of them even where it is ignored, as in a script's background process: there `kill -INT` asks to stop.
+    SIGINT stops the program even if it was ignored at the start, as in a background process of a script.
     """
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in STOPPING if not (is_kept and number is signal.SIGHUP)]
 
 
 def say_interrupted() -> None:
-    """Print that this process was interrupted."""
+    """Print "Interrupted." to stderr."""
     print("Interrupted.", file=sys.stderr, flush=True)
 
 
 def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
-    """Call `say` and end this process at once with exit code 130, without Python's own end.
+    """Call `say` and exit at once with code 130, without Python's own shutdown.
 
-    Python's end waits for threads, prints a traceback when another interrupt comes meanwhile, and ends threads inside
-    torch in a way that makes C++ abort. Child processes notice that this process is gone, and end too.
+    Python's shutdown waits for threads, prints a traceback after another interrupt, and lets C++ abort in threads of
+    torch. Child processes end by themselves after this process.
     """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -49,17 +49,16 @@ def end_interrupted(say: Callable[[], None] = lambda: None) -> NoReturn:
         say()
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:  # even when a stream is gone or in use
+    finally:  # even if a stream is closed or in use
         os._exit(INTERRUPTED)
 
 
 @contextmanager
 def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = say_interrupted) -> Iterator[None]:
-    """Call `handler` at the first stopping signal inside the context, which needs a running event loop.
+    """Call `handler` at the first stopping signal in the block, which needs a running event loop.
 
-    The second signal, also after the context, calls `again` and ends this process at once with exit code 130. A second
-    SIGHUP is ignored, because closing a terminal can send two. Without any signal the handlers from before are
-    restored.
+    A second signal, even after the block, calls `again` and exits at once with code 130. A second SIGHUP is ignored,
+    because closing a terminal can send two. Without a signal, the block's end restores the earlier handlers.
     """
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in stopping_signals()}
@@ -75,7 +74,7 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
         handler()
 
     def hang_up(*_: object) -> None:
-        _drop_output()  # at once, because the loop may first run a task that prints to the closed terminal
+        _drop_output()  # first, because a task may print to the closed terminal before `once` runs
         loop.call_soon_threadsafe(once)
 
     for number in before:
@@ -93,23 +92,20 @@ def handled_signals(handler: Callable[[], None], *, again: Callable[[], None] = 
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to send this process SIGTERM when its parent dies (Linux only; elsewhere nothing happens)."""
+    """Let the kernel send SIGTERM to this process when its parent dies. On systems other than Linux, do nothing."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def go_on(pid: int) -> None:
-    """Continue the child `pid` where a signal has stopped it, because a stopped process cannot end when it is asked."""
+    """Send SIGCONT to the child `pid`, because a process suspended by a signal cannot handle SIGTERM."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 
 
 def _drop_output() -> None:
-    """Drop further output to a closed terminal or a pipe without a reader: a write there raises, and nothing is saved.
-
-    Other output, such as a file, is still written.
-    """
+    """Discard stdout and stderr if their terminal or pipe is closed: a write would raise, and the run not be saved."""
     output = select.poll()
     for number in (1, 2):
         output.register(number, 0)

@@ -1,4 +1,4 @@
-"""Bind ports, by default such that only this machine can reach them; find the address that others reach."""
+"""Bind sockets, and find the address at which other machines reach this machine."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from urllib.parse import urlsplit
 
 from sql_agent.errors import ConfigError, TrainingError
 
-LOCAL_NAMES = ("127.0.0.1", "localhost")  # under which a browser of this machine asks a server of it
+LOCAL_NAMES = ("127.0.0.1", "localhost")  # host names in URLs of this machine's own servers
 
 
 def bind_local(port: int = 0) -> socket.socket:
-    """Return a socket bound to 127.0.0.1; port 0 means any free one. Raises TrainingError when the port is taken."""
+    """Return a socket bound to 127.0.0.1; port 0 means any free port. Raises TrainingError if the port is taken."""
     return bind("127.0.0.1", port)
 
 
 def bind(host: str, port: int = 0) -> socket.socket:
-    """Return a socket bound to an address of this machine; port 0 means any free one.
+    """Return a socket bound to `host`, an address of this machine; port 0 means any free port.
 
-    Raises TrainingError when the port is taken, and ConfigError when it is none or the address is none of this machine.
+    Raises ConfigError for an invalid host or port, and TrainingError if the port is taken or the address is not one of
+    this machine.
     """
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,7 +32,7 @@ def bind(host: str, port: int = 0) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            raise TrainingError(f"port {port} is taken: {error.strerror}", hint="choose another") from None
+            raise TrainingError(f"port {port} is taken: {error.strerror}", hint="choose another port") from None
         raise TrainingError(
             f"cannot listen at {host}:{port}: {error.strerror}", hint="choose another address"
         ) from None
@@ -39,28 +40,28 @@ def bind(host: str, port: int = 0) -> socket.socket:
 
 
 def http_url(sock: socket.socket) -> str:
-    """Return the URL of a server that listens on `sock`, without a path."""
+    """Return the URL, without a path, of a server that listens at `sock`."""
     host, port = sock.getsockname()[:2]
     return f"http://{host}:{port}"
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that was free a moment ago."""
+    """Return a port of 127.0.0.1 that is free at the time of the call."""
     with bind_local() as sock:
         port: int = sock.getsockname()[1]
         return port
 
 
 def address_towards(url: str) -> str:
-    """Return the IPv4 address that this machine has in the network of the server at `url`; 127.0.0.1 for its own.
+    """Return this machine's IPv4 address in the network of the server at `url`; 127.0.0.1 for a local server.
 
-    Nothing is sent. Raises TrainingError when the server's name or network is not known.
+    Nothing is sent. Raises TrainingError for an unknown host name or a network without a route.
     """
     server = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((server.hostname or "127.0.0.1", server.port or 80))
         except OSError as error:
-            raise TrainingError(f"no way to {url}: {error.strerror or error}", hint="check the address") from None
+            raise TrainingError(f"no route to {url}: {error.strerror or error}", hint="check the address") from None
         address: str = probe.getsockname()[0]
         return address

@@ -1,4 +1,4 @@
-"""Bearer tokens of the servers that this program starts, and the one access check of all of them."""
+"""Bearer tokens, and the access check of all servers that this program starts."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _SCHEME = "Bearer "
 
 
 def new_token() -> str:
-    """Return a random token that can stand in an address."""
+    """Return a random token of characters that are allowed in a URL."""
     return secrets.token_urlsafe(24)
 
 
 def is_token(given: str, token: str) -> bool:
-    """Return whether `given` is `token`, in a time that does not tell how much of it is right."""
+    """Return whether `given` equals `token`; the comparison takes constant time."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
 def bearer(token: str | None) -> dict[str, str]:
-    """Return the headers that show `token` to a server; none without one."""
+    """Return the HTTP headers with the bearer `token`; no headers for None."""
     return {} if token is None else {"Authorization": f"{_SCHEME}{token}"}
 
 
 class AccessCheck:
-    """ASGI middleware: require the bearer token and, for `hosts`, a same-origin request under one of these names.
+    """ASGI middleware that requires the bearer `token` (unless None) and same-origin requests.
 
-    The paths `open_paths` need no token; without a token no path needs one. A browser sends `Origin` with requests of
-    other sites, and a site that resolves its own name to 127.0.0.1 sends that name as `Host`. Refusals have status 401
-    or 403. `hosts` None accepts any `Host`, and `Origin` must still name it.
+    The paths `open_paths` need no token. `Host` must be one of the names `hosts`, unless None: a website whose name
+    resolves to 127.0.0.1 sends its own name as `Host`. `Origin`, which browsers send with requests of other websites,
+    must be equal to `Host`. Refused requests get status 401 or 403.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class AccessCheck:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass the request to the app, or refuse the request."""
         refusal = None if scope["type"] == "lifespan" else self._refusal(scope)
         if refusal is None:
             await self._app(scope, receive, send)
@@ -69,13 +69,13 @@ class AccessCheck:
             await send({"type": "websocket.close", "code": 1008})
 
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
-        """Return the status and the reason to refuse a request with; None to pass it on."""
+        """Return the status and the reason of a refusal; None if the request is accepted."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host, origin = headers.get(b"host", ""), headers.get(b"origin")
         if self._hosts is not None and host.rpartition(":")[0] not in self._hosts:
-            return HTTPStatus.FORBIDDEN, "this server is not known under that Host"
+            return HTTPStatus.FORBIDDEN, "this host name is not one of this server; use 127.0.0.1 or localhost"
         if origin is not None and urlsplit(origin).netloc != host:
-            return HTTPStatus.FORBIDDEN, "requests of other sites are refused"
+            return HTTPStatus.FORBIDDEN, "requests from other websites are refused"
         if self._token is None or scope["path"] in self._open_paths:
             return None
         given = headers.get(b"authorization", "")

@@ -16,9 +16,9 @@ from sql_agent.system.tokens import AccessCheck
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-# uvicorn's default of 5 s is about as long as a training step, so connections would be closed between two steps.
+# With uvicorn's default of 5 s, connections would be closed between two training steps.
 _KEEP_ALIVE_S = 3600
-_STOP_S = 5.0
+_STOP_S = 5.0  # longest wait for the server to stop
 
 
 def uvicorn_server(
@@ -30,10 +30,10 @@ def uvicorn_server(
     lifespan: Literal["auto", "off"] = "off",
     log_level: str = "warning",
 ) -> uvicorn.Server:
-    """Return a server of `app` whose requests need the bearer `token`, if there is one, except for `open_paths`.
+    """Return a server for `app`. Requests need the bearer `token`, if there is one, except for the paths `open_paths`.
 
-    At its end the server waits `grace_s` seconds for open requests. With `lifespan` "auto" it calls the startup and
-    shutdown handlers of `app`.
+    At the end the server waits `grace_s` seconds for open requests. With `lifespan` "auto" the server calls the startup
+    and shutdown handlers of `app`.
     """
     config = uvicorn.Config(
         AccessCheck(app, token, open_paths=open_paths),
@@ -50,8 +50,8 @@ def uvicorn_server(
 
 @asynccontextmanager
 async def served(server: uvicorn.Server, sock: socket.socket) -> AsyncIterator[None]:
-    """Serve on this event loop inside the context. Raises TrainingError when `sock` cannot be served."""
-    # Not serve(), because that installs signal handlers.
+    """Run `server` on the running event loop during the block. Raises TrainingError if it cannot start."""
+    # Not serve(), because serve() installs signal handlers.
     serving = asyncio.create_task(server._serve(sockets=[sock]))
     while not server.started:
         if serving.done():
