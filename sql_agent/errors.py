@@ -74,7 +74,7 @@ class JudgeError(SqlAgentError, RuntimeError):
 
 
 class JudgeRefusedError(JudgeError):
-    """The judging model, or a content filter of its provider, declined to grade; a retry would not help."""
+    """The judging model, or a content filter of its provider, declined to grade. A retry would not help."""
 
 
 class JudgeCutOffError(JudgeError):
@@ -86,11 +86,11 @@ class TrainingError(SqlAgentError, RuntimeError):
 
 
 class PreflightError(TrainingError):
-    """One call through the LLM proxy and the store returned no triplet."""
+    """A check before training failed, such as a model call through LLM proxy and store that returned no triplet."""
 
 
 class NoTripletsError(TrainingError):
-    """A step ended without any triplet to train on."""
+    """A training step ended without any triplet (prompt, response, reward) to train on."""
 
 
 class ResumeError(TrainingError):

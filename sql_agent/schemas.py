@@ -9,12 +9,12 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Lang = Literal["zh", "en"]
-Style = Literal["template", "natural", "mixed"]  # formal; as people ask; a third formal, two thirds natural
+Style = Literal["template", "natural", "mixed"]  # formal wording; everyday wording; 1/3 formal, 2/3 everyday
 Cell = str | int | float | None
 
 
 class Record(BaseModel):
-    """Base of all records: immutable, and without unknown keys."""
+    """Base of all records: immutable, and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -95,10 +95,11 @@ class QueryFailure(Record):
 
 
 class QueryAnswer(Record):
-    """The result of `query_database_by_sql`: an `error`, or rows.
+    """The result of one call of the tool `query_database_by_sql`: an `error`, or the rows in `records`.
 
-    `count` is the number of returned rows, `truncated` whether a limit on rows or characters cut them, `hint` advice
-    for the model. `from_tables` is whether a returned column is one of a table; the model does not see it.
+    `count` is the number of returned rows. `truncated` is whether rows are missing because of a limit on rows or
+    characters. `hint` is advice for the model. `from_tables`, which the model does not see, is whether at least one
+    returned column is a table's column.
     """
 
     status: Literal["ok", "error"]
@@ -120,7 +121,7 @@ class QueryCall(Record):
 
 
 class Usage(Record):
-    """The cost of a model: requests, tokens, cached verdicts, and US dollars where the price is known."""
+    """The cost of requests to a model. `cache_hits` counts verdicts from the cache; `cost_usd` is None if unknown."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -160,7 +161,7 @@ class RewardParts(Record):
 
     @property
     def of_the_answer(self) -> float:
-        """The judge's score of the answer, before a ranking within its group."""
+        """The judge's score of this answer alone (0–1), before a ranking judge compares the answers of a group."""
         return self.criteria.get("absolute", self.judge)
 
 
@@ -177,7 +178,7 @@ class _WithMessage(StrEnum):
 
 
 class Outcome(_WithMessage):
-    """How a run of the agent ended. All but ANSWERED are failures of the model, and are scored."""
+    """How a rollout ended. Outcomes except ANSWERED are failures of the model, which are graded, not dropped."""
 
     ANSWERED = "answered", "answered"
     UNKNOWN_TOOL = "unknown_tool", "called a tool that does not exist"
@@ -188,7 +189,7 @@ class Outcome(_WithMessage):
 
 
 class DropCause(_WithMessage):
-    """The part that lost a rollout or made it unusable for training."""
+    """The component whose failure lost a rollout or made the rollout unusable for training."""
 
     JUDGE = "judge", "the judge gave no score"
     MODEL_SERVER = "model_server", "the model's server failed"
@@ -203,7 +204,7 @@ class DropCause(_WithMessage):
 
 
 class Drop(Record):
-    """Why a rollout is left out of training, which is not a score of 0: the rollout is counted and run again."""
+    """Why a rollout is left out of training. A dropped rollout is not scored 0: it is counted, and run again."""
 
     cause: DropCause
     detail: str = ""
@@ -213,7 +214,7 @@ class Drop(Record):
 
 
 class ToolCall(Record):
-    """A tool call as the model wrote it; `arguments` is text that need not be JSON."""
+    """A tool call as the model wrote it. `arguments` is text, which may be malformed JSON."""
 
     name: str
     arguments: str
@@ -222,9 +223,9 @@ class ToolCall(Record):
 class Reply(Record):
     """One reply of the model, as its server returned it. `role` is "" in a workflow with one role.
 
-    `reasoning` is the thought before the answer. `prompt_tokens`, `completion_tokens` and `thought_tokens`, those of
-    the thought, are 0 where the server does not count them. `seconds` is the time from request to reply,
-    `finish_reason` the server's reason why the model stopped, such as "length".
+    `reasoning` is the thought before the answer; `thought_tokens` is its length. Token counts are 0 if the server does
+    not report them. `seconds` is the time from request to reply. `finish_reason` is the server's reason why the model
+    stopped, such as "length".
     """
 
     role: str = ""
@@ -242,8 +243,9 @@ class RolloutRecord(Record):
     """One finished run of the agent on one question.
 
     `evidence_read` is the part of the question's evidence that the queries read (None: the question has no evidence).
-    `reward` is None where `dropped` is set. `usage` is the cost of the agent's model, `judge_usage` that of grading,
-    with or without a score; tokens are 0 where a server does not count them. `seconds` is the time without grading.
+    `reward` is None if `dropped` is set. `usage` is the cost of the agent's model. `judge_usage` is that of grading,
+    also if the grading failed. Token counts are 0 if a server does not report them. `seconds` is the duration without
+    grading.
     """
 
     question: Question

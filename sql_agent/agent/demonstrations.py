@@ -1,4 +1,4 @@
-"""Demonstrations of a workflow, made from a question's gold SQL, for supervised fine-tuning."""
+"""Make demonstrations, which are example conversations of a workflow, from gold SQL for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _MISTAKE_EVERY = 6  # one demonstration of react in 6 has a mistake
 
 @dataclass(frozen=True)
 class DemonstratedTurn:
-    """One turn: the model's text, the next input, and whether the model is trained on the turn.
+    """One turn of the model, and the message that follows the turn.
 
-    With `is_call` the turn is a call of the tool, and `text` its statement. `reaction` is the tool's result after a
-    call, else the next user message; "" at the end. `thought` is what a model that thinks writes before the text.
+    `text` is the model's reply, or the SQL statement of a tool call if `is_call`. `reaction` is the tool's result after
+    a call, else the next user message; "" after the last turn. If `is_trained` is False, the turn is only context.
+    `thought` is the text that a thinking model writes before the reply.
     """
 
     text: str
@@ -39,7 +40,7 @@ class DemonstratedTurn:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A conversation: system prompt, first user message, whether the model has the tool, and turns."""
+    """An example conversation: system prompt, first user message, whether the model is offered the tool, and turns."""
 
     system: str
     opening: str
@@ -65,10 +66,11 @@ def demonstrate(number: int, question: Question, task: Task, database: Database,
 
 
 def _react(number: int, question: Question, task: Task, database: Database, settings: Settings) -> Demonstration:
-    """Return a tool call for each statement, sometimes with a mistake, and then the answer.
+    """Return a tool call for each gold statement, sometimes with a mistake before or after, and then the answer.
 
-    The model is not trained on a statement that fails, is a repetition, or finds nothing while a later one finds
-    something: it learns to recover, not to search in the wrong place. If no statement finds anything, all are trained.
+    The model is not trained on a statement that fails, that repeats another statement, or that finds nothing while a
+    later statement finds something. The model thus learns to recover from a failed search, not to make one. If no
+    statement finds anything, the model is trained on all of them.
     """
     answers = [database.query(sql) for sql in question.statements]
     is_found = list(map(_finds_something, answers))
@@ -97,7 +99,7 @@ class _Query:
 
 
 def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTurn]:
-    """Yield a tool call for each of `queries`, with the results and hints of a rollout with `max_calls`."""
+    """Yield a tool call for each of `queries`, with the results and hints of a rollout limited to `max_calls` calls."""
     for place, query in enumerate(queries):
         before = [earlier.sql for earlier in queries[:place]]
         shown = answer_json(in_rollout(query.answer, query.sql, before, max_calls))
@@ -105,19 +107,19 @@ def _calls(queries: Sequence[_Query], max_calls: int) -> Iterator[DemonstratedTu
 
 
 def _after_error(queries: Sequence[_Query], database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` with a failing statement before them, if a mistake makes one fail."""
+    """Return `queries` after a copy of the first statement with a mistake, if there is a mistake that makes it fail."""
     failing = _failing(queries[0].sql, database, number)
     return [*(_Query(sql, error, is_trained=False) for sql, error in failing), *queries]
 
 
 def _repeated(queries: Sequence[_Query], _database: Database, _max_calls: int, number: int) -> list[_Query]:
-    """Return `queries` with one of them run twice."""
+    """Return `queries` with one query repeated once."""
     place = number % len(queries)
     return [*queries[: place + 1], replace(queries[place], is_trained=False), *queries[place + 1 :]]
 
 
 def _repeated_to_the_end(queries: Sequence[_Query], _database: Database, max_calls: int, _number: int) -> list[_Query]:
-    """Return `queries` with the last one repeated until no query is left."""
+    """Return `queries` with the last query repeated until `max_calls` queries are made."""
     return [*queries, *[replace(queries[-1], is_trained=False)] * (max_calls - len(queries))]
 
 

@@ -23,12 +23,12 @@ from sql_agent.system.messages import first_problem
 from sql_agent.tasks.task import Task
 
 SCHEMA_URI = "schema://tables"
-_MAX_LISTING_CHARS = 4_000  # of the tool's description for the list of tables and columns
+_MAX_LISTING_CHARS = 4_000  # of the list of tables and columns in the tool's description
 _READ_ONLY = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 
 
 def make_server(task: Task, database: Database) -> FastMCP:
-    """Return an MCP server with the tool for `database`. Over HTTP the server needs an `AccessCheck`."""
+    """Return an MCP server with the tool for `database`. It checks no token; over HTTP, wrap it in `AccessCheck`."""
     tool = _query_tool(task, database)
     server = FastMCP("sql-agent", instructions=task.disclaimer, version=_version(), tools=[tool])
     columns = json.dumps(dict(database.schema.tables), ensure_ascii=False)
@@ -71,7 +71,7 @@ def _query_tool(task: Task, database: Database) -> Tool:
 
 
 class _QueryTool(Tool):
-    """The tool: its result is JSON for the model; `_meta` of the result is the whole answer for programs."""
+    """The MCP tool. A result contains JSON for the model and, in `_meta`, the complete `QueryAnswer` for programs."""
 
     _database: Database = PrivateAttr()
 
@@ -80,7 +80,7 @@ class _QueryTool(Tool):
         self._database = database
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        """Run the statement in `arguments`, over the tables with the changes in the request's `_meta`."""
+        """Run the statement in `arguments` on the tables, with the changes that the request's `_meta` lists."""
         try:
             sql = sql_of(arguments)
             changes = _changes()
@@ -98,7 +98,7 @@ def _result(answer: QueryAnswer) -> ToolResult:
 
 
 def _changes() -> list[Change]:
-    """Return the changes of tables that the request names in `_meta`. Raises ValueError for what is no change."""
+    """Return the table changes listed in the request's `_meta`. Raises ValueError for a malformed list."""
     request = get_context().request_context
     given = getattr(request.meta, META, None) if request is not None and request.meta is not None else None
     changes = given.get("changes", []) if isinstance(given, dict) else []

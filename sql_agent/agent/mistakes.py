@@ -25,7 +25,7 @@ def mistakes(sql: str, schema: Schema, number: int) -> Iterator[str]:
 
 
 def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column name that the schema lacks."""
+    """Return `sql` with one column renamed to a name that the schema lacks."""
     chosen = _one_of([match for match in _WORD.finditer(sql) if fold(match[0]) in schema.column_names], number)
     if chosen is None:
         return None
@@ -34,7 +34,7 @@ def _invented_column(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
-    """Return `sql` with a different table, which usually lacks the columns."""
+    """Return `sql` with one table replaced by another, which usually lacks the columns of the statement."""
     chosen = _one_of(_with_table(_FROM, sql), number)
     others = [table for table, _ in schema.tables if chosen and fold(table) != fold(chosen["table"])]
     if chosen is None or not others:
@@ -43,7 +43,7 @@ def _wrong_table(sql: str, schema: Schema, number: int) -> str | None:
 
 
 def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with a column qualified by a wrong table of the statement."""
+    """Return `sql` with the qualifier of one column replaced by another table of the statement."""
     found = _with_table(_OF_TABLE, sql)
     chosen = _one_of(found, number)
     others = sorted({match["table"] for match in found} - {chosen["table"]}) if chosen else []
@@ -53,13 +53,13 @@ def _other_table(sql: str, _schema: Schema, number: int) -> str | None:
 
 
 def _no_table(sql: str, _schema: Schema, number: int) -> str | None:
-    """Return `sql` with an unqualified column, which may be ambiguous."""
+    """Return `sql` without the qualifier of one column, which may then be ambiguous."""
     chosen = _one_of(_with_table(_OF_TABLE, sql), number)
     return sql[: chosen.start()] + sql[chosen.start("column") :] if chosen else None
 
 
 def _stray_brace(sql: str, _schema: Schema, _number: int) -> str | None:
-    """Return `sql` with a closing brace, as models trained on tool calls append."""
+    """Return `sql` with a closing brace at the end, a typical error of models trained on JSON tool calls."""
     return f"{sql}}}"
 
 
@@ -73,7 +73,7 @@ _KINDS: Sequence[Callable[[str, Schema, int], str | None]] = (
 
 
 def _with_table(pattern: re.Pattern[str], sql: str) -> list[re.Match[str]]:
-    """Return the matches of `pattern` with a table; the other matches are quoted strings."""
+    """Return the matches of `pattern` that contain a table name. The other matches are quoted strings."""
     return [match for match in pattern.finditer(sql) if match["table"]]
 
 

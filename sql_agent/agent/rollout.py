@@ -26,8 +26,8 @@ from sql_agent.schemas import Drop, DropCause, Outcome, QueryCall, Question, Rol
 from sql_agent.system.sockets import LOCAL_NAMES
 from sql_agent.tasks.task import Task
 
-_OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # differs by server
-_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # that begin a call
+_OVERFLOW = re.compile(r"context[ _](length|size|window)|prompt is too long", re.IGNORECASE)  # of various servers
+_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "```tool_code")  # texts that begin a tool call
 # Seconds that an idle connection is kept: shorter than a server's own limit (LLM proxy 30 s, others often 5 s).
 _KEEPALIVE_S = 3.0
 _DIRECT = {f"all://{name}": None for name in LOCAL_NAMES}  # requests to this machine bypass http_proxy
@@ -95,9 +95,9 @@ def unopened(question: Question, error: DatabaseFileError) -> RolloutRecord:
 def shared_client(
     *, direct: bool = False, on_request: Callable[[httpx2.Request], Awaitable[None]] | None = None
 ) -> DefaultAsyncHttpxClient:
-    """Open an HTTP client for many concurrent rollouts; `on_request` receives each request before it is sent.
+    """Open an HTTP client for many concurrent rollouts. `on_request` is called with each request before it is sent.
 
-    With `direct`, no request uses http_proxy and similar variables; otherwise only those to this machine do not.
+    If `direct`, all requests ignore proxy variables such as http_proxy; else only requests to this machine do.
     """
     hooks = {"request": [on_request]} if on_request else {}
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_S)
@@ -139,7 +139,7 @@ async def _run_workflow(session: AgentSession) -> tuple[str, Outcome]:
         return "", Outcome.CONTEXT_OVERFLOW
     if not answer and session.replies and session.replies[-1].reasoning and not session.replies[-1].text:
         return "", Outcome.NO_OUTPUT  # openai-agents accepts a reply that is only a thought
-    # A server returns a call that it cannot parse as text.
+    # A server that cannot parse a tool call returns the call as text.
     return answer, Outcome.MALFORMED_CALL if any(mark in answer for mark in _CALL_MARKS) else Outcome.ANSWERED
 
 
@@ -153,7 +153,7 @@ def _model_failure(message: str) -> Outcome:
 
 
 def _database_trouble(calls: Sequence[QueryCall]) -> str | None:
-    """Return the error of a statement that ran after the database file was changed, or None."""
+    """Return the error of a statement that was refused because the database file was changed, or None."""
     errors = (call.answer.error for call in calls)
     return next((f"{e.message}; {e.hint}" for e in errors if e is not None and e.kind == DATABASE_CHANGED), None)
 

@@ -1,10 +1,10 @@
-"""The state of one rollout: model calls and database queries, both recorded."""
+"""Call the model and the database during one rollout, and record the replies and queries."""
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # its tracing sends data to OpenAI
+os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")  # the tracing of openai-agents sends data to OpenAI
 
 import time
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ from sql_agent.schemas import Question, Reply, ToolCall
 from sql_agent.tasks.task import Task
 
 set_tracing_disabled(True)
-ROLE_HEADER = "x-agent-role"  # the LLM proxy records it with the call
+ROLE_HEADER = "x-agent-role"  # HTTP header; the LLM proxy records its value with each model call
 
-InputMessage = dict[str, Any]  # with "role" and "content", as openai-agents takes them
+InputMessage = dict[str, Any]  # a chat message in the format of openai-agents
 
 
 class AgentSession:
@@ -76,7 +76,7 @@ class AgentSession:
             model=_RecordingModel(endpoint.model, self._client, self.replies, role),
             model_settings=ModelSettings(
                 temperature=endpoint.temperature,
-                top_p=1.0,  # not a server's default, which vLLM reads from generation_config.json
+                top_p=1.0,  # vLLM's default is in generation_config.json
                 max_tokens=self.settings.agent.max_tokens,
                 extra_headers={ROLE_HEADER: role} if role else None,
                 extra_body=None if thinking is None else {"chat_template_kwargs": {"enable_thinking": thinking}},

@@ -18,17 +18,17 @@ from sql_agent.tasks.task import Task
 
 REPEATED = "you ran this statement before: change it, or answer"
 LAST = "no query is left: answer now"
-_MAX_KEPT_CHARS = 10_000  # of a statement in the record; statements that run have at most 8,000
+_MAX_KEPT_CHARS = 10_000  # of a recorded statement; the guard refuses statements longer than 8,000
 
 
 class QueryObserver(Protocol):
-    """Receives the queries of a running rollout, numbered from 1 in the order of sending."""
+    """Is notified of each query of a running rollout. Queries are numbered from 1 in the order of sending."""
 
     def sent(self, number: int, sql: str) -> None:
-        """Receive a statement before it runs."""
+        """Called with a statement before it runs."""
 
     def answered(self, number: int, call: QueryCall) -> None:
-        """Receive a statement with its rows or error."""
+        """Called with a statement and its rows or error."""
 
 
 class QueryTool:
@@ -86,7 +86,7 @@ def most_calls(settings: Settings) -> int:
 
 
 def in_rollout(answer: QueryAnswer, sql: str, before: Sequence[str], max_calls: int | None) -> QueryAnswer:
-    """Add hints to `answer` if `sql` repeats one of the statements `before`, and if no query is left."""
+    """Return `answer` with a hint if `sql` repeats an earlier statement in `before`, and a hint if no query is left."""
     if sql in before:
         answer = _with_hint(answer, behind=REPEATED)
     if max_calls is not None and len(before) + 1 >= max_calls:

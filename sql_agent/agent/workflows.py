@@ -78,7 +78,7 @@ async def check_rewrite(session: AgentSession) -> str:
 
 
 async def _check(session: AgentSession, message: str, system: str) -> str:
-    """Return the text of the check, or "" for an unusable reply: the statement may still be right."""
+    """Return the text of the check, or "" for an unusable reply, which counts as approval."""
     try:
         return await session.ask([user(message)], system=system, role=CHECK)
     except ModelBehaviorError:

@@ -1,4 +1,4 @@
-"""Define the endpoints, keys and tokens of services, which are set in the environment or `.env` only."""
+"""Define the settings with addresses and secrets of services, which are read only from the environment and `.env`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sql_agent.config.paths import ENV_FILES
 
 
 def _variable(*names: str, default: str | None = None, description: str) -> Any:
-    """Define a field with the value of the first of the environment variables `names` that is set."""
+    """Return a pydantic field that is read from the first environment variable in `names` that is set."""
     return Field(default, validation_alias=AliasChoices(*names), description=description)
 
 
@@ -29,7 +29,7 @@ class _FromEnvironment(BaseSettings):
 
 
 class TeacherSettings(_FromEnvironment):
-    """The endpoints of the judges."""
+    """The endpoints of the judging models: a language model and a reward model."""
 
     model: str | None = _variable(
         "TEACHER_MODEL",
@@ -47,7 +47,7 @@ class TeacherSettings(_FromEnvironment):
 
 
 class DatabaseServerSettings(_FromEnvironment):
-    """A database on a server; its URL contains a password, which no run may save."""
+    """The URL of a database server. The URL contains a password, so a run never saves it."""
 
     url: SecretStr | None = _variable(
         "DATABASE_URL",
@@ -74,14 +74,14 @@ class ChatSettings(_FromEnvironment):
 
 
 class StoreSettings(_FromEnvironment):
-    """The bearer token of a store for other terminals and hosts."""
+    """The bearer token of `sql-agent store`, the rollout store that several processes or hosts share."""
 
     token: SecretStr | None = _variable(
         "STORE_TOKEN", description="bearer token of `sql-agent store`, the same for all its clients; empty: no token"
     )
 
 
-NO_API_KEY = "unused"  # for an endpoint without a key, because OpenAI's client refuses an empty one
+NO_API_KEY = "unused"  # sent to an endpoint that needs no key, because OpenAI's client refuses an empty key
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ModelEndpoint:
 
 
 class EndpointSettings(_FromEnvironment):
-    """An OpenAI-compatible model for `sql-agent ask`, `chat` and `evaluate` instead of a local one."""
+    """The endpoint of a remote model for `sql-agent ask`, `chat` and `evaluate`, in place of a local model."""
 
     base_url: str | None = _variable(
         "OPENAI_API_BASE",
@@ -106,13 +106,13 @@ class EndpointSettings(_FromEnvironment):
     model: str | None = _variable("OPENAI_MODEL", description="name of the model there; required with a URL")
 
     def endpoint(self, model: str, temperature: float) -> ModelEndpoint:
-        """Return the endpoint at `base_url`, which must be set, with another name of the model."""
+        """Return the endpoint of the model named `model` at `base_url`, which must be set."""
         key = self.api_key.get_secret_value() if self.api_key else NO_API_KEY
         return ModelEndpoint(self.base_url or "", model, temperature, key)
 
 
 class AglSettings(_FromEnvironment):
-    """The role of a process in a run and its store, under the variable names of agent-lightning."""
+    """The role of this process in a distributed run, and who starts the store: variables of agent-lightning."""
 
     role: str | None = _variable(
         "AGL_CURRENT_ROLE", description="role of `sql-agent train` in a run: algorithm, runner or both; empty: both"
@@ -123,7 +123,7 @@ class AglSettings(_FromEnvironment):
 
 
 class AgentOpsSettings(_FromEnvironment):
-    """AgentOps, which receives the spans of the agent when its key is set."""
+    """The endpoints and the key of AgentOps, a tracing service. Spans are sent to AgentOps only if the key is set."""
 
     api_key: SecretStr | None = _variable("AGENTOPS_API_KEY", description="API key of AgentOps; empty: sends nothing")
     api_endpoint: str = _variable(

@@ -1,4 +1,4 @@
-"""Define the folders for caches and runs, and the `.env` files."""
+"""Define the folders of caches and runs, and the paths of the `.env` files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def _project() -> Path:
-    """Return the checkout; "." where it is the working directory or the package has no checkout."""
+    """Return the folder of the git checkout, or "." if that is the working directory or there is no checkout."""
     try:
         here = Path.cwd()
     except FileNotFoundError:

@@ -14,17 +14,17 @@ from sql_agent.schemas import Lang, QueryLimits, Style
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(gt=0, le=1_000_000)]  # objects that fit into the memory of one process
-Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # up to eleven days, which every clock and time-out accepts
+Count = Annotated[int, Field(gt=0, le=1_000_000)]  # of questions or demonstrations, all in memory at once
+Seconds = Annotated[float, Field(gt=0.0, le=1e6)]  # at most 11.6 days, which every time-out function accepts
 PositiveNumber = Annotated[float, Field(gt=0.0)]
 NotNegativeNumber = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
-_MAX_SEED = 2**31 - 1  # the largest signed 32-bit integer; NumPy takes twice as much, PyTorch and vLLM more
+_MAX_SEED = 2**31 - 1  # the largest signed 32-bit integer, a seed that NumPy, PyTorch and vLLM all accept
 
 
 class Section(BaseModel):
-    """Base of all settings: refuses unknown keys, infinities and NaN, and accepts every type as text."""
+    """Base of all sections: refuses unknown keys, infinities and NaN, and parses values that are given as text."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -169,7 +169,7 @@ class AgentSettings(Section):
 
     @property
     def enable_thinking(self) -> bool | None:
-        """`thinking` as chat templates take it; None for the template's default."""
+        """The argument `enable_thinking` of the chat template; None for the template's own default."""
         return {"auto": None, "on": True, "off": False}[self.thinking]
 
     @field_validator("train_roles")
@@ -228,7 +228,7 @@ class JudgeSettings(Section):
 
 
 class RunnerSettings(Section):
-    """Runner processes and lost rollouts."""
+    """Runner processes, and limits for lost rollouts."""
 
     n_runners: Positive = Field(4, description="runner processes")
     concurrency: Positive = Field(

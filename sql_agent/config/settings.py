@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 
 from sql_agent.config.paths import CHECKOUT, ENV_FILES, PROJECT
 from sql_agent.config.sections import Section
-from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported beside load_settings
+from sql_agent.config.sections import Settings as Settings  # noqa: PLC0414  exported together with load_settings
 from sql_agent.errors import ConfigError
 from sql_agent.system.messages import reason
 
@@ -37,22 +37,23 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def section_fields(section: str) -> dict[str, FieldInfo]:
-    """Return the settings of `section` by dotted name; GENERAL is the section of names without a dot."""
+    """Return the fields of `section`, keyed by dotted name. GENERAL has the settings that are in no section."""
     if section == GENERAL:
         return {name: field for name, field in Settings.model_fields.items() if name not in SECTIONS}
     return {f"{section}.{name}": field for name, field in SECTIONS[section].model_fields.items()}
 
 
-# Every setting by its dotted name.
+# The field of every setting, keyed by dotted name.
 FIELDS = {name: field for section in (GENERAL, *SECTIONS) for name, field in section_fields(section).items()}
 
 
 @dataclass(frozen=True)
 class Source:
-    """The settings that one source sets, by dotted name.
+    """A source of settings (a file, the environment, the command line) with its `values`, keyed by dotted name.
 
-    `where` names the source in messages, `hint` is the remedy for an unknown setting. A file that somebody else may
-    have written is not `trusted`; see `_refuse_code`.
+    `where` names the source in messages. `hint` tells the user what to do about an unknown setting. `as_variables` is
+    whether names are environment variables. `trusted` is False for a file that somebody else may have written; see
+    `_refuse_code`.
     """
 
     where: str
@@ -75,9 +76,9 @@ def load_settings(
 ) -> Settings:
     """Build the settings from every source.
 
-    `overrides` are texts such as `train.lr=1e-5`, which win over `flags`, dotted names or nested dicts. `defaults` are
-    TOML files, weaker than every other source, the weakest first. Raises ConfigError, which names each wrong setting,
-    its value, its source and the reason.
+    `overrides` are texts such as `train.lr=1e-5`. They take precedence over `flags`, whose keys are dotted names or
+    sections. `defaults` are TOML files in ascending precedence, all below every other source. Raises ConfigError with
+    the name, value and source of each wrong setting, and the reason.
     """
     return merge([*map(toml_source, defaults), *read_sources(overrides, config_file=config_file, flags=flags)])
 
@@ -85,7 +86,7 @@ def load_settings(
 def read_sources(
     overrides: Iterable[str] = (), *, config_file: Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> list[Source]:
-    """Read every source once, weakest first: `config_file`, the `.env` files, the environment, the command line.
+    """Return all sources in ascending precedence: `config_file`, `.env` files, environment, command line.
 
     Raises ConfigError for a file that cannot be read.
     """
@@ -99,9 +100,10 @@ def read_sources(
 
 
 def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> Settings:
-    """Build the settings from `sources`, weakest first. Raises ConfigError as `load_settings` does.
+    """Build the settings from `sources`, in ascending precedence. Raises ConfigError as `load_settings` does.
 
-    An untrusted source may set what a source in `confirmed_by` sets to the same value; see `_refuse_code`.
+    A dangerous setting of an untrusted source is accepted if a trusted source in `sources` or `confirmed_by` has the
+    same value; see `_refuse_code`.
     """
     for position, source in enumerate(sources):
         for name, value in source.values.items():
@@ -115,7 +117,7 @@ def merge(sources: Sequence[Source], *, confirmed_by: Sequence[Source] = ()) -> 
 
 
 def variable(name: str) -> str:
-    """Return the value of an environment variable, else that of `.env`. Raises ConfigError where neither sets it."""
+    """Return the value of the variable `name` in the environment or `.env`. Raises ConfigError if neither sets it."""
     places: list[Mapping[str, str | None]] = [os.environ, *map(_read_dotenv, reversed(ENV_FILES))]
     for variables in places:
         if value := variables.get(name):
@@ -133,12 +135,12 @@ def sources_shown(sources: Sequence[Source]) -> list[str]:
 
 
 def public_dump(settings: Settings) -> dict[str, Any]:
-    """Return `settings` as dicts for JSON. They contain no secrets, which are in endpoints.py only."""
+    """Return `settings` as nested dicts for JSON. Secrets are not in `settings`, but in endpoints.py."""
     return settings.model_dump(mode="json")
 
 
 def as_text(value: Any) -> str:
-    """Format the value of a setting as on the command line; a path inside the checkout relative to it."""
+    """Format the value of a setting as on the command line. A path inside the checkout becomes a relative path."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -153,7 +155,7 @@ def as_text(value: Any) -> str:
 
 
 def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Return the leaves of nested dicts by dotted name; an empty dict is a leaf, whose name is checked, too."""
+    """Return the leaves of nested dicts, keyed by dotted name. An empty dict is a leaf, so that its name is checked."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{section}.{key}" if section else key
@@ -162,7 +164,7 @@ def flatten(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge dotted names, the weakest layer first, into nested dicts; the inverse of `flatten`."""
+    """Merge dicts with dotted names into nested dicts, the inverse of `flatten`. Later `layers` take precedence."""
     result: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.items()):
         node = result
@@ -172,7 +174,7 @@ def nest(*layers: Mapping[str, Any]) -> dict[str, Any]:
                 node[section] = {}
             node = node[section]
         if value == {} and isinstance(node.get(last), dict):
-            continue  # an empty table sets nothing
+            continue  # an empty TOML table changes no setting
         node[last] = value
     return result
 
@@ -188,7 +190,7 @@ def toml_source(path: Path) -> Source:
 
 
 def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """Parse `["train.lr=1e-5", "lang=zh"]`; the last value of a name wins. Pydantic converts the texts later."""
+    """Parse `["train.lr=1e-5", "lang=zh"]`; the last value of a name wins. Values stay text."""
     result: dict[str, str] = {}
     for item in overrides:
         name, equals, value = item.partition("=")
@@ -199,7 +201,7 @@ def _parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _variables(where: str, variables: Mapping[str, str | None]) -> Source:
-    """Select the settings among `variables`, whose names are case-insensitive."""
+    """Return the settings among environment variables: those whose name starts with PREFIX, in upper or lower case."""
     values = {
         name[len(PREFIX) :].lower().replace("__", "."): value or ""
         for name, value in variables.items()
@@ -232,9 +234,9 @@ def _refuse_unknown(source: Source, name: str, value: Any) -> None:
 def _refuse_code(source: Source, *, stronger: Sequence[Source], others: Sequence[Source]) -> None:
     """Raise ConfigError when the untrusted `source` would run code or contact a server.
 
-    Three settings do: `agent.mcp_command` starts a program, `agent.mcp_url` sends MCP_TOKEN to a server, and a `task`
-    package.module:NAME is imported; a task NAME.toml is data. Each is permitted when a stronger trusted source sets it,
-    too, or when any trusted source sets the same value.
+    Three settings can do so: `agent.mcp_command` starts a program, `agent.mcp_url` is a server that receives MCP_TOKEN,
+    and a `task` of the form package.module:NAME is imported (NAME.toml is only data). Such a setting is accepted if a
+    trusted source of higher precedence sets it too, or if any trusted source sets the same value.
     """
     for name in ("agent.mcp_command", "agent.mcp_url", "task"):
         value = source.values.get(name)
@@ -271,7 +273,7 @@ def _wrong_values(error: ValidationError, sources: Sequence[Source]) -> ConfigEr
     """Return the error that names each wrong value, its source and the reason."""
     problems, sections = [], set()
     for problem in error.errors(include_url=False):
-        location = list(map(str, problem["loc"]))  # longer than a name where one item of a tuple is wrong
+        location = list(map(str, problem["loc"]))  # ends with the index of the item if one item of a tuple is wrong
         name = location[0] if location[0] in FIELDS else ".".join(location[:2])
         source = next(source for source in reversed(sources) if name in source.values)
         problems.append(f"{source.spell(name)}={source.values[name]!r} ({source.where}): {reason(problem)}")

@@ -14,17 +14,17 @@ from sql_agent.reward import Judge
 from sql_agent.schemas import DropCause, Question, RolloutRecord
 from sql_agent.tasks.task import Task
 
-Asked = tuple[str, Question]  # the name of its set, and the question
+Asked = tuple[str, Question]  # the name of a question set, and a question of that set
 OnRecord = Callable[[str, RolloutRecord], None]
 
-_PAUSES_S = (1.0, 2.0, None)  # after each attempt at a question; after the last the question is recorded as dropped
+_PAUSES_S = (1.0, 2.0, None)  # pause after each failed attempt at a question; None: no further attempt
 # Seconds between the starts of two workers. Workers that start together need the processor at the same moments: 500
 # questions with 32 workers took 12 to 21 % longer.
 _STAGGER_S = 0.02
 _DEAD_AFTER = 8  # consecutive questions that the model server failed
 
 
-async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_rollout`
+async def ask_all(  # noqa: PLR0917  the parameters of `run_rollout`, in the same order
     questions: Sequence[Asked],
     task: Task,
     endpoint: ModelEndpoint,
@@ -69,7 +69,7 @@ async def ask_all(  # noqa: PLR0917  what a rollout needs, in the order of `run_
                 if gone:
                     return
 
-        # Workers finish their question and are not cancelled, so that its record is kept.
+        # After a failure, the other workers finish their current question, so that its record is kept.
         await asyncio.gather(*(work(number) for number in range(min(concurrency, len(questions)))))
     if gone:
         raise gone

@@ -22,11 +22,11 @@ class Flip(Record):
 
 
 class PairedTest(Record):
-    """A model compared with the baseline on the questions of one set that both answered.
+    """A comparison of a model with the baseline on the questions of one set that both models answered.
 
-    `accurate` are the shares of correct answers (baseline, model); `accuracy` and `score` are the paired differences of
-    these shares and of the judge's scores (0–1); `p` is the p-value of McNemar's exact test on `gained` and `lost`
-    correct answers.
+    `accurate` are the shares of correct answers (baseline, model). `gained` and `lost` are the numbers of questions
+    that only the model, and only the baseline, answered correctly; `p` is the p-value of McNemar's exact test on these
+    numbers. `accuracy` and `score` are the paired differences of the shares and of the judge's scores (0–1).
     """
 
     questions: int
@@ -40,7 +40,7 @@ class PairedTest(Record):
 
 
 class Comparison(Record):
-    """The tests of a model against a baseline by set; `unpaired` is the number of questions without a partner."""
+    """The tests of a model against a baseline, keyed by question set. `unpaired` counts questions in no test."""
 
     baseline: str
     model: str
@@ -69,7 +69,7 @@ def compare(
 ) -> Comparison:
     """Compare the graded rollouts of two models, paired by set and question id.
 
-    Questions with different texts or references are not paired. Raises DataError without any pair.
+    Questions with different texts or references are not paired. Raises DataError if there is no pair.
     """
     pairs = {key: (first[key], second[key]) for key in first if key in second and _are_paired(first[key], second[key])}
     if not pairs:

@@ -21,8 +21,8 @@ _CONFIG, _QUESTIONS, _RECORDS = "config.json", "questions.jsonl", "records.jsonl
 class About(Record):
     """The model, the settings and the judge of an evaluation; `model` is the name in tables and reports.
 
-    `base_url` and `remote_model` are the endpoint of a remote model and its name there, None for a model served by this
-    program. `run` is the run that trained the model, None if unknown.
+    `base_url` and `remote_model` are the endpoint of a remote model and its name at that endpoint. Both are None for a
+    model served by this program. `run` is the run that trained the model, None if unknown.
     """
 
     model: str
@@ -81,19 +81,19 @@ class EvaluationFolder:
         return cls(path)
 
     def about(self) -> About:
-        """Return the model, settings and judge. Like all readers, raises DataError for a damaged or newer file."""
+        """Return the model, settings and judge. Raises DataError for a file that is damaged or of another version."""
         path = self.path / _CONFIG
         return _read(About, path.read_bytes(), path)
 
     def sets(self) -> dict[str, list[Question]]:
-        """Return the questions of each set, in their order."""
+        """Return the questions of each set, in file order, keyed by set name."""
         sets: dict[str, list[Question]] = {}
         for line in _lines(_AskedLine, self.path / _QUESTIONS):
             sets.setdefault(line.set, []).append(line.question)
         return sets
 
     def records(self) -> dict[Key, RolloutRecord]:
-        """Return the last record of each question by set and id."""
+        """Return the newest record of each question, keyed by set name and question id."""
         lines = _lines(_RecordLine, self.path / _RECORDS)
         return {(line.set, line.record.question.id): line.record for line in lines}
 

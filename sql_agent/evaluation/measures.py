@@ -1,4 +1,4 @@
-"""Measure rollouts: each figure is a mean over rollouts with its interval, under the names of training metrics."""
+"""Compute figures of rollouts, such as accuracy: means with 95 % intervals, named like the metrics of training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Readers = Mapping[Lang, Reader]
 
 
 class Figure(Record):
-    """A mean over `count` rollouts with its 95 % interval, or a percentile without one."""
+    """A mean over `count` rollouts with its 95 % interval from `low` to `high`, or a percentile without an interval."""
 
     value: float
     low: float | None = None
@@ -28,14 +28,14 @@ class Figure(Record):
 
 
 class Totals(Record):
-    """The tokens and costs of all rollouts of a group: of the agent's model and of the judge."""
+    """The total tokens and costs of a group of rollouts: those of the agent's model, and those of the judge."""
 
     model: Usage = Usage()
     judge: Usage = Usage()
 
 
 class Group(Record):
-    """The figures of some questions by name; `questions` and `dropped` are the numbers of graded and failed ones."""
+    """The figures of a group of questions, keyed by name. `questions` counts graded, `dropped` ungraded questions."""
 
     questions: int
     dropped: int
@@ -44,7 +44,7 @@ class Group(Record):
 
 
 class SetResult(Record):
-    """The figures of one set of questions: of all, and by task type, language and named database."""
+    """The figures of one question set: of all its questions, and by task type, language and database."""
 
     all: Group
     by_task_type: dict[str, Group]
@@ -54,9 +54,11 @@ class SetResult(Record):
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure: its label in tables, unit, and value for one graded rollout; None leaves the rollout out.
+    """How a figure is computed and shown.
 
-    A measure without a label is only in the JSON. `percentile` replaces the mean.
+    `value` returns the value of one graded rollout; None leaves the rollout out. `label` heads the row in tables; a
+    figure with the label "" is only in the JSON. If `percentile` (0–100) is set, the figure is that percentile of the
+    values, else their mean.
     """
 
     label: str
@@ -78,7 +80,7 @@ class Price:
 
 
 def price_of(model: str) -> Price | None:
-    """Return the price of `model`, the name at its endpoint, in the price list of the installed litellm, or None."""
+    """Return the price of the remote model `model` from litellm's price list, or None if the list lacks the model."""
     import litellm  # noqa: PLC0415  slow to import, and only remote models have a price
 
     known = litellm.model_cost.get(model)
@@ -107,7 +109,7 @@ def _refused_where(*, answerable: bool) -> Callable[[RolloutRecord, Readers], fl
 
 
 def _grounded(record: RolloutRecord, readers: Readers) -> float | None:
-    """Return whether the queries read all evidence of an answer; None without evidence or without an answer."""
+    """Return 1.0 if the queries read all evidence, else 0.0; None for no evidence, no answer or a refusal."""
     if record.evidence_read is None or not record.answer or _refuses(record.answer, record, readers):
         return None
     return float(len(record.evidence_read) == len(record.question.evidence))
@@ -154,7 +156,7 @@ WORK_MEASURES: dict[str, Measure] = {
 def measure_set(
     records: Sequence[RolloutRecord], words: Mapping[Lang, Words], *, price: Price | None = None, seed: int = 0
 ) -> SetResult:
-    """Measure one set of questions; `price` is the price of the agent's model, None if unknown."""
+    """Return the figures of the rollouts of one question set. `price` is that of the agent's model, None if unknown."""
     readers = {lang: Reader(of_lang) for lang, of_lang in words.items() if of_lang.refusals}
     priced = [_with_cost(record, price) for record in records]
 
@@ -189,7 +191,7 @@ def _measure(records: Sequence[RolloutRecord], readers: Readers, seed: int) -> G
         if measure.percentile is not None:
             figures[name] = Figure(value=float(np.percentile(values, measure.percentile)), count=len(values))
             continue
-        if measure.unit != "share" and min(values) == max(values):  # resampling cannot show what was not seen
+        if measure.unit != "share" and min(values) == max(values):  # a bootstrap of equal values gives no interval
             figures[name] = Figure(value=values[0], count=len(values))
             continue
         interval = share_interval if measure.unit == "share" else bootstrap_interval

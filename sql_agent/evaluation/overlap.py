@@ -1,4 +1,4 @@
-"""Find test questions that training contains, or whose evidence rows training contains."""
+"""Find test questions that are also training questions, or that share evidence rows with training questions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from sql_agent.database import Source
 from sql_agent.schemas import Question
 
-SourceOf = Callable[[str | None], Source]  # returns the database that a question names
+SourceOf = Callable[[str | None], Source]  # returns the database with a given name
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The test questions that training contains, and those that share an evidence row with training."""
+    """Test questions that are also training questions (`questions`) or share an evidence row with one (`entities`)."""
 
     questions: tuple[Question, ...]
     entities: tuple[Question, ...]
@@ -30,7 +30,7 @@ class Overlap:
 def find_overlap(
     asked: Sequence[Question], asked_in: SourceOf, trained: Sequence[Question], trained_in: SourceOf
 ) -> Overlap:
-    """Compare two question sets by their texts, and by the rows of their evidence in the same database."""
+    """Find questions of `asked` whose text, or an evidence row in the same database, also occurs in `trained`."""
     trained_rows = _evidence_rows(trained, cache(trained_in))
     asked_in = cache(asked_in)
     same = asked_in_both(asked, trained)
@@ -57,7 +57,7 @@ def asked_in_both(asked: Sequence[Question], trained: Iterable[Question]) -> tup
 
 
 def _evidence_rows(questions: Iterable[Question], source_of: SourceOf) -> set[tuple[Source, str, int]]:
-    """Return database, table and row id of each piece of evidence."""
+    """Return database, table and row id of each evidence item of `questions`."""
     rows = set()
     for question in questions:
         for item in question.evidence:

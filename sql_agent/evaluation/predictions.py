@@ -12,7 +12,7 @@ from sql_agent.reward.execution_match import statement_in
 from sql_agent.system.files import atomic_write
 from sql_agent.tasks.task import load_task
 
-_NO_STATEMENT = "NONE"  # each question needs a line, and an empty line would separate two conversations
+_NO_STATEMENT = "NONE"  # for a missing statement, because an empty line ends a conversation
 _PARTS = re.compile(rf"{SQLITE.parts.pattern}|(?P<blanks>\s+)", re.DOTALL)  # the public evaluators run SQLite
 _LINE_MARKS = re.compile(r"[\t\r\n]")
 

@@ -22,7 +22,7 @@ from sql_agent.tasks.task import load_task
 
 
 class Evaluation(Record):
-    """The figures of one model by set; `asked` are the numbers of questions by set."""
+    """The figures of one model, keyed by question set. `asked` is the number of questions in each set."""
 
     about: About
     asked: dict[str, int]
@@ -30,7 +30,7 @@ class Evaluation(Record):
 
 
 class Report(Record):
-    """Evaluations, and the comparisons of the others with the first."""
+    """The evaluations of one or more models, and comparisons of each further model with the first one."""
 
     evaluations: tuple[Evaluation, ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -41,7 +41,7 @@ Rollouts = Mapping[Key, RolloutRecord]
 
 
 def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int = 0) -> Evaluation:
-    """Measure the rollouts in `folder`; `price` is the price of the model, None if unknown."""
+    """Return the figures of the rollouts in `folder`. `price` is the price of the model, None if unknown."""
     about, asked, records = folder.about(), folder.sets(), folder.records()
     words = load_task(about.settings["task"]).words
     sets = {name: [record for (of, _), record in records.items() if of == name] for name in asked}
@@ -55,9 +55,9 @@ def measure(folder: EvaluationFolder, *, price: Price | None = None, seed: int =
 def report_on(
     evaluations: Sequence[Evaluation], rollouts: Sequence[Rollouts], *, compared: bool, seed: int = 0
 ) -> Report:
-    """Return the report of `evaluations`; with `compared` the others are tested against the first.
+    """Return the report of `evaluations`. If `compared`, each further model is tested against the first one.
 
-    Raises ConfigError and DataError for evaluations that cannot be compared.
+    Raises ConfigError for different judges, and DataError for evaluations without a common question.
     """
     comparisons = []
     if compared:
