@@ -1,1 +1,1 @@
-"""Ask models questions in a conversation, in the terminal or on a page, and keep how people rate the answers."""
+"""Ask models questions, in the terminal or on a web page, and store people's ratings of the answers."""

@@ -18,7 +18,7 @@ from sql_agent.questions.question_columns import language
 from sql_agent.schemas import DropCause, Lang, Outcome, QueryCall, Question
 from sql_agent.tasks.task import Task
 
-MOST_ASKED = 2  # models that answer a question, side by side
+MOST_ASKED = 2  # models that can answer a question side by side
 MAX_QUESTION_CHARS = 4000
 _MAX_ERROR_CHARS = 400
 
@@ -51,7 +51,6 @@ class ChatModels:
         self._opening = threading.Lock()
 
     def is_open(self, name: str) -> bool:
-        """Return whether the model `name` is open."""
         return name in self._opened
 
     def get(self, name: str) -> ChatModel:
@@ -69,7 +68,7 @@ class ChatModels:
 
 
 class QuerySent(NamedTuple):
-    """Reports a query before it runs; `number` counts from 1."""
+    """Reports a query before it runs. Queries are numbered from 1."""
 
     number: int
     sql: str
@@ -85,7 +84,7 @@ class QueryAnswered(NamedTuple):
 class Answered(NamedTuple):
     """Reports the answer ("" without one), how the rollout ended, and the cells that contain the answer.
 
-    `unreadable` is a tool call that cannot be read, which is no answer.
+    `unreadable` is a malformed tool call that the model wrote in place of an answer.
     """
 
     question: Question
@@ -129,7 +128,7 @@ async def run_statement(sql: str, model: ChatModel) -> QueryCall:
 
     Raises DatabaseFileError when the database cannot be queried.
     """
-    from sql_agent.agent.tools import QueryTool  # noqa: PLC0415  slow too
+    from sql_agent.agent.tools import QueryTool  # noqa: PLC0415  slow to import
 
     with model.databases.of(None) as database:
         tool = QueryTool(database)
@@ -138,7 +137,7 @@ async def run_statement(sql: str, model: ChatModel) -> QueryCall:
 
 
 def with_call(answered: Answered, call: QueryCall) -> Answered:
-    """Return `answered` with a query of a person, whose rows a correction may come from."""
+    """Return `answered` with an additional query by a person. A correction can cite the query's rows."""
     return answered._replace(calls=(*answered.calls, call))
 
 
@@ -158,7 +157,7 @@ def one_line(error: object) -> str:
 
 
 async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> None:
-    from agents.exceptions import AgentsException  # noqa: PLC0415  takes a second, which would delay the page
+    from agents.exceptions import AgentsException  # noqa: PLC0415  slow to import
 
     try:
         events.put_nowait(await _answered(text, model, events))
@@ -170,7 +169,7 @@ async def _run(text: str, model: ChatModel, events: asyncio.Queue[Event | None])
 
 
 async def _answered(text: str, model: ChatModel, events: asyncio.Queue[Event | None]) -> Event:
-    from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  slow too
+    from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415  slow to import
 
     question = _checked_question(text, model.lang)
     observer = _Observer(events)

@@ -33,17 +33,17 @@ class _Message(BaseModel):
 
 
 class _Completion(BaseModel):
-    """The body of a request; other parameters of OpenAI's API, such as `temperature`, are ignored."""
+    """The JSON body of a request. Other parameters of OpenAI's API, such as `temperature`, are ignored."""
 
     messages: Sequence[_Message]
     stream: bool = False
 
 
 class AgentEndpoint:
-    """Answers chat completions with `model`, under the name `name`.
+    """Answers requests for chat completions with the agent. `name` is the model name for clients.
 
-    Only the last user message is the question: the system prompt and the tool are the agent's own. `sql_agent` in a
-    response has the queries and their rows.
+    The last user message is the question; all other messages are ignored. The field `sql_agent` of a response lists
+    the queries with their rows.
     """
 
     def __init__(self, name: str, model: ChatModel) -> None:
@@ -51,7 +51,7 @@ class AgentEndpoint:
         self._model = model
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the app to serve at the address `host`; it requires the bearer `token`, if there is one."""
+        """Return the ASGI app for the address `host`. Requests need the bearer `token`; None: no token."""
         routes = [
             Route("/v1/models", self._models),
             Route("/v1/chat/completions", self._complete, methods=["POST"]),

@@ -26,7 +26,7 @@ _RATINGS, _QUESTIONS, _LOCK = "ratings.jsonl", "questions.jsonl", ".lock"
 class Rating(Record):
     """One rating of one answer. `reference` is the correct answer, "" if the rating does not tell the correct answer.
 
-    `sql` are the queries whose rows contain the whole reference, None if no rows contain it.
+    `sql` are the queries whose rows contain the whole reference, None if there are none.
     """
 
     time: str
@@ -50,7 +50,7 @@ class RatingsFolder:
 
     @property
     def questions(self) -> Path:
-        """The question file, which exists if at least one question has a known correct answer."""
+        """The question file, which exists once a rating tells a correct answer."""
         return self.path / _QUESTIONS
 
     def rate(self, model: str, answered: Answered, mark: Mark, correction: str = "") -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from sql_agent.schemas import QueryCall, Record
 
 _SEPARATOR = re.compile(r"\s*(?:[\n;；、，。]|,(?!\d)|[:：.!?](?=\s|$))\s*")
-_SHORTEST = 2  # characters, because most cells contain any single letter
+_SHORTEST = 2  # characters of a text; a single letter occurs in most cells
 _LATIN = r"[^\W_㐀-鿿]"  # a letter or digit of a script with spaces between words
 
 
 class AnswerSource(Record):
-    """One text of the answer and a cell that contains it; query and row count from 1."""
+    """A text of the answer, and a cell that contains the text. `query` and `row` are numbered from 1."""
 
     text: str
     query: int
@@ -26,7 +26,7 @@ def sources_of(answer: str, question: str, calls: Sequence[QueryCall]) -> tuple[
     """Return the texts of `answer` that the results of `calls` contain, each with one cell, in the answer's order.
 
     A text is a whole cell, an item of a cell, or an item of the answer within a cell. Texts that occur in the question
-    are left out. If several cells contain a text, the query that contains most of the other texts is chosen.
+    are left out. If several cells contain a text, the cell from the query with the most texts is returned.
     """
     found: dict[str, list[AnswerSource]] = {}
     said = {item.casefold(): item for item in _items(answer)}

@@ -32,7 +32,7 @@ from sql_agent.schemas import Outcome
 from sql_agent.system.messages import printable
 
 _PROMPT = "\n> "
-_NARROWEST = 60  # columns of a terminal that shows two answers side by side
+_NARROWEST = 60  # minimum width, in columns, for two answers side by side
 _SOURCES_SHOWN = 8
 _HELP = (
     ("/model NAME [NAME]", "ask another model, or two side by side"),
@@ -47,7 +47,7 @@ _HELP = (
 
 
 class Terminal:
-    """Asks the typed questions to the models `names`, one or two; `known` are the models that /models lists."""
+    """Asks typed questions to one or two models, `names`. The command /models lists the models `known`."""
 
     def __init__(self, models: ChatModels, names: Sequence[str], known: Sequence[str], kept: RatingsFolder, ui: Ui):
         self._models = models
@@ -155,7 +155,7 @@ class Terminal:
             self._ui.say(f"{command}: {meaning}")
 
     def _switch(self, rest: str) -> None:
-        names = [rest] if rest in self._known else rest.split()  # the default's name has spaces
+        names = [rest] if rest in self._known else rest.split()  # the name of the default model contains spaces
         if not 1 <= len(names) <= MOST_ASKED:
             raise ConfigError("/model takes one name, or two", hint="/models lists some models")
         for name in names:

@@ -36,18 +36,18 @@ from sql_agent.schemas import Record
 from sql_agent.system.messages import first_problem
 
 _PACKAGE = "sql_agent.chat"
-_RATEABLE = 500  # answers in memory, which can be rated
+_RATEABLE = 500  # newest answers in memory; older ones cannot be rated
 
 
 class _Asked(Record):
-    """The body of a question."""
+    """The JSON body of POST /ask."""
 
     model: str
     question: str
 
 
 class _Rated(Record):
-    """The body of a rating."""
+    """The JSON body of POST /rate; `answer` is an answer's id."""
 
     answer: str
     rating: Mark
@@ -55,14 +55,14 @@ class _Rated(Record):
 
 
 class _Statement(Record):
-    """The body of a statement that a person wrote to correct those of an answer."""
+    """The JSON body of POST /run: SQL of a person, to correct the answer with the id `answer`."""
 
     answer: str
     sql: str
 
 
 class ChatPage:
-    """Serves a conversation with the models `known`, of which `names` are selected at first."""
+    """Serves the chat page. Users choose among the models `known`; `names` are selected at first."""
 
     def __init__(  # noqa: PLR0917  the contents of the page, from the top down
         self,
@@ -89,7 +89,7 @@ class ChatPage:
         }
 
     def app(self, token: str | None, host: str) -> ASGIApp:
-        """Return the app to serve at the address `host`; it requires the bearer `token`, if there is one."""
+        """Return the ASGI app for the address `host`. Requests need the bearer `token`; None: no token."""
         routes = [
             Route("/", self._get_page),
             Route("/state", self._get_state),
@@ -114,11 +114,11 @@ class ChatPage:
         except ValidationError as error:
             return _refused(f"the request cannot be read: {first_problem(error)}")
         if asked.model not in self._known:
-            return _refused(f"the model {asked.model!r} is not offered", "name it on the command line")
+            return _refused(f"the model {asked.model!r} is not offered", "restart, and name it as a MODEL")
         return StreamingResponse(self._events(asked), media_type="application/x-ndjson")
 
     async def _events(self, asked: _Asked) -> AsyncIterator[str]:
-        """Yield a line for each event; the agent ends when the client disconnects."""
+        """Yield a JSON line for each event. If the client disconnects, the agent is cancelled."""
         if not self._models.is_open(asked.model):
             yield _line("loading")
         try:  # in a thread, which finishes opening the model even if the client disconnects
@@ -154,7 +154,7 @@ class ChatPage:
                 )
 
     async def _run(self, request: Request) -> Response:
-        """Run a person's statement; its rows count as rows of the answer, so that a correction can cite them."""
+        """Run a person's SQL and add the rows to those of the answer, so that a correction can cite them."""
         try:
             written = _Statement.model_validate_json(await request.body())
             name, answered = self._answered(written.answer)
@@ -193,7 +193,7 @@ def _line(kind: str, **values: Any) -> str:
 
 
 def _render_page(disclaimer: str, nonce: str) -> str:
-    """Return the HTML of the page, which requests everything except the `disclaimer` from its server."""
+    """Return the HTML of the page. A script loads all content except the `disclaimer` from the server."""
     return render_template(
         "chat.html.j2",
         _PACKAGE,

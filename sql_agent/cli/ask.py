@@ -103,7 +103,7 @@ def _ask_one_model(arguments: argparse.Namespace, ui: Ui) -> Settings:
     where = f" at {model.remote.base_url}" if model.remote else ", served on this machine"
     ui.say(f"Asking {model.name}{where}")
     task = load_task(settings.task)
-    # Without the benchmark, whose database is slow to make.
+    # Skip the natural benchmark, whose database is slow to build.
     data = settings.data.model_copy(update={"natural_questions": 0})
     task.prepare(settings.model_copy(update={"data": data}), ui.say)
     questions = own_questions(arguments.questions, settings) or evenly_spaced(
@@ -172,7 +172,7 @@ def own_questions(texts: Sequence[str], settings: Settings) -> list[Question]:
 def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenModel, ui: Ui) -> list[float]:
     """Ask and show each question, and return the rewards of the questions with a reference answer.
 
-    Raises TrainingError, after the last question, when the model's server or the judge failed on one.
+    Raises TrainingError, after the last question, if the model's server or the judge failed on a question.
     """
     with slow_imports():  # imported after the checks
         from sql_agent.agent.rollout import run_rollout  # noqa: PLC0415
@@ -206,7 +206,7 @@ def _ask(questions: Sequence[Question], titles: Sequence[str], model: ChosenMode
 
 
 def _model_of(arguments: argparse.Namespace) -> str | None:
-    """Return the model of the command line; `model=NAME` wins over `--model NAME`."""
+    """Return the model of the command line; `model=NAME` takes precedence over `--model NAME`."""
     named = [word.removeprefix("model=") for word in arguments.overrides if word.startswith("model=")]
     return [arguments.model, *named][-1] or None
 

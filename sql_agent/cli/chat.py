@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with ExitStack() as stack:
         host, port = arguments.address or ("127.0.0.1", 0)
-        # Before the models, which may take minutes to open.
+        # Bound first, because opening models may take minutes.
         sock = stack.enter_context(bind(host, port)) if arguments.web else None
         models = stack.enter_context(closing(ChatModels(open_model)))
         for name in names:  # now, so that a wrong name ends the program before the first question
@@ -115,10 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def opened_model(named: str | None, overrides: Sequence[str], flags: Mapping[str, Any], ui: Ui) -> Iterator[ChatModel]:
     """Serve the model `named` inside the context, with its database open. Raises as `find_model` does."""
     found = find_model(named, None, overrides, flags, ui)
-    with slow_imports():  # so that the first question need not wait for it
+    with slow_imports():  # before the first question, which would wait for it
         import_module("sql_agent.agent.rollout")
     settings, task = found.settings, load_task(found.settings.task)
-    # Without the benchmark, whose database is slow to make.
+    # Skip the natural benchmark, whose database is slow to build.
     data = settings.data.model_copy(update={"natural_questions": 0})
     task.prepare(settings.model_copy(update={"data": data}), ui.say)
     with task.databases(settings) as databases:

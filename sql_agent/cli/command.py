@@ -1,4 +1,4 @@
-"""Share between commands: help pages, flags, argument types, and how errors and interrupts end the process."""
+"""What all commands share: help pages, flags, argument types, and the exit after errors and interrupts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TASK_FLAGS = {
     "--workflow": "agent.workflow",
     "--train-roles": "agent.train_roles",
 }
-SETS = "settings."  # the name of a parsed argument that is a setting: this, then the setting's dotted name
+SETS = "settings."  # prefix of parsed arguments that are settings, before the dotted name
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _OVERRIDE = re.compile(r"[^\s=]+=")
 
@@ -138,7 +138,7 @@ def help_text(description: str, examples: str) -> HelpText:
 def add_command(
     commands: Commands, name: str, summary: str, description: str, examples: str
 ) -> argparse.ArgumentParser:
-    """Add the subcommand `name`, whose `summary` the command's help lists."""
+    """Add the subcommand `name`; `summary` is its line in the help of the command."""
     return commands.add_parser(name, help=summary, **help_text(description, examples))
 
 
@@ -162,7 +162,7 @@ def add_setting_flags(parser: argparse._ActionsContainer, flags: Mapping[str, st
 
 
 def flag_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that the given flags set, by dotted name."""
+    """Return the settings that the given flags set, keyed by dotted name."""
     return {
         name.removeprefix(SETS): value
         for name, value in vars(arguments).items()

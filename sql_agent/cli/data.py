@@ -144,7 +144,7 @@ def _import(arguments: argparse.Namespace) -> int:
     ui, source, db = Ui(wraps=True), arguments.source, arguments.db
     if source == db:
         raise ConfigError(f"SOURCE and --db are both {db}", hint="name another database with --db")
-    # Beside a SQLite file; for a server, in the working directory.
+    # Next to a SQLite file; for a server, in the working directory.
     rejected = arguments.rejected or Path(f"{db if isinstance(db, Path) else db.database}.rejected.jsonl")
     packaged = None if arguments.mapping else packaged_mapping(source)
     if packaged:

@@ -38,12 +38,11 @@ _EXAMPLES = """\
 _SHOWN = 3  # examples of each problem
 _FAULTS = frozenset(
     {"timeout", "failed", "syntax", "unknown_table", "unknown_column", "empty"}
-)  # all other kinds are refusals of the guard
+)  # other kinds are refusals by the SQL guard
 Checked = Mapping[str, Sequence[CheckedQuestion]]  # by the name of the file
 
 
 def add_check(commands: Commands) -> None:
-    """Add `sql-agent data check`."""
     summary = "check question files against a database"
     parser = add_command(commands, "check", summary, _DESCRIPTION, _EXAMPLES)
     parser.set_defaults(run=_run)

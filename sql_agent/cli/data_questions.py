@@ -54,7 +54,6 @@ _PASSES: Mapping[Half, tuple[str, ...]] = {"train": ("train", "val"), "test": ("
 
 
 def add_questions(commands: Commands) -> None:
-    """Add `sql-agent data questions`."""
     summary = "make questions about a database"
     parser = add_command(commands, "questions", summary, _DESCRIPTION, _EXAMPLES)
     parser.set_defaults(run=_run)
@@ -90,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _medical(arguments: argparse.Namespace, ui: Ui) -> tuple[Made, Sequence[str], Path]:
-    """Make questions about a medical database; return them, the types that it should have, and their folder."""
+    """Make questions about a medical database; return the questions, the expected task types, and their folder."""
     if arguments.db is None:
         raise ConfigError("--db is missing", hint="give the database to ask about, or --task NAME.toml")
     folder = arguments.out or questions_folder(arguments.db, arguments.style)
@@ -146,7 +145,7 @@ def _rewriting(
     """Return the function that rewords questions as the flags say; None without --writer.
 
     Raises ConfigError when the flags contradict each other or no teacher is set. The function raises JudgeError when
-    the teacher cannot be asked; the next call continues after the questions that `folder` has by then.
+    the teacher cannot be asked. The next call skips the questions already logged in `folder`.
     """
     if arguments.writer is None:
         if arguments.writer_share is not None:
@@ -170,7 +169,7 @@ def _rewriting(
 def _rewrite(
     made: Made, chosen: Made, writer: QuestionWriter, log: ProgressLog[Rewriting], *, settings: Settings, ui: Ui
 ) -> Made:
-    """Return `made` with the `chosen` questions reworded, pass by pass, and print a report."""
+    """Return `made` with the `chosen` questions reworded, and print a report."""
     left: dict[Half, list[Question]] = {half: [] for half in _PASSES}
     for half, splits in _PASSES.items():
         for question in (question for split in splits for question in chosen[split]):

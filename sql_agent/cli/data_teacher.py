@@ -51,7 +51,6 @@ _SHOWN = 5  # dropped, failed or unchanged questions
 
 
 def add_filter(commands: Commands) -> None:
-    """Add `sql-agent data filter`."""
     summary = "have a teacher model keep or drop questions"
     parser = add_command(commands, "filter", summary, _FILTER, _FILTER_EXAMPLES)
     parser.set_defaults(run=_run_filter)
@@ -63,7 +62,6 @@ def add_filter(commands: Commands) -> None:
 
 
 def add_facts(commands: Commands) -> None:
-    """Add `sql-agent data facts`."""
     example = "  sql-agent data facts my.jsonl --out my_facts.jsonl --db my.db"
     summary = "have a teacher model turn prose references into facts"
     parser = add_command(commands, "facts", summary, _FACTS, example)
@@ -71,12 +69,11 @@ def add_facts(commands: Commands) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="questions, parquet or JSONL")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write, or to continue")
     parser.add_argument("--db", type=database, metavar="DB",
-                        help=f"database whose cells facts may quote, beside the evidence: {DATABASE}")  # fmt: skip
+                        help=f"database whose cells facts may quote, in addition to evidence: {DATABASE}")  # fmt: skip
     add_question_arguments(parser)
 
 
 def add_question_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --mapping and --task."""
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="TOML file that names the columns of FILE")
     add_setting_flags(parser, {"--task": "task"})
 
@@ -89,7 +86,7 @@ def mapping_of(arguments: argparse.Namespace) -> ColumnMapping | None:
 def _run_filter(arguments: argparse.Namespace) -> int:
     """Write the kept questions, print which were dropped and why, and return 0.
 
-    Raises JudgeError when the teacher cannot be asked; the next call continues after the decisions made by then.
+    Raises JudgeError when the teacher cannot be asked. The next call skips the questions already decided.
     """
     ui, settings, out = Ui(wraps=True), load_settings(flags=flag_settings(arguments)), arguments.out
     questions = load_questions(arguments.file, mapping_of(arguments))
@@ -162,7 +159,7 @@ def _run_facts(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def asking(title: str, total: int, settings: Settings, ui: Ui) -> Iterator[TeacherRun]:
-    """Yield a run that shows its progress, and print its cost, also after an error or an interrupt."""
+    """Yield a run that shows progress, and print the cost at the end, also after an error or interrupt."""
     with ui.progress(title, total) as on_done:
         run = TeacherRun(settings.judge.concurrency, on_done)
         try:

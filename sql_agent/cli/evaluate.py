@@ -36,7 +36,7 @@ from sql_agent.system.runtime import slow_imports
 from sql_agent.system.signals import INTERRUPTED
 from sql_agent.tasks.task import load_task
 
-_FEW = 10  # least number of answers between two lines of progress where there is no terminal
+_FEW = 10  # minimum number of answers between two progress lines without a terminal
 
 _DESCRIPTION = """\
 Measure models on question files, with the agent, the tool and the reward of
@@ -100,7 +100,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     asked = (arguments.words, arguments.model, arguments.run, arguments.compare, arguments.questions, arguments.count,
              arguments.overlap != "refuse", flag_settings(arguments))  # fmt: skip
     if arguments.resume and any(asked):
-        parser.error("--resume takes the rest from its folder; give nothing but --concurrency and --predictions")
+        parser.error("--resume reads all other options from its folder; add only --concurrency and --predictions")
     if arguments.predictions and (len(arguments.models) > 1 or len(arguments.questions) > 1):
         parser.error("--predictions writes the answers of one model to one set of questions; give one of each")
     return arguments
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder, is_finished in prepared:
         if not is_finished:
             try:
-                with folder.lock():  # so that no other process resumes it
+                with folder.lock():  # so that no other process resumes the evaluation
                     _ask(folder, arguments.concurrency, ui)
             except KeyboardInterrupt:
                 ui.say(f"Interrupted. To continue: sql-agent evaluate --resume {folder.path}")
@@ -155,7 +155,7 @@ def _to_resume(arguments: argparse.Namespace) -> EvaluationFolder:
 
 
 def _prepare(arguments: argparse.Namespace, ui: Ui) -> list[tuple[EvaluationFolder, bool]]:
-    """Find all models and questions before the first is asked; return a folder for each, and whether it is finished."""
+    """Find all models and questions before asking; return each evaluation's folder, and whether it is finished."""
     flags = flag_settings(arguments)
     folders: list[EvaluationFolder | tuple[ChosenModel, Sets, About]] = []
     for named in arguments.models or [None]:
@@ -220,7 +220,7 @@ def _ask(folder: EvaluationFolder, concurrency: int | None, ui: Ui) -> None:
     ui.say(f"Evaluating {about.model}{f' at {about.base_url}' if about.base_url else ''}: {len(waiting)} of "
            f"{len(questions)} questions to ask, {at_once} at once, judge {about.judge.partition(':')[0]}")  # fmt: skip
     ui.say(f"Records: {folder.path}")
-    with slow_imports():  # only now, because the checks come first
+    with slow_imports():  # slow, so after the checks
         from sql_agent.evaluation.ask_all import ask_all  # noqa: PLC0415
 
     judge = task.judge(settings, alone=True)

@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export_checkpoint(checkpoint: Path, out: Path, complete: Callable[[Path], None] = lambda _weights: None) -> None:
     """Write the model of `checkpoint`, a folder of either backend, as the new Hugging Face folder `out`.
 
-    `complete` adds files to the folder of the weights, which has another name until it is complete.
-    Raises DataError when the model is damaged, TrainingError when verl cannot merge its shards.
+    `complete` adds files to the unfinished folder, which is renamed to `out` at the end.
+    Raises DataError when the model is damaged, TrainingError when verl cannot merge the shards.
     """
     is_local = (checkpoint / "model").is_dir()
     if is_local:

@@ -58,6 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _relative(database_path: Path, out: Path) -> str:
-    """Return the path of the database as NAME.toml names it: relative to its own folder where both are below one."""
+    """Return the database's path: relative to the folder of NAME.toml if it is below that folder, else absolute."""
     folder, path = out.resolve().parent, database_path.resolve()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

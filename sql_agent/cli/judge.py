@@ -50,9 +50,9 @@ from sql_agent.system.messages import first_of, printable
 from sql_agent.tasks.task import Task, load_task
 
 _SHIPPED = ("labels", "heldout", "attacks")
-_QUESTIONS_ONLINE = 40  # about 35 answers each
+_QUESTIONS_ONLINE = 40  # for a judge on a network; about 35 answers are graded for each question
 
-_SHOWN = 5  # answers and causes of failure
+_SHOWN = 5  # printed answers and causes of failure
 _SETS = {
     "harmless": "right, in another form",
     "false": "false",
@@ -156,7 +156,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     print_error(
         JudgeError(
             f"{found.failed} of {found.answers} gradings failed ({found.failed_share:.1%}), more than "
-            f"judge.max_failed_share={found.max_failed_share:g}; the tables are about the rest",
+            f"judge.max_failed_share={found.max_failed_share:g}; the tables leave these out",
             hint="correct the causes listed above and evaluate again before you trust this judge",
         )
     )
@@ -179,7 +179,7 @@ def _generated_answers(
 
 
 def _labelled_answers(arguments: argparse.Namespace) -> tuple[list[str], list[Answer]]:
-    """Return the names of both files, and the labelled answers and attacks that they contain."""
+    """Return the names of the two files of labelled answers and attacks, and the answers in these files."""
     labels, attacks = arguments.labels or "labels", arguments.attacks or "attacks"
     answers = [case.of_set("labels") for case in _cases(labels)]
     answers += [case.of_set("attacks") for case in _cases(attacks)]
@@ -205,9 +205,9 @@ def _sources(arguments: argparse.Namespace, settings: Settings, task: Task, ui: 
 def _read_all(
     questions: Sequence[tuple[Question, Source]], settings: Settings, task: Task, ui: Ui, *, extractive: bool
 ) -> list[Example]:
-    """Run the gold SQL of each question on the database that it names, else on the source beside it.
+    """Run the gold SQL of each question on the database that the question names, else on the paired source.
 
-    `extractive` replaces prose references with their evidence.
+    If `extractive`, prose references are replaced by their evidence.
     """
     examples: list[Example] = []
     with ui.progress("Running the gold SQL", len(questions)) as on_done:

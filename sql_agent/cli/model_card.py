@@ -20,7 +20,7 @@ _EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0"
 
 
 def write_model_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> None:
-    """Write README.md into the folder `weights`, which will be `out`, and copy prompt.txt and tool.json of `run`.
+    """Write README.md into the folder `weights`, later renamed to `out`, and copy prompt.txt and tool.json of `run`.
 
     Files that the run does not have are left out: a run of an older version has no prompt.txt. Raises DataError for a
     damaged file of the run, and ModelError when the tokenizer cannot be loaded.
@@ -52,7 +52,7 @@ def write_model_card(run: Path, checkpoint: Path, weights: Path, out: Path) -> N
 
 
 def _base(model: str) -> tuple[str, str]:
-    """Return the hub id and the licence of the base `model`; "" for what is not known."""
+    """Return the hub id and the licence of the base `model`; each is "" if unknown."""
     if not model:
         return _EMBEDDED
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow

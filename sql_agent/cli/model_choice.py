@@ -30,7 +30,7 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model to ask: its displayed name, its settings, and the run that trained it, if known.
+    """A model to ask: its displayed name, its settings, and the run that trained the model, if known.
 
     `remote` is its endpoint; without `remote`, this machine serves `settings.model`.
     """
@@ -96,14 +96,14 @@ def known_models(runs_dir: Path) -> list[str]:
 
 
 def remote_endpoint(settings: Settings, named: str | None) -> ModelEndpoint | None:
-    """Return the endpoint OPENAI_API_BASE; None when the variable is not set, or when `named` is a folder.
+    """Return the endpoint at OPENAI_API_BASE; None if the variable is not set or `named` is a folder.
 
-    `named`, the model of the command line, wins over OPENAI_MODEL. Raises ConfigError when there is neither.
+    `named`, the model of the command line, takes precedence over OPENAI_MODEL. Raises ConfigError without either.
     """
     given = EndpointSettings()
     if not given.base_url or (named and Path(named).exists()):
         return None
-    if "@" in urlsplit(given.base_url).netloc:  # the URL is printed and kept beside results
+    if "@" in urlsplit(given.base_url).netloc:  # the URL is printed and saved with results
         raise ConfigError(
             "OPENAI_API_BASE contains a user name or a password",
             hint="give the key as OPENAI_API_KEY",
@@ -150,7 +150,7 @@ def served(model: ChosenModel, databases: DatabasePool, ui: Ui) -> Iterator[Mode
 
 
 def _gpu_share(settings: Settings) -> float | None:
-    """Return the share of GPU memory that the settings give to vLLM in training, if any."""
+    """Return vLLM's share of GPU memory in training (0–1) if it is set, else None."""
     rollout = settings.verl.config.get("actor_rollout_ref", {}).get("rollout", {})
     share = rollout.get("gpu_memory_utilization")
     return None if share is None else float(share)
@@ -225,7 +225,7 @@ def check_model(model: str) -> None:
         return
     try:
         HfApi().model_info(model, timeout=_HUB_TIMEOUT_S)
-    except Exception as error:  # the hub's client raises errors of requests, httpx or httpx2, by its version
+    except Exception as error:  # of requests, httpx or httpx2, depending on the hub client's version
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"there is no folder {model}, and the hub did not return a model of that name: {reason}",

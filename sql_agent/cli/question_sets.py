@@ -91,7 +91,7 @@ def set_name(path: Path, paths: Sequence[Path]) -> str:
 def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, databases: DatabasePool) -> Sets:
     """Return `sets` with the evidence that the judge `facts` needs for prose references.
 
-    Raises DataError and DatabaseFileError when one of their databases is missing or wrong.
+    Raises DataError or DatabaseFileError when a database of the questions is missing or wrong.
     """
     databases.check(question.database for questions in sets.values() for question in questions)
     derive = judge_name == "facts"
@@ -99,10 +99,10 @@ def with_evidence(sets: Mapping[str, Sequence[Question]], judge_name: str, datab
 
 
 def without_overlap(sets: Sets, task: Task, settings: Settings, *, run: Path, what: OnOverlap, ui: Ui) -> Sets:
-    """Drop from `sets` the questions that `run` was trained on, and those about the same rows.
+    """Return `sets` without the questions that `run` was trained on, and without questions about the same rows.
 
-    `what` is "drop"; or "refuse", which raises ConfigError for one such question; or "allow", which keeps them and
-    prints a warning.
+    Such a question is dropped if `what` is "drop", raises ConfigError if "refuse", and is kept with a warning if
+    "allow".
     """
     train = task.questions(settings, "train")
 
@@ -145,11 +145,11 @@ def _describe(name: str, count: int, overlap: Overlap, run: Path) -> str:
 
 
 def evenly_spaced(questions: Sequence[Question], count: int) -> list[Question]:
-    """Return at most `count` questions, evenly spaced over the whole file; the choice never varies."""
+    """Return at most `count` questions, evenly spaced over the whole file, without randomness."""
     step = max(1.0, len(questions) / count)
     return [questions[int(i * step)] for i in range(min(count, len(questions)))]
 
 
 def spread_over_types(questions: Iterable[Question], count: int) -> list[Question]:
-    """Return at most `count` questions, evenly spaced over the task types; the choice never varies."""
+    """Return at most `count` questions, evenly spaced over the task types, without randomness."""
     return evenly_spaced(sorted(questions, key=lambda q: q.task_type or ""), count)

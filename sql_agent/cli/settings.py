@@ -57,7 +57,7 @@ _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "
 
 @dataclass(frozen=True)
 class Entry:
-    """A setting, or an environment variable, which has neither type nor default."""
+    """A setting, or an environment variable, whose `type` and `default` are ""."""
 
     name: str
     type: str

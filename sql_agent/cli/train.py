@@ -100,7 +100,7 @@ def _run(
     plan: Plan, log: RunLog, role: RunRole, ui: Ui, arguments: argparse.Namespace, *, inputs: Mapping[str, str]
 ) -> None:
     """Train as `plan` says. Raises the SqlAgentError that ended the run, or KeyboardInterrupt after a signal."""
-    # Imported after the plan, because agent-lightning takes seconds.
+    # Imported after the plan, because importing agent-lightning takes seconds.
     with named_memory_errors(), slow_imports():
         from sql_agent.agent.tools import tool_schema  # noqa: PLC0415
         from sql_agent.agent.workflows import system_prompt  # noqa: PLC0415
@@ -152,7 +152,6 @@ def _serve_rollouts(arguments: argparse.Namespace, store: StoreAddress, ui: Ui) 
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line of `sql-agent train`."""
     parser = argparse.ArgumentParser(
         prog="sql-agent train",
         usage="sql-agent train [--ci | --ci-fast] [FLAGS] [section.key=value ...]",
@@ -171,7 +170,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         "and proxy, and print every span; the model is that of OPENAI_API_BASE if set")  # fmt: skip
     add_setting_flags(run, {"--backend": "backend", "--n-runners": "runner.n_runners"})
     run.add_argument("--resume", action="store_true", help="continue the run that run_name=NAME names")
-    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings, the weakest source")
+    run.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings; other sources override it")
     run.add_argument("--external-store-address", metavar="URL", help="store of `sql-agent store` or `agl store`")
     run.add_argument("--llm-proxy", action="store_true", help="no effect, for old scripts: the proxy is always used")
     run.add_argument("-q", "--quiet", action="store_true", help="print no line per rollout (role runner)")
@@ -200,7 +199,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def try_report(log: RunLog, ui: Ui) -> Path | None:
-    """Write the report and return its path; where that fails, print why and return None.
+    """Write the report and return its path. If that fails, print why and return None.
 
     Nothing is raised, because the error that ended the run matters more.
     """
@@ -229,7 +228,7 @@ def say_unfinished(log: RunLog, settings: Settings, ui: Ui, *, how: str) -> None
 
 
 def say_finished(plan: Plan, log: RunLog, ui: Ui, report: Path | None) -> None:
-    """Print the validations, the places of model, rollouts and report, and whether the run learned."""
+    """Print the validations, the paths of model, rollouts and report, and whether the run learned."""
     validations = list(run_lines(log.folder / VALIDATION))
     print_table(result_table(stages(validations, sft_steps=plan.settings.sft.steps)), ui.console)
     if plan.settings.backend == "verl":

@@ -15,10 +15,10 @@ from sql_agent.system.sockets import bind
 from sql_agent.training.policy.context import context_of
 from sql_agent.training.verl import config as verl_config
 
-_SAVED_BYTES = 12  # of a parameter in a checkpoint: the weight and AdamW's two moments, all fp32
-_TRAINED_BYTES = 18  # of a parameter in memory: the same, its gradient, and the bf16 copy that samples
+_SAVED_BYTES = 12  # per parameter in a checkpoint: the weight and AdamW's two moments, all fp32
+_TRAINED_BYTES = 18  # per parameter in memory: the same, its gradient, and a bf16 copy for sampling
 _FILES_PER_ROLLOUT = 4  # connections to the proxy, the store, the judge, and one to spare
-_FILES = 256  # of a process without rollouts
+_FILES = 256  # open files of a process without rollouts
 
 
 def check_settings(settings: Settings) -> None:
@@ -59,7 +59,7 @@ def _check_host(settings: Settings) -> None:
     """Check the model, the folders, and that there are enough open files, GPUs, disk and memory."""
     verl = settings.backend == "verl"
     check_model_folder(settings.model)
-    check_writable(settings.runs_dir, "runs_dir")  # before its disk is measured, because /proc has none
+    check_writable(settings.runs_dir, "runs_dir")  # before its free disk space is measured
     if not verl:
         check_writable(settings.local.cache_dir, "local.cache_dir")
     _check_open_files(settings)

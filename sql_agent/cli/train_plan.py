@@ -1,4 +1,4 @@
-"""Plan a training run: load its settings once, check what could end it early, load and check its questions."""
+"""Plan a training run: load its settings, check what could end the run early, load and check its questions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SAMPLE = 200  # questions of each split to check; more would not be checked in 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that can start: `train` questions, `val` sets by name, and `head`, which describes the run to the user."""
+    """A checked run: its `train` questions, its `val` sets by name, and `head`, lines that describe it to the user."""
 
     settings: Settings
     task: Task
@@ -52,9 +52,9 @@ class Plan:
 
 
 def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
-    """Plan the run of the command line, and make the sample database if it is missing.
+    """Plan the run of the command line. Creates the sample database if it is missing.
 
-    Raises a SqlAgentError for everything that is missing, wrong or too small. The cheapest checks come first.
+    Raises SqlAgentError for a missing, wrong or too small part. The cheapest checks come first.
     """
     chosen, sources = plan_settings(arguments)
     settings, judge_said = with_judge(chosen)
@@ -71,7 +71,7 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
     head = _head(plan, graded_by) + ([] if arguments.resume else sources_shown(sources))
     if not arguments.resume:  # a resumed run loads the model of its own folder
         check_model(settings.model)  # last, because it may ask the hub
-        if settings.backend == "verl":  # which takes minutes to load the model; the backend local takes seconds
+        if settings.backend == "verl":  # shown now, because verl loads the model for minutes
             head.append(f"Tool calls in the form {tool_format_of(settings.model, settings.agent)}")
     if not arguments.dev:
         _check_demonstrations(plan)
@@ -83,8 +83,8 @@ def make_plan(arguments: argparse.Namespace, ui: Ui) -> Plan:
 def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]]:
     """Return the settings of the run, and the sources that the user gave.
 
-    The sources win over the recipe of --ci and the defaults of the backend. With --resume the settings are those of
-    the run's folder; the sources may change only settings that do not change the run's result.
+    The sources take precedence over the recipe of --ci and the defaults of the backend. With --resume the settings are
+    those of the run's folder; the sources may change only settings that do not change the run's result.
     """
     sources = read_sources(arguments.overrides, config_file=arguments.config, flags=flags_of(arguments))
     if arguments.resume:
@@ -112,7 +112,7 @@ def plan_settings(arguments: argparse.Namespace) -> tuple[Settings, list[Source]
 def with_judge(settings: Settings) -> tuple[Settings, str]:
     """Return `settings` with a named judge in place of "auto", and a phrase that says which judge and why.
 
-    The run's config.json gets the name, so that a resumed run keeps its judge where TEACHER_MODEL has changed.
+    The name is saved in config.json, so that a resumed run keeps its judge even if TEACHER_MODEL has changed.
     """
     name = judge_name(settings.judge, TeacherSettings())
     why = "" if settings.judge.name == name else f" (TEACHER_MODEL is {'set' if name == 'llm' else 'not set'})"
@@ -121,14 +121,14 @@ def with_judge(settings: Settings) -> tuple[Settings, str]:
 
 
 def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that the flags of `sql-agent train` set, by dotted name."""
+    """Return the settings that the flags of `sql-agent train` set, keyed by dotted name."""
     steps = {"train.steps": 1} if arguments.ci_fast else {}
     device = {"verl.config.trainer.device": "npu"} if arguments.device == "npu" else {}
     return flag_settings(arguments) | steps | device
 
 
 def chosen_backend(settings: Settings) -> str:
-    """Return the backend of `settings`; "auto" is verl for an NPU, and where verl and a GPU are installed."""
+    """Return the backend of `settings`; "auto" becomes verl for an NPU or with verl and a GPU, else local."""
     if settings.backend != "auto":
         return settings.backend
     if trains_on_npu(settings):

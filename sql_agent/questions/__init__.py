@@ -1,1 +1,1 @@
-"""Question files: read, check, reword and filter."""
+"""Read, check, reword and filter question files."""

@@ -20,9 +20,9 @@ def with_derived_evidence(questions: Sequence[Question], databases: DatabasePool
 
 
 def with_extractive_answers(questions: Sequence[Question], databases: DatabasePool) -> list[Question]:
-    """Return `questions` with each prose reference replaced by the quotes of its evidence, one a line.
+    """Return `questions` with each prose reference replaced by the quotes of its evidence, one per line.
 
-    The judge "facts" rewards such answers. Missing evidence is derived; a reference stays as it is if that fails.
+    The judge "facts" rewards such answers. Missing evidence is derived. A reference without evidence stays unchanged.
     """
     return [
         q.model_copy(update={"answer": "\n".join(item.quote for item in q.evidence)})
@@ -33,7 +33,7 @@ def with_extractive_answers(questions: Sequence[Question], databases: DatabasePo
 
 
 def lacks_evidence(question: Question) -> bool:
-    """Return whether the reference is prose without evidence: the judge cannot tell which of its facts count."""
+    """Return whether the reference is prose without evidence, which the judge cannot divide into facts."""
     return not question.evidence and is_prose(question.answer, question.lang)
 
 

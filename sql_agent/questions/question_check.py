@@ -22,9 +22,9 @@ from sql_agent.schemas import Cell, Evidence, Lang, QueryAnswer, QueryCall, Ques
 
 Form = Literal["facts", "number", "yes or no", "refusal", "prose"]
 
-# Minimum share of gold SQL with rows, and minimum mean score of references: an upper limit of every policy's reward.
+# Minimum share of gold SQL that returns rows, and minimum mean score of references, which limits every policy's reward.
 REQUIRED_SHARE = 0.9
-_MIN_CHECKED = 8  # questions, even if the time is over
+_MIN_CHECKED = 8  # questions, even after the time limit
 _COLUMNS = re.compile(r"\A\s*SELECT\b.*?\bFROM\b", re.IGNORECASE | re.DOTALL)
 _TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
 _NO_CELL = frozenset({"unknown_table", "unknown_column", "forbidden_table"})
@@ -97,10 +97,10 @@ def _calls(statements: Iterable[str], database: Database) -> tuple[QueryCall, ..
 
 
 def read_example(question: Question, database: Database, reader: Reader, names: Mapping[str, Naming]) -> Example:
-    """Run the gold SQL of `question`, and the other statements of an `Example`.
+    """Run the gold SQL of `question` and variants of the gold SQL, as `Example` describes.
 
-    The judge evaluation grades answers against these readings. Raises DataError when the question has no SQL, or
-    its SQL fails on `database`.
+    The judge evaluation grades answers as if the model had run these statements. Raises DataError when the question
+    has no SQL, or when the SQL fails on `database`.
     """
     if not question.statements:
         raise DataError(
@@ -167,7 +167,7 @@ def reference_form(question: Question, reader: Reader) -> Form:
 
 
 class QuoteCounts(NamedTuple):
-    """Numbers of quotes found in their cells, and of quotes that could not be checked."""
+    """The numbers of evidence quotes that were found in their cells, and that could not be checked."""
 
     found: int
     unchecked: int

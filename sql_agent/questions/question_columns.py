@@ -27,7 +27,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.schemas import Evidence, Lang, Question
 from sql_agent.system.messages import first_problem
 
-# The columns in which each field of `Question` is searched, in this order.
+# The columns from which each field of `Question` is read, in the order of search.
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "qid"),
     "question": ("question",),

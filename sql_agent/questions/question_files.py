@@ -31,8 +31,8 @@ _SCHEMA = pa.schema(
 def load_questions(path: str | Path, mapping: ColumnMapping | None = None) -> list[Question]:
     """Read the questions of a .parquet or .jsonl file.
 
-    `mapping` names columns of the user; the other fields are read from the columns in `question_columns.SPELLINGS`. A
-    question and a reference answer are required; a row without an id gets its number as id, as in "mine-3". Raises
+    `mapping` maps fields to columns; other fields are read from the columns in `question_columns.SPELLINGS`. A question
+    and a reference answer are required. A row without an id gets its number as id, as in "mine-3". Raises
     DataError with file, row (from 1) and column for a missing or wrong value, or when there is no question.
     """
     path = Path(path)
@@ -63,7 +63,7 @@ def write_parquet(path: Path, questions: Sequence[Question]) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[tuple[Question, Mapping[str, str]]]) -> None:
-    """Write one JSON object a line: the fields of the question and the extra fields. Replaces the file atomically."""
+    """Write a JSON object per line: the question's fields and the extra fields. Replaces the file atomically."""
     with atomic_write(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for question, extra in rows:
             file.write(json.dumps({**question.model_dump(mode="json"), **extra}, ensure_ascii=False) + "\n")

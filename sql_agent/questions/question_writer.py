@@ -47,7 +47,7 @@ class GivenAnswer(Record):
 
 
 class Rewriting(Entry):
-    """One line of the progress file: the original text, the new text, and the problem of a rejected text."""
+    """A log entry: the original text, the new text, and why the new text was rejected, if so."""
 
     original: str
     text: str
@@ -58,8 +58,8 @@ class Rewriting(Entry):
 class QuestionWriter:
     """Rewords questions about one database.
 
-    `namings` are the name columns and aliases by table; `words` and `checks` are the task's; `used` collects accepted
-    texts.
+    `namings` are the name columns and aliases of each table. `words` and `checks` belong to the task. `used` collects
+    the accepted texts.
     """
 
     client: JudgeClient
@@ -74,11 +74,10 @@ class QuestionWriter:
         return FactsJudge(self.words)
 
     def digest(self, question: Question, half: Half) -> str:
-        """Return a digest of question, prompt and model."""
         return digest_of(self.client.model, question, _writing_prompt(question, half))
 
     async def rewrite(self, question: Question, half: Half) -> tuple[Rewriting, Usage]:
-        """Request a new text and its proof; return the log entry and the cost of both requests.
+        """Request a new text, then an answer that proves its meaning; return the log entry and the cost.
 
         A text that passes the checks without a model is added to `used`. Raises JudgeError when the teacher is
         unavailable, refuses, or does not reply with the requested JSON.
@@ -118,7 +117,7 @@ class QuestionWriter:
         return text, await self._proof_problem(rewritten, given.answer, calls), usage + spent
 
     def _answering_prompt(self, question: Question, rows: Sequence[str]) -> str:
-        """Return the prompt of the proof: the text and the rows, without reference and gold SQL."""
+        """Return the prompt of the second request: the text and the rows, without reference and gold SQL."""
         values = {
             "refusal": self.words[question.lang].refusals[0],
             "rows": "\n".join(rows) or "[]",
@@ -155,11 +154,11 @@ def _voice(question: Question, half: Half) -> str:
 def whole_rows(
     calls: tuple[QueryCall, ...], database: Database, namings: Mapping[str, Naming], *, unanswerable: bool
 ) -> list[str]:
-    """Return the distinct rows of the gold statements as JSON objects, with all columns of a statement on one table.
+    """Return the distinct rows of the gold statements as JSON objects, if possible with all columns of the table.
 
     With all columns, only the question's text determines which column is meant. A count becomes the counted rows. The
-    result of a join, of a GROUP BY, or with whole rows beyond the limits of `database` stays unchanged. For an
-    `unanswerable` question, whose gold SQL finds nothing, the row with the name in the statement is shown.
+    result of a join, of a GROUP BY, or with whole rows beyond the limits of `database` stays unchanged. The gold SQL of
+    an `unanswerable` question finds nothing; then the row with the name in the statement is returned.
     """
     lines = []
     for call in calls:

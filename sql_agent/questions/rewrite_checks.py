@@ -15,7 +15,7 @@ from sql_agent.reward.judges.items import Reader, normalise
 from sql_agent.reward.judges.reference import reference_facts
 from sql_agent.schemas import Lang, Question
 
-Half = Literal["train", "test"]  # of the wordings: "train" is for train and val, "test" for the test split only
+Half = Literal["train", "test"]  # wordings for the splits train and val, or for the split test
 Reason = Literal[
     "unchanged",
     "language",
@@ -54,7 +54,7 @@ class TaskChecks(NamedTuple):
 
 
 class UsedTexts:
-    """The texts of all questions, and the wordings of each half: texts without their `kept_texts`."""
+    """The texts of all questions, and the wordings of each half. A wording is a text without its `kept_texts`."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = set(map(normalise, texts))

@@ -31,11 +31,11 @@ _DECIDE_AGAIN = 'That is not a JSON object of the form {"reason": "…", "keep":
 _GIVE_FACTS_AGAIN = 'That is not a JSON object of the form {"facts": ["…"]}. Reply with it and nothing else.'
 _SHOWN = ("question", "answer", "sql", "evidence", "task_type")  # fields of a question in the request for a decision
 _SEPARATORS: dict[Lang, str] = {"en": "; ", "zh": "；"}
-_MAX_SOURCE_CHARS = 4000  # of the texts to quote from, so that a whole table is not sent
+_MAX_SOURCE_CHARS = 4000  # of all texts to quote from in one request
 
 
 class Entry(Record):
-    """Base of a log line: the question's id, and a digest of question, prompt and teacher model."""
+    """Base of a log entry: the question's id, and a digest of question, prompt and teacher model."""
 
     id: str
     digest: str
@@ -84,7 +84,6 @@ class ProgressLog(Generic[AnyEntry]):
         return entry
 
     def add(self, entry: AnyEntry) -> None:
-        """Append `entry` to the file."""
         self.entries[entry.id] = entry
         with naming(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(self._adapter.dump_json(entry).decode() + "\n")
@@ -92,7 +91,7 @@ class ProgressLog(Generic[AnyEntry]):
 
 @dataclass
 class TeacherRun:
-    """Sends requests to the teacher, `at_once` in parallel; records progress, failed questions and cost."""
+    """Sends requests to the teacher, `at_once` in parallel, and counts finished and failed questions and the cost."""
 
     at_once: int
     on_done: Callable[[int], None]
@@ -150,7 +149,7 @@ class Choice(Record):
 
 
 class Decision(Entry):
-    """One line of the progress file: the question's text, whether the question is kept, and the reason."""
+    """A log entry of `decide`: the question's text, whether the question is kept, and the reason."""
 
     question: str
     keep: bool
@@ -158,14 +157,13 @@ class Decision(Entry):
 
 
 async def decide(question: Question, client: JudgeClient, rubric: str) -> tuple[Decision, Usage]:
-    """Return the teacher's decision by the text `rubric`, and the cost. Raises JudgeError."""
+    """Ask the teacher to keep or drop `question` by `rubric`; return the decision and the cost. Raises JudgeError."""
     choice, usage = await client.ask(_decision_prompt(question, rubric), Choice, repair=_DECIDE_AGAIN)
     made = {"digest": decision_digest(question, client, rubric), "question": question.question}
     return Decision(id=question.id, **made, keep=choice.keep, reason=choice.reason), usage
 
 
 def decision_digest(question: Question, client: JudgeClient, rubric: str) -> str:
-    """Return a digest of question, rubric and model."""
     return digest_of(client.model, question, _decision_prompt(question, rubric))
 
 
@@ -182,7 +180,7 @@ class FactList(Record):
 
 
 class Rewritten(NamedTuple):
-    """A question and the cost of its requests; the reference is facts now, or still prose if `problem` is set."""
+    """A question whose reference is now facts, or still prose because of `problem`, and the cost of the requests."""
 
     question: Question
     problem: str
@@ -190,7 +188,7 @@ class Rewritten(NamedTuple):
 
 
 async def facts_of_prose(question: Question, client: JudgeClient, database: Database | None) -> Rewritten:
-    """Have the teacher replace a prose reference by facts; a second request is sent if facts are not verbatim quotes.
+    """Have the teacher replace a prose reference by facts. Facts that are no verbatim quotes are requested once more.
 
     Facts are quoted from the evidence and, with a `database`, from the cells of the gold SQL's result. If the teacher
     refuses, the prose stays. Raises JudgeError when the teacher is unavailable.

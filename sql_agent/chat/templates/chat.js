@@ -1,15 +1,15 @@
 "use strict";
-// Hold the conversation: ask the server, draw what comes, keep the choice of models, take the keys.
+// Run the conversation: send questions to the server, render replies, store the chosen models, handle keys.
 
 const KEYS = [["Enter", "ask"], ["Shift+Enter", "a new line"], ["Esc", "stop the question"], ["/", "to the question"],
   ["l", "language"], ["d", "dark and light"], ["?", "this help"]];
-const turns = []; // of { question, replies, element }
-let known = null; // what the server says of itself
+const turns = []; // objects { question, replies, element }
+let known = null; // the response of /state: models, database, messages
 let running = null; // the AbortController of the question that is being answered
 let following = null; // the turn that the next question follows up
 let draft = "";
 
-/** Ask the server; throws an Error that says in a line what was wrong. */
+/** Send a request to the server. Throws an Error with a one-line message. */
 async function request(path, body, signal) {
   const headers = authorization();
   let answer;
@@ -46,7 +46,7 @@ function drawBar() {
       el("button", { type: "button", id: "keys", onclick: () => help.showModal(), title: t("Keys"), ariaLabel: t("Keys") }, "?")), help);
 }
 
-/** Show which database is asked, with its tables and columns. */
+/** Show the name, tables and columns of the database. */
 function drawDatabase() {
   if (!known) return;
   const rows = known.tables.map(([table, columns]) => el("tr", {}, el("th", {}, table), el("td", {}, columns)));
@@ -70,7 +70,7 @@ function grow(text) {
   text.style.height = `${text.scrollHeight + 2}px`;
 }
 
-/** Ask the next question together with that of `turn`, because the models are trained on single questions. */
+/** Send the next question together with that of `turn`, because models are trained on single questions. */
 function follow(turn) {
   following = turn;
   drawAsk();
@@ -89,7 +89,7 @@ function turnView(turn) {
   return el("section.turn", {}, el("p.asked-by", {}, turn.question, el("button.follow", { type: "button", onclick: () => follow(turn) }, t("Follow up"))), el("div.replies", {}, turn.replies.map(reply => reply.element)));
 }
 
-/** Draw a reply anew, and stay at the end of the page for whoever was there. */
+/** Render a reply again. A page that was scrolled to its end stays there. */
 function update(reply, focused) {
   const end = document.documentElement.scrollHeight - innerHeight - scrollY < 80;
   const fresh = replyView(reply, known.messages, actions);
@@ -103,7 +103,7 @@ function submit() {
   if (!running && draft.trim()) begin(draft.trim());
 }
 
-/** Ask the chosen models a question, at the same time. */
+/** Ask the chosen models a question concurrently. */
 async function begin(asked) {
   if (running) return;
   const question = following ? `${following.question}\n${asked}` : asked;
@@ -129,7 +129,7 @@ function stop() {
   if (running) running.abort();
 }
 
-/** Read the events of one model's reply and draw each as it comes. */
+/** Read the events of one model's reply and render each when it arrives. */
 async function answer(reply, question, signal) {
   try {
     for await (const event of lines(await request("ask", { model: reply.model, question }, signal))) {
@@ -144,7 +144,7 @@ async function answer(reply, question, signal) {
   }
 }
 
-/** Yield the JSON objects of a response, one a line. */
+/** Yield the objects of a response in JSON Lines. */
 async function* lines(response) {
   let rest = "";
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -185,7 +185,7 @@ const actions = {
     Object.assign(reply, { writing: on, editing: false });
     update(reply, on ? ".rating textarea" : ".write");
   },
-  /** Run a person's statement, and propose the cells of a single column as the right answer. */
+  /** Run a person's SQL. If the result has one column, propose its cells as the right answer. */
   async run(reply, sql) {
     try {
       const { call } = await (await request("run", { answer: reply.id, sql })).json();

@@ -1,9 +1,9 @@
 "use strict";
-// Show what one model did for one question: its queries while they run, its answer, the rows that hold it, the rating.
+// Render one model's reply to a question: running queries, the answer, the rows that contain the answer, the rating.
 
 const THUMB = "M2 10h4v11H2zM8 10l4-8c2 0 3 1.200 3 3l-1 4h6c1.500 0 2.300 1.200 2 2.600l-1.600 7.400c-.3 1.200-1.200 2-2.400 2H8z";
 
-/** Return the view of a reply; `act` has `rate(reply, rating, correction)`, `edit(reply, on)`, `write(reply, on)` and `run(reply, sql)`. */
+/** Return the element of a reply. `act` has the functions `rate(reply, rating, correction)`, `edit(reply, on)`, `write(reply, on)` and `run(reply, sql)`. */
 function replyView(reply, messages, act) {
   const texts = reply.sources ? reply.sources.map(source => source.text) : [];
   const counts = reply.answer === undefined ? "" : [counted(reply.queries.filter(query => !query.own).length, "{n} queries"), `${figure(reply.seconds, 1)} s`].join(" · ");
@@ -15,7 +15,7 @@ function replyView(reply, messages, act) {
     reply.answer === undefined ? null : ratingView(reply, act));
 }
 
-/** Return a query that was sent, with its rows once they are there; of an answered question those without a source are closed. */
+/** Return the element of a query, with rows once they arrive. After the answer, queries without a source are collapsed. */
 function liveQuery({ sql, call, own }, number, reply, texts) {
   const holds = reply.sources && reply.sources.some(source => source.query === number);
   const rows = call && counted(call.answer.count, "{n} rows") + (call.answer.truncated ? `, ${t("cut by the limits")}` : "");
@@ -34,7 +34,7 @@ function answerView(reply, texts, messages) {
     sources.length ? el("ul.sources", { ariaLabel: t("Sources") }, sources) : reply.answer ? el("p.note", {}, t("No row contains a text of the answer.")) : null);
 }
 
-/** Open the query of a source, all its rows, and bring the first mark into sight. */
+/** Expand the query of a source with all its rows, and scroll to the first mark. */
 function showSource(reply, source) {
   const query = document.getElementById(`${reply.key}-query-${source.query}`);
   query.open = true;

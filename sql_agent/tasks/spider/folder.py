@@ -11,7 +11,7 @@ from sql_agent.errors import ConfigError, DataError
 from sql_agent.tasks.task import given_file
 
 LAYOUT = "a folder with database/NAME/NAME.sqlite and train_spider.json, such as Spider's own"
-# The first one that exists: Spider's own names, then those of its copies in parquet.
+# File names in the order of search: Spider's own, then those of parquet copies.
 _FILES = {
     "train": ("train_spider.json", "train.json", "train.parquet", "train-*.parquet"),
     "test": (
@@ -38,7 +38,7 @@ def data_dir(settings: Settings) -> Path:
 
 
 def default_database(settings: Settings) -> Path:
-    """Return the database for a question without one: `database.path`, else the folder's first database by name."""
+    """Return the database of questions that name none: `database.path`, else the folder's first database by name."""
     if (path := given_file(settings)) is not None:
         return path
     folder = data_dir(settings)
@@ -49,9 +49,9 @@ def default_database(settings: Settings) -> Path:
 
 
 def only_database(settings: Settings) -> Path | None:
-    """Return the folder's database if there is one only, with a development file; None otherwise.
+    """Return the database of a folder with one database and a development file; None for other folders.
 
-    The validation is then the development file, because no other database can be held out.
+    Such a folder is validated on the development file, because no database can be held out of training.
     """
     folder = data_dir(settings)
     found = _databases(folder)
@@ -82,8 +82,8 @@ def database_variants(path: Path) -> Sequence[Path]:
 def default_questions(settings: Settings, split: str) -> Path:
     """Return the question file of `split`, or the path of Spider's own file if there is none.
 
-    The validation is a part of the training file, or with one database the development file. The test split is the
-    development file, or without one the validation.
+    The split val is a part of the training file, or the development file of a folder with one database. The split test
+    is the development file, else the same as val.
     """
     folder = data_dir(settings)
     from_dev = split == "test" or (split == "val" and only_database(settings) is not None)

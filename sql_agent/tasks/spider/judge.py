@@ -36,7 +36,7 @@ from sql_agent.tasks.spider.folder import SCHEMA, database_variants, default_dat
 
 _MAX_ROWS = 100_000  # of a compared result
 _MAX_CHARS = 8_000_000
-_PROGRESS_STEPS = 10_000  # of SQLite's virtual machine (about 0.1 ms) between two checks of the deadline
+_PROGRESS_STEPS = 10_000  # instructions of SQLite (about 0.1 ms) between two checks of the deadline
 _CACHED_RESULTS = 2048  # of gold statements
 _OPEN_DATABASES = 16
 _THREADS = 4
@@ -59,7 +59,7 @@ class ExecutionJudge:
 
     @property
     def identity(self) -> str:
-        """The rules of the comparison; verdicts by different rules are never compared."""
+        """The judge's name and comparison rules. Evaluations with different identities are never compared."""
         s = self._settings
         return f"execution/1:{s.match}:distinct={s.keep_distinct}:partial={s.partial_credit:g}"
 

@@ -37,7 +37,7 @@ def read_questions(path: Path, mapping: ColumnMapping | None = None) -> list[Que
     if rows and "query" not in rows[0] and path.suffix == ".parquet":
         return load_questions(path)
     if not rows:
-        raise DataError(f"{path} contains no question", hint=f"each needs {', '.join(_COLUMNS)}")
+        raise DataError(f"{path} contains no question", hint=f"each question needs {', '.join(_COLUMNS)}")
     return [_question(row, number, path) for number, row in enumerate(rows)]
 
 
@@ -185,7 +185,7 @@ def _flat(condition: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def _alternatives(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield every OR above a condition, up to its clause."""
+    """Yield every OR node that contains `condition`, up to the clause."""
     node = condition.parent
     while isinstance(node, exp.And | exp.Or | exp.Paren):
         if isinstance(node, exp.Or):

@@ -30,7 +30,7 @@ from sql_agent.tasks.spider.questions import held_out_databases, of_split, read_
 from sql_agent.tasks.task import Task
 
 _SAMPLED_ROWS = 200
-_MAX_VALUE_CHARS = 30  # longer texts are prose, which no condition compares as a whole
+_MAX_VALUE_CHARS = 30  # longer texts are prose, which no WHERE compares as a whole
 CUT = "-- ..."
 
 
@@ -125,7 +125,7 @@ def _shown(name: str) -> str:
 
 
 def describe(_lang: Lang, database: Database, settings: Settings) -> str:
-    """Return the system prompt of a workflow's roles: the tables of the database."""
+    """Return the system prompt of the workflow check-rewrite: the tables of the database."""
     return _filled("describe.txt", database, settings)
 
 
