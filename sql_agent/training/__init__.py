@@ -1,1 +1,1 @@
-"""Train a policy with the backend `local` or `verl`: the only package that imports torch, verl and ray."""
+"""Train a policy with the backend `local` or `verl`. No other package imports torch, verl or ray."""

@@ -1,4 +1,4 @@
-"""Compute GRPO's advantages: how much better a rollout did than the others of its group."""
+"""Compute GRPO's advantages: how far each rollout's reward is above or below the mean reward of its group."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _EPSILON = 1e-6
 
 
 def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
-    """Return the advantage of each kept rollout, by its id.
+    """Return the advantage of each kept rollout, by rollout id.
 
-    advantage = (reward - mean of its group) / (standard deviation of its group + 1e-6)
+    advantage = (reward - mean reward of the group) / (standard deviation of the group's rewards + 1e-6)
 
-    This is the outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample's deviation, as verl
-    computes it. A rollout alone in its group gets 0, because there is no rollout to compare it with; verl takes the
-    reward instead, but a group shrinks to one rollout only when all retries of the others were lost.
+    This is the outcome advantage of Shao et al. 2024 (arXiv:2402.03300, 4.1.2) with the sample standard deviation, as
+    in verl. The only kept rollout of a group gets 0, because there is no other reward to compare with. verl uses the
+    reward as its advantage. This difference is rare: all retries of the group's other rollouts must have been lost.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():
@@ -30,14 +30,15 @@ def group_advantages(rollouts: Iterable[FinishedRollout]) -> dict[str, float]:
 
 
 def extreme_advantages(rollouts: Iterable[FinishedRollout], count: int) -> dict[str, float]:
-    """Return the advantage of each kept rollout, by its id, when at most `count` rollouts of each group are trained.
+    """Return the advantage of each kept rollout, by rollout id, with at most `count` nonzero advantages in a group.
 
-    advantage = (reward - mean of the trained rollouts) / FULL_REWARD; 0 for the others
+    advantage = (reward - mean reward of the group's trained rollouts) / FULL_REWARD, or 0 for an untrained rollout
 
-    FULL_REWARD is the largest difference of two rewards. Few rollouts are trained, because on a CPU an update costs
-    more than sampling: those with the highest and the lowest rewards of the group, in equal numbers, because their
-    variance is the largest (Xu et al. 2025, arXiv:2504.13818). There is no division by the standard deviation (Liu et
-    al. 2025, arXiv:2503.20783): with two rollouts, the 0.1 for a successful query would count as the whole reward.
+    FULL_REWARD is the largest possible difference between two rewards. On a CPU an update takes longer than sampling,
+    so only the rollouts with the highest and the lowest rewards of a group are trained, in equal numbers. This choice
+    has the largest variance of rewards (Xu et al. 2025, arXiv:2504.13818). The advantage is not divided by the standard
+    deviation (Liu et al. 2025, arXiv:2503.20783). With two rollouts, such a division would make the advantage of a
+    successful query, whose reward is 0.1, as large as that of a right answer.
     """
     result: dict[str, float] = {}
     for group in rewards_by_group(rollouts).values():

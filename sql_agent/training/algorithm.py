@@ -1,4 +1,4 @@
-"""Base class of both backends' algorithms: start rollouts, stop at a signal, keep the error that ended the run."""
+"""Base class of both backends' training algorithms: start rollouts, stop at a signal, keep the error of a failed run."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from sql_agent.training.step_monitor import StepMonitor
 
 T = TypeVar("T")
 
-_STALL_TIMEOUT_S = 5.0  # for the store to describe a stall
+_STALL_TIMEOUT_S = 5.0  # for the store to report what a stalled run waits for
 
 
 class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
-    """Runs `_run` until it returns or a signal comes; `_run` must check `_stop` and `_monitor.failure` regularly.
+    """Base class of an algorithm. A subclass implements `_run`, which checks `_stop` and `_monitor.failure` regularly.
 
-    `store_address`, the store's address for runners and proxies, must be set before `run`. Afterwards `error` is the
-    error that ended the run early, and `interrupted` is true if a signal ended the run. `processes` starts and replaces
-    the runners and proxies.
+    Set `store_address`, the address at which runners and proxies reach the store, before calling `run`. After `run`,
+    `error` is the error that ended the run early, else None, and `interrupted` is true if a signal came. `processes`
+    starts and replaces the runners and proxies.
     """
 
     stopping = "Stopping; interrupt again to stop at once."
@@ -56,7 +56,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self._processes = processes
         self._resume = resume
         self._recovery: Recovery
-        self._proxy_at: dict[str, str] = {}  # proxy names by URL
+        self._proxy_at: dict[str, str] = {}  # the name of each proxy, by URL
         self._stop: asyncio.Event
         self._monitor: StepMonitor
         self._scheduler: RolloutScheduler | None = None
@@ -68,14 +68,15 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         self.interrupted = False
 
     def say_of_store(self, text: str) -> None:
-        """Print `text` about the store, unless the run is about to end."""
+        """Print the message `text` about the store, unless the run was interrupted or has failed."""
         if not (self.interrupted or self.error or self._monitor.failure):
             self._ui.say(text)
 
     async def run(self, train_dataset: Any = None, val_dataset: Any = None) -> None:
-        """Train on `train_dataset` (a sequence of Question), and validate on `val_dataset` before and after.
+        """Train on `train_dataset` (a sequence of Question), and validate on `val_dataset` before and after training.
 
-        `val_dataset` maps the name of each validation set to its questions.
+        `val_dataset` maps the name of each validation set to its questions. A SqlAgentError is not raised, but becomes
+        the value of `error`.
         """
         val: Mapping[str, Sequence[Question]] = val_dataset
         end: End = "failed"
@@ -91,7 +92,7 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                         await self._run(train_dataset, [q for questions in val.values() for q in questions])
                 end = "finished"
             except SqlAgentError as error:
-                self.error = self._monitor.failure or error  # the error may be a consequence of the failure
+                self.error = self._monitor.failure or error  # `error` may be a consequence of the monitor's failure
             finally:
                 self._processes.unwatch()
                 for watch in self._watches:
@@ -100,12 +101,13 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
                     await self._lease.release("was interrupted" if self.interrupted and not self.error else end)
 
     async def _claim_store(self) -> None:
-        """Acquire the lease of an external store. Raises TrainingError when another live algorithm has the lease.
+        """Acquire the lease of an external store, so that no other algorithm uses the store at the same time.
 
-        Two algorithms would cancel each other's rollouts.
+        Two algorithms would cancel each other's rollouts. Raises TrainingError when another running algorithm has the
+        lease.
         """
         store = self.get_store()
-        if isinstance(store, RunStore):  # this run's own store
+        if isinstance(store, RunStore):  # this run's own store needs no lease
             return
         self._lease = LeaseHolder(store, uuid4().hex, self._log.folder.name, on_loss=self._lose_store)
         with named_store_errors():
@@ -125,9 +127,9 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """Return the result of `waiting`, or None as soon as a signal ends the run.
+        """Await `waiting` and return its result, or return None as soon as a signal ends the run.
 
-        Use this for requests to another process, because a suspended process does not reply.
+        Use this for requests to another process, because a suspended process never replies.
         """
         task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stop.wait())
         try:
@@ -140,23 +142,23 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
 
     @abstractmethod
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
-        """Train to the last step. Raises SqlAgentError when the run must end early."""
+        """Train until the last step or a signal. Raises SqlAgentError when the run fails."""
 
     async def _start_proxies(self, models: Sequence[ServedModel], log_files: Sequence[Path]) -> list[str]:
-        """Start a proxy for `models` for each of `log_files`; returns the proxies' URLs."""
+        """Start one LLM proxy for each of `log_files`, and return the proxies' URLs; each proxy serves all `models`."""
         addresses = await self._processes.start_proxies(self.store_address, models, log_files)
         self._proxy_at = {address: proxy_name(index) for index, address in enumerate(addresses)}
         return addresses
 
     def _route(self, proxy: str, model: str) -> agl.ProxyLLM:
-        """Return the route to `model` through the proxy at the URL `proxy`."""
+        """Return agent-lightning's resource for calls of `model` through the LLM proxy at the URL `proxy`."""
         return agl.ProxyLLM(endpoint=proxy, model=model, api_key=self._processes.proxy_token)
 
     async def _start_rollouts(self, routes: Sequence[agl.ProxyLLM]) -> RetryingScheduler:
-        """Make one call through each of the `routes` to the policy, then start to schedule rollouts over all routes.
+        """Test each of the `routes` with one call of the policy, then start to schedule rollouts over all routes.
 
-        Raises PreflightError when a call does not come back from the store as a triplet, and StoreLostError when the
-        store does not answer.
+        Raises PreflightError when the store does not return the triplet (prompt and response) of a test call, and
+        StoreLostError when the store does not answer.
         """
         store, adapter = self.get_store(), self.get_adapter()
         sent = sent_settings(self._settings, self._log.folder.name)
@@ -199,14 +201,14 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
         )
 
     async def _show_stall(self) -> None:
-        """Print what the run waits for, if no rollout was enqueued or ended for `runner.stall_s` seconds."""
+        """Print what the run waits for, if no rollout was enqueued or ended in the last `runner.stall_s` seconds."""
         quiet_s = time.monotonic() - max(self._monitor.last_event, self._stall_shown_at)
         if quiet_s > self._settings.runner.stall_s and (stall := await self._unless_stopped(self._stall())):
             self._stall_shown_at = time.monotonic()
             self._ui.say(stall)
 
     async def _stall(self) -> str | None:
-        """Describe what the run waits for; None when there are no unfinished rollouts."""
+        """Return a message about what the unfinished rollouts wait for; None when there are no unfinished rollouts."""
         waiting = self._scheduler.waiting if self._scheduler else {}
         try:
             async with asyncio.timeout(_STALL_TIMEOUT_S):
@@ -218,11 +220,14 @@ class TrainingAlgorithm(agl.Algorithm):  # type: ignore[misc]
     def _watch_ended(self, watch: asyncio.Task[None]) -> None:
         if not watch.cancelled() and (error := watch.exception()):
             if not isinstance(error, TrainingError):
-                error = TrainingError(f"the task that watches the rollouts failed: {error!r}")
+                error = TrainingError(
+                    f"the task that watches the rollouts failed: {error!r}",
+                    hint=f"continue with {how_to_go_on(self._log.folder)}; if that fails too, report a bug",
+                )
             self._fail(error)
 
     def _fail(self, error: TrainingError) -> None:
-        """End the run early because of `error`."""
+        """End the run early with `error`; if the run has already failed, keep its first error."""
         self._monitor.failure = self._monitor.failure or error
 
     def _interrupt(self) -> None:

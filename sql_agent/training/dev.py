@@ -1,4 +1,4 @@
-"""Run a few questions through store, runner and LLM proxy without training, and return all spans."""
+"""Run rollouts of a few questions without training, through a store, runners and an LLM proxy; return their spans."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def trace_rollouts(
     *,
     with_token_ids: bool,
 ) -> list[TracedRollout]:
-    """Run one validation rollout for each question; return each rollout with its spans, in their order.
+    """Run one validation rollout for each question, and return each rollout with its spans sorted by sequence id.
 
-    `model` is entered after the supervisor was forked, because it may import torch. `with_token_ids` requests token
-    ids, which only our policy server accepts. The proxy's output goes to `folder`. Raises TrainingError when a process
-    does not start.
+    The context `model` is entered after the supervisor process was forked, because `model` may import torch, and a
+    process with torch must not be forked. With `with_token_ids` the proxy requests token ids, which only our policy
+    server can return. The proxy's log is proxy.log in `folder`. Raises TrainingError when a process does not start.
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=1)

@@ -1,4 +1,4 @@
-"""Run a training with its store, its runner and proxy processes, and its algorithm."""
+"""Run a training: open the store, start the runner and proxy processes, and run the algorithm of the backend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a tokenizer's threads do not survive the supervisor's fork
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a forked process lacks the tokenizer's threads
 
 import agentlightning as agl
 
@@ -45,10 +45,11 @@ def run_algorithm(
     resume: bool,
     if_killed: Callable[[str], object],
 ) -> TrainingAlgorithm:
-    """Train on `train`, validate on each set of `val`, and return the algorithm after its end.
+    """Train on the questions `train`, validate on each validation set of `val`, and return the algorithm at the end.
 
-    The run starts runner processes unless `run_role` is that of the algorithm alone. `error` and `interrupted` of the
-    algorithm say how the run ended. If this process is killed, the supervisor calls `if_killed` with a description.
+    Runner processes are started unless `run_role` is the role of the algorithm alone. The attributes `error` and
+    `interrupted` of the algorithm say how the run ended. If this process is killed, the supervisor calls `if_killed`
+    with a text that says how this process ended.
     """
     install_event_loop()  # also for the runners and the proxies, which are forked from this process
     verl = settings.backend == "verl"
@@ -68,7 +69,7 @@ def run_algorithm(
     try:
         algorithm = (VerlGrpo if verl else LocalGrpo)(settings, log, ui, processes, resume=resume)
         adapter = TokenIdAdapter()
-        algorithm.set_adapter(adapter)  # the algorithm keeps a weak reference only
+        algorithm.set_adapter(adapter)  # in a variable, because the algorithm keeps a weak reference only
         asyncio.run(train_with_store(algorithm))
     finally:
         processes.stop()
@@ -76,9 +77,10 @@ def run_algorithm(
 
 
 def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool) -> bool:
-    """Run the rollouts of an algorithm in another process through `store`, until that ends or a signal comes.
+    """Run the rollouts that an algorithm on this or another host enqueues in `store`.
 
-    Returns whether a signal came. Prints a line for each rollout unless `quiet`. Raises as `RunnerRole.run` does.
+    Returns when the algorithm has ended (False) or a signal has come (True). Prints a line for each rollout unless
+    `quiet`. Raises the errors of `RunnerRole.run`.
     """
     install_event_loop()
     processes = RunProcesses(settings, n_proxies=0, show_rollouts=not quiet)
@@ -95,12 +97,12 @@ def run_runners(settings: Settings, store: StoreAddress, ui: Ui, *, quiet: bool)
 
 
 def set_log_level(*, debug: bool) -> None:
-    """Log only errors, or with `debug` everything."""
+    """Make agent-lightning log everything with `debug`, else only errors."""
     agl.setup_logging("DEBUG" if debug else "ERROR")
     if not debug:
-        # This logger reports each failed request of each process; `watched_store` reports a lost store once.
+        # This logger reports every failed request to the store; `watched_store` reports a lost store only once.
         logging.getLogger("agentlightning.store.client").setLevel(logging.CRITICAL)
-        # A filter, because uvicorn resets the level whenever a server starts.
+        # A filter in place of a level, because uvicorn resets the logger's level whenever a server starts.
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
 
 
@@ -108,10 +110,10 @@ def set_log_level(*, debug: bool) -> None:
 async def opened_store(
     settings: Settings, run_role: RunRole, processes: RunProcesses, say: Callable[[str], None]
 ) -> AsyncIterator[tuple[AlgorithmStore, StoreAddress]]:
-    """Serve a store for this run inside the context, or connect to the external store; yields store and address.
+    """Serve a store for this run inside the context, or connect to the external store that `run_role` names.
 
-    `say` receives a line when the external store does not respond. Raises TrainingError when this run's store cannot be
-    served.
+    Yields the store and its address. Calls `say` with a line for the user when the external store does not respond.
+    Raises TrainingError when this run's own store cannot be served.
     """
     if run_role.store:
         client = open_store(run_role.store)
@@ -119,7 +121,8 @@ async def opened_store(
             with watched_store(run_role.store.url, "the run", say):
                 yield client, run_role.store
         finally:
-            # Running tasks cancel their rollouts in the store, which would open another session after `close`.
+            # Each task cancels its rollout in the store when the task ends, which would open a new HTTP session after
+            # `close`.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in others:
                     task.cancel()

@@ -20,42 +20,46 @@ from sql_agent.schemas import Drop, DropCause, Question
 from sql_agent.tasks.task import load_task
 from sql_agent.training.advantages import group_advantages
 
-_SAY_EVERY_S = 30.0  # between two messages about rollouts lost from the same cause
-_MAX_LINE = 500  # characters
+_SAY_EVERY_S = 30.0  # minimum time between two messages about rollouts that were lost for the same cause
+_MAX_LINE = 500  # maximum number of characters in a message about a lost rollout
 
 
 def update_metrics(rollout_s: float, update_s: float, figures: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of an update that both backends measure: seconds, and `figures` such as grad_norm."""
+    """Return the metrics of one policy update under the names that both backends use.
+
+    `rollout_s` is the time in seconds for the rollouts, `update_s` for the update. `figures` are other metrics of the
+    update, such as grad_norm.
+    """
     timing = {"timing/rollout_s": rollout_s, "timing/update_s": update_s}
     return timing | {f"update/{name}": value for name, value in figures.items()}
 
 
 @dataclass
 class _Entry:
-    """The rollouts of one step, retries included."""
+    """The rollouts of one training step or of one validation, retries included."""
 
-    groups: Counter[str] = field(default_factory=Counter)  # started rollouts by group
+    groups: Counter[str] = field(default_factory=Counter)  # number of started rollouts of each group
     finished: list[FinishedRollout] = field(default_factory=list)
-    sets: dict[str, str] = field(default_factory=dict)  # validation set by group
+    sets: dict[str, str] = field(default_factory=dict)  # name of each group's validation set
 
     @property
     def enqueued(self) -> int:
-        """Return the number of started rollouts."""
+        """Return the number of started rollouts of all groups."""
         return self.groups.total()
 
     def only(self, groups: Collection[str]) -> _Entry:
-        """Return the rollouts of `groups` only."""
+        """Return a new entry with only the rollouts of `groups`."""
         return _Entry(
             Counter({group: started for group, started in self.groups.items() if group in groups}),
             [r for r in self.finished if r.group in groups],
         )
 
     def of_set(self, name: str) -> _Entry:
-        """Return the rollouts of one validation set only."""
+        """Return a new entry with only the rollouts of the validation set `name`."""
         return self.only([group for group, of_group in self.sets.items() if of_group == name])
 
     def take_ended(self) -> _Entry:
-        """Remove and return the groups without a running rollout."""
+        """Remove the groups all of whose rollouts have ended, and return a new entry with these groups."""
         running = self.groups - Counter(r.group for r in self.finished)
         ended = self.only(self.groups.keys() - running.keys())
         self.groups -= ended.groups
@@ -64,18 +68,18 @@ class _Entry:
 
 
 class StepMonitor:
-    """Observes all rollouts, retries included, and sets `failure` as soon as a step is not worth finishing.
+    """Observes all rollouts, retries included, and sets `failure` to an error as soon as the run must stop.
 
-    A lost rollout is run again. The run stops, and its error gives the reasons, when
+    A lost rollout is run again. The run must stop when, in one training step or validation,
 
-    - more than the accepted share of a step's rollouts were lost,
-    - as many rollouts as the step has were lost and none was kept,
-    - the judge failed on more than its accepted share, or
+    - more than the share `runner.max_failed_share` of the rollouts were lost,
+    - as many rollouts were lost as the step needs, and none was kept,
+    - the judge failed on more than the share `judge.max_failed_share` of the rollouts, or
     - dynamic sampling does not find enough groups whose rewards differ.
 
-    Rollouts lost because their process died are not counted, because another process has replaced it. `last_event` is
-    the monotonic time in seconds at which a rollout last started or ended. `val` maps each validation set to its
-    questions, whose ids are unique over all sets.
+    A rollout that was lost because its process died is not counted, because another process has replaced the dead one.
+    `last_event` is the monotonic time in seconds at which a rollout last started or ended. `val` maps the name of each
+    validation set to its questions. No two validation questions have the same id.
     """
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, *, val: Mapping[str, Sequence[Question]]) -> None:
@@ -99,7 +103,7 @@ class StepMonitor:
         self._said_split = False
 
     def enqueued(self, request: RolloutRequest) -> None:
-        """Count a rollout that starts."""
+        """Count a rollout that starts; set `failure` when dynamic sampling has started too many rollouts."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.groups[request.group] += 1
@@ -116,7 +120,7 @@ class StepMonitor:
             self.failure = _too_few_informative_groups(request.step, entry, self._settings)
 
     def finished(self, request: RolloutRequest, rollout: FinishedRollout) -> None:
-        """Count a rollout that ended, and decide whether the run must stop."""
+        """Count a rollout that ended; set `failure` when too many rollouts of the same step were lost."""
         self.last_event = time.monotonic()
         entry = self._entries[request.mode, request.step]
         entry.finished.append(rollout)
@@ -128,7 +132,10 @@ class StepMonitor:
                 self._log.rollouts(request.step, request.mode, entry.finished)
 
     def close_validation(self, step: int) -> None:
-        """Write the metrics and rollouts of the validation after `step`, if any; step 0 is before training."""
+        """Write the metrics and rollouts of the validation after training step `step`, if there was a validation.
+
+        Step 0 is the validation before GRPO, and UNTRAINED the validation before supervised fine-tuning.
+        """
         entry = self._entries.pop(("val", step), None)
         if entry is None:
             return
@@ -138,7 +145,7 @@ class StepMonitor:
             figures = summary(part.finished, enqueued=part.enqueued, task=self._task)
             measured[name] = {"questions": len(questions), **figures}
             self._log.rollouts(step, "val", part.finished, val_set=name)
-        if step != UNTRAINED:  # alarms compare the start of GRPO with its end
+        if step != UNTRAINED:  # alarms compare the first validation of GRPO with the last
             self._validations.append(
                 {f"val/{name}/{k}": v for name, figures in measured.items() for k, v in figures.items()}
             )
@@ -146,9 +153,9 @@ class StepMonitor:
         self._ui.validation(step, measured)
 
     def close_step(self, step: int, update: Mapping[str, float]) -> None:
-        """Write the rollouts of training step `step`, and its metrics with those of its `update`.
+        """Write the rollouts and the metrics of training step `step`; `update` has the metrics of the policy update.
 
-        In verl's asynchronous trainer modes, groups that still run when a step ends are counted in a later step.
+        In verl's asynchronous trainer modes, a group that still has running rollouts is counted in a later step.
         """
         entry = self._take_ended(step)
         measured = summary(entry.finished, enqueued=entry.enqueued, task=self._task) | dict(update)
@@ -160,10 +167,14 @@ class StepMonitor:
         for cause, alarm in alarms(self._steps, self._validations).items():
             if cause not in self._alarmed:
                 self._alarmed.add(cause)
-                self._ui.say(f"Look at the rollouts, the reward may go wrong: {alarm}")
+                self._ui.say(f"Look at the rollouts, because the reward may favour wrong behaviour: {alarm}")
 
     def _say_split(self, split: int, kept: int) -> None:
-        """Print once that the chat template splits rollouts; those of several roles have several sequences anyway."""
+        """Print once that the chat template splits rollouts into several token sequences.
+
+        Only for the workflow `react`, because the rollouts of other workflows have several roles and so several
+        sequences anyway.
+        """
         if split and self._settings.agent.workflow == "react" and not self._said_split:
             self._said_split = True
             self._ui.say(
@@ -174,7 +185,7 @@ class StepMonitor:
     def _say_lost(self, drop: Drop) -> None:
         """Print why a rollout was lost, unless a line about the same cause was printed in the last 30 s."""
         now = time.monotonic()
-        # The supervisor has already reported the death of a process.
+        # Nothing is printed when a process died, because the supervisor has already reported that.
         if drop.cause is not DropCause.PROCESS and now - self._said_at.get(drop.cause, -_SAY_EVERY_S) >= _SAY_EVERY_S:
             self._said_at[drop.cause] = now
             self._ui.say(f"A rollout was lost and is run again: {drop}"[:_MAX_LINE])
@@ -215,9 +226,10 @@ class StepMonitor:
         )
 
     def _accepted_losses(self, share: float, expected: int) -> float:
-        """Return how many of `expected` rollouts may be lost: the `share`, but at least one.
+        """Return how many of `expected` rollouts may be lost: `share` (0–1) of the rollouts, but at least one.
 
-        With the judge `ranking` it is at least one group, because a failed ranking loses its whole group.
+        With the judge `ranking`, at least the rollouts of one group may be lost, because a failed ranking loses all of
+        them.
         """
         one = self._settings.train.group_size if self._settings.judge.name == "ranking" else 1
         return max(one, share * expected)

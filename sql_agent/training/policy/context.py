@@ -1,4 +1,4 @@
-"""Read the length of a model's context from its config.json."""
+"""Read a model's context length from its config.json."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from pathlib import Path
 
 from sql_agent.system.files import read_object
 
-_STRETCHING = {"yarn", "linear", "dynamic"}  # rotary scalings whose factor is not in max_position_embeddings
+_STRETCHING = {"yarn", "linear", "dynamic"}  # types of RoPE scaling whose factor max_position_embeddings lacks
 
 
 def context_of(model: str) -> int | None:
-    """Return the context in tokens of the folder or cached hub id `model`; None when its config.json is not known."""
+    """Return the context length, in tokens, of `model`, which is a folder or a hub id.
+
+    Returns None when config.json does not say the length, or is neither in the folder nor in the cache of the hub.
+    """
     path = Path(model) / "config.json"
     if not model:
         return None
     if not path.is_file():
-        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow
+        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415  slow to import
 
         cached = None if path.is_absolute() else try_to_load_from_cache(model, "config.json")
         if not isinstance(cached, str):
             return None
         path = Path(cached)
     config = read_object(path, hint="copy the model again; it may be incomplete")
-    config = config.get("text_config", config)  # of a model that reads images too
+    config = config.get("text_config", config)  # a multimodal model has the language model's part here
     longest = config.get("max_position_embeddings")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if longest and scaling.get("rope_type", scaling.get("type")) in _STRETCHING:

