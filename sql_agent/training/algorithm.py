@@ -1,4 +1,4 @@
-"""Base class of both backends' training algorithms: start rollouts, stop at a signal, keep the error of a failed run."""
+"""Base class of both backends' algorithms: start rollouts, stop at a signal, keep the error of a failed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train with GRPO on one machine without a GPU; `LocalGrpo._step` is one step from top to bottom."""
+"""Train with GRPO on one machine without a GPU; `LocalGrpo._step` does one complete training step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHEAP_PER_GROUP = 2  # rollouts of each group that are trained with local.cheap
 
 
 class LocalGrpo(TrainingAlgorithm):
-    """Trains the policy in this process and serves the policy to the runners, for backend `local`.
+    """The algorithm of the backend `local`: this process trains the policy and also serves the policy to the runners.
 
     Torch is imported inside `run`, after the supervisor of runners and proxies was forked, because a process with
     torch's threads must not be forked.
@@ -55,23 +55,24 @@ class LocalGrpo(TrainingAlgorithm):
                 if scheduler is not None:
                     await self._train(trainer, scheduler, train, val)
                 if self._stop.is_set():
-                    await self._save(trainer)  # also step 0, so that no supervised fine-tuning is lost
+                    await self._save(trainer)  # also at step 0, so that the fine-tuned model is kept
         finally:
             server.stop()
 
     async def _open_trainer(self, train: Sequence[Question], server: ServerThread) -> PolicyTrainer | None:
-        """Load and serve the policy; returns None when a signal ends supervised fine-tuning.
+        """Load the policy, with supervised fine-tuning in a new run, and start to serve the policy.
 
-        Raises the monitor's TrainingError when the run fails meanwhile.
+        Returns None when a signal ends the fine-tuning. Raises the monitor's TrainingError when the run fails during
+        the fine-tuning.
         """
         with slow_imports():
-            from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch, see above
+            from sql_agent.training.local.trainer import PolicyTrainer  # noqa: PLC0415  imports torch
             from sql_agent.training.policy.sft import FineTuningStopped  # noqa: PLC0415
 
         def stopped() -> bool:
             return self._stop.is_set() or self._monitor.failure is not None
 
-        # In a thread, so that the event loop handles signals meanwhile.
+        # In a thread, so that the event loop can handle signals at the same time.
         run = self._settings, self._log, self._ui, server
         if self._resume:
             return await asyncio.to_thread(PolicyTrainer.resume, *run)
@@ -95,7 +96,7 @@ class LocalGrpo(TrainingAlgorithm):
                 with named_memory_errors():
                     trained = await self._step(trainer, scheduler, train)
             except SqlAgentError:
-                if trainer.step > 0:  # save the finished steps; without a checkpoint the run's name stays free
+                if trainer.step > 0:  # before step 1 nothing is saved, so that the run's name stays free
                     await self._save(trainer)
                 raise
             if not trained:
@@ -107,11 +108,11 @@ class LocalGrpo(TrainingAlgorithm):
             await self._validate(scheduler, trainer.step, val)
 
     async def _step(self, trainer: PolicyTrainer, scheduler: RetryingScheduler, train: Sequence[Question]) -> bool:
-        """Do one GRPO step; returns False when a signal came before its rollouts had ended, so nothing was changed.
+        """Do one GRPO step; return False, without an update, when a signal came before the step's rollouts had ended.
 
         1. Pick the step's questions, and request a group of rollouts for each question.
         2. Run the rollouts: runners sample turns from the policy, query the database, and score the answers.
-        3. Compute each rollout's advantage over the others of its group.
+        3. Compute each rollout's advantage from the rewards of its group.
         4. Update the policy with the gradient of the clipped loss (`grpo_update.py`).
         5. Write the step's metrics and rollouts.
         """
@@ -137,7 +138,7 @@ class LocalGrpo(TrainingAlgorithm):
         return True
 
     async def _validate(self, scheduler: RetryingScheduler, step: int, questions: Sequence[Question]) -> None:
-        if self._log.has_validation(step):  # done before the run was resumed
+        if self._log.has_validation(step):  # this validation was done before the run was resumed
             return
         requests = [RolloutRequest(question, "val", step, question.id) for question in questions]
         title = "Validation of the untrained model" if step == UNTRAINED else f"Validation at step {step}"
@@ -152,9 +153,9 @@ class LocalGrpo(TrainingAlgorithm):
     async def _roll_out(
         self, scheduler: RetryingScheduler, requests: Sequence[RolloutRequest], title: str
     ) -> list[FinishedRollout]:
-        """Run `requests` and return the kept rollouts; a signal cancels the running ones.
+        """Run the rollouts that `requests` describe, and return the kept rollouts; a signal cancels running rollouts.
 
-        Raises the monitor's TrainingError as soon as the step is not worth finishing.
+        Raises the monitor's TrainingError as soon as the monitor has set `failure`.
         """
         tasks = [asyncio.create_task(scheduler.run(request)) for request in requests]
         running, started = set(tasks), time.monotonic()
@@ -177,7 +178,10 @@ class LocalGrpo(TrainingAlgorithm):
 
 
 def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> str:
-    """Return the speed and the mean reward of the finished rollouts of `tasks`; "" before the first."""
+    """Return a text with the tokens per second and the mean reward of the finished `tasks`; "" if none has finished.
+
+    `seconds` is the time since the tasks were started.
+    """
     ended = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
     rewards = [rollout.reward for rollout in ended if rollout.reward is not None]
     if not rewards:
@@ -187,10 +191,10 @@ def _so_far(tasks: Sequence[asyncio.Task[FinishedRollout]], seconds: float) -> s
 
 
 def batch_for_step(questions: Sequence[Question], count: int, *, step: int, seed: int) -> list[Question]:
-    """Return the `count` questions of a step, the first of which is step 1.
+    """Return the `count` questions of training step `step` (from 1).
 
-    The steps pass over all questions again and again, each pass in a new random order. The result depends on `seed`
-    and `step` alone, so a resumed run has the same questions as an uninterrupted one.
+    Each epoch uses all questions once, in a random order of its own. The order depends only on `seed` and the epoch, so
+    a resumed run trains on the same questions as an uninterrupted run.
     """
     chosen = []
     for position in range((step - 1) * count, step * count):

@@ -1,8 +1,8 @@
-"""Update the weights by GRPO from the kept rollouts of a step, for backend `local`.
+"""Update the policy's weights with GRPO on the kept rollouts of a training step, for the backend `local`.
 
 1. Leave out rollouts whose advantage is 0, because they have no gradient.
 2. Split the other rollouts into minibatches, one for each optimizer step.
-3. For each minibatch, add up the gradient of the clipped loss over micro-batches, clip the gradient, and step.
+3. For each minibatch, sum the gradient of the clipped loss over micro-batches, clip it, and do an optimizer step.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from sql_agent.rollouts.trajectory import TokenSequence
 from sql_agent.training.policy.forward import clip_gradient, token_logprobs
 from sql_agent.training.policy.model import Policy
 
-if TYPE_CHECKING:  # because it imports agent-lightning, which takes seconds and is not needed to ask a model
+if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes seconds and is not needed to serve a model
     from sql_agent.rollouts.finished_rollout import FinishedRollout
 
-_WARMUP_STEPS = 2  # AdamW's first step moves every weight by the full learning rate
-_FROZEN_SHARE = 0.5  # of the layers, from the lowest up; the embedding is frozen too
+_WARMUP_STEPS = 2  # needed because AdamW's first step moves every weight by the full learning rate
+_FROZEN_SHARE = 0.5  # share of the layers, from the lowest up, that local.cheap_update freezes
 
 
 @dataclass(frozen=True)
 class _Item:
-    """A sequence, the advantage of its rollout, and its log-probabilities before the step's first minibatch.
+    """A token sequence and the advantage of its rollout.
 
-    `old` is None if there is only one minibatch, because its weights are those that sampled the sequence.
+    `old` (response tokens,) are the log-probabilities of the sequence before the step's first minibatch. `old` is None
+    if the step has only one minibatch, because then the weights to update are those that sampled the sequence.
     """
 
     sequence: TokenSequence
@@ -39,20 +40,21 @@ class _Item:
 
 
 class GrpoUpdate:
-    """Updates the weights of a policy by GRPO; call it with the kept rollouts of each step.
+    """Updates the weights of a policy with GRPO; call the object with the kept rollouts of each step.
 
-    `optimizer` is AdamW over all trained weights. With `local.cheap_update` the lower half of the layers and the
+    `optimizer` is AdamW for all trained weights. With `local.cheap_update` the lower half of the layers and the
     embedding (also the output layer, if tied) are frozen, and the learning rate rises over the first steps. With
-    `train.kl_coef` above 0 a frozen copy of the policy at construction is the reference of the KL penalty.
-    `half_updated` is true after an error between two minibatches, which leaves the weights of no step.
+    `train.kl_coef` above 0, a frozen copy of the policy at construction is the reference model of the KL penalty.
+    `half_updated` is true if an error ended an update between two minibatches. The weights are then not those of a
+    complete step.
     """
 
     def __init__(self, policy: Policy, settings: Settings, *, bf16: bool) -> None:
         self._policy = policy
         self._settings = settings.train
         self._bf16 = bf16
-        # The updated policy is the one that sampled the rollouts, at their temperature. At temperature 0 the rollouts
-        # of a group are equal and nothing is learned, so any value is right.
+        # Log-probabilities are computed at the temperature of sampling. At temperature 0 the rollouts of a group are
+        # equal and their advantages are 0, so any value is right.
         self._temperature = settings.agent.temperature or 1.0
         self._warmup_steps = _WARMUP_STEPS if settings.local.cheap_update else 0
         self.half_updated = False
@@ -65,11 +67,11 @@ class GrpoUpdate:
     def __call__(
         self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float], *, step: int
     ) -> dict[str, float]:
-        """Do the optimizer steps of training step `step`, and return the figures of the update.
+        """Do the optimizer steps of training step `step`, and return the metrics of the update by name.
 
-        `advantages` are by rollout id. The loss is divided by the number of sampled tokens, including those of rollouts
-        whose advantage is 0, so that a step with few informative groups changes the policy less, not more. Raises
-        TrainingError when a gradient is not finite.
+        `advantages` maps rollout ids to advantages. The loss is divided by the number of sampled tokens of all `kept`
+        rollouts, including those whose advantage is 0. So a step with few informative groups changes the policy less,
+        not more. Raises TrainingError when a gradient is not finite.
         """
         useful = [r for r in kept if abs(advantages[r.rollout_id]) > 1e-6]
         figures = {
@@ -94,9 +96,9 @@ class GrpoUpdate:
         return figures | {name: sum(result[name] for result in results) / len(results) for name in results[0]}
 
     def _minibatches(self, useful: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> list[list[_Item]]:
-        """Split the sequences of `useful` rollouts into `train.minibatches` lists, or fewer; a group is not split."""
+        """Split the sequences of `useful` rollouts into at most `train.minibatches` lists; a group is never split."""
         parts = _split_by_group(useful, self._settings.minibatches)
-        # The later minibatches are off-policy, because they come after the first optimizer step.
+        # Later minibatches need old log-probabilities, because the first optimizer step makes them off-policy.
         return [
             [
                 _Item(s, advantages[r.rollout_id], self._old_logprobs(s) if len(parts) > 1 else None)
@@ -107,9 +109,10 @@ class GrpoUpdate:
         ]
 
     def _optimizer_step(self, items: Sequence[_Item], tokens: float, *, where: str) -> dict[str, float]:
-        """Do one optimizer step on `items`, in micro-batches of sequences of similar length; returns its figures.
+        """Do one optimizer step on the minibatch `items`; return its loss, clip fraction and gradient norm.
 
-        The loss is divided by `tokens`.
+        The loss is summed over micro-batches of sequences of similar length; for `tokens` see `clipped_loss`. Raises
+        TrainingError, which names the step `where`, when the gradient is not finite.
         """
         ordered = sorted(items, key=lambda item: len(item.sequence))
         size = self._settings.micro_batch
@@ -134,7 +137,7 @@ class GrpoUpdate:
         }
 
     def _loss(self, batch: Sequence[_Item], tokens: float) -> tuple[torch.Tensor, float]:
-        """Return the loss of a micro-batch and the number of its clipped tokens."""
+        """Return the loss of the micro-batch `batch`, KL penalty included, and the number of its clipped tokens."""
         sequences = [item.sequence for item in batch]
         new, mask = self._forward(self._policy.model, sequences)
         old = new.detach().clone()
@@ -173,10 +176,11 @@ def clipped_loss(
 ) -> tuple[torch.Tensor, float]:
     """Return the clipped policy-gradient loss and the number of clipped tokens.
 
-    The loss is the sum over the sampled tokens divided by `tokens`, the number of sampled tokens of the whole
-    minibatch, so that the losses of its micro-batches add up to its mean. `new` and `old` are natural log-probabilities
-    of shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on sampled tokens. The
-    ratio exp(new - old) is kept within [1 - clip_low, 1 + clip_high] (Yu et al. 2025, arXiv:2503.14476, eq. 10).
+    The loss is the sum over the sampled tokens of a micro-batch, divided by `tokens`. All micro-batches of a minibatch
+    have the same `tokens`, so that their losses add up to the loss of the minibatch. `new` and `old` are natural
+    log-probabilities of shape (rows, length), `advantages` has shape (rows,), and `mask` (rows, length) is 1.0 on
+    sampled tokens. The ratio exp(new - old) is clipped to [1 - clip_low, 1 + clip_high] (Yu et al. 2025,
+    arXiv:2503.14476, eq. 10).
     """
     ratio = torch.exp((new - old) * mask)
     weight = advantages[:, None]
@@ -189,22 +193,22 @@ def kl_penalty(new: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor, *
     """Return an estimate of KL(policy || reference) in nats, summed over the sampled tokens and divided by `tokens`.
 
     The estimate exp(d) - d - 1 of each token, with d = reference - new, is unbiased and never negative (Shao et al.
-    2024, arXiv:2402.03300, eq. 4). `new` and `reference` are natural log-probabilities of shape (rows, length), `mask`
-    is 1.0 on sampled tokens.
+    2024, arXiv:2402.03300, eq. 4). `new` and `reference` are natural log-probabilities of shape (rows, length). `mask`
+    (rows, length) is 1.0 on sampled tokens.
     """
     difference = (reference - new) * mask
     return ((torch.exp(difference) - difference - 1) * mask).sum() / tokens
 
 
 def _freeze_lower_layers(model: Any) -> None:
-    """Freeze the embedding and the lower layers, which saves their backward pass."""
+    """Freeze the embedding and the lower half of the layers, so that they need no backward pass."""
     layers = model.model.layers
     model.get_input_embeddings().requires_grad_(False)
     layers[: round(_FROZEN_SHARE * len(layers))].requires_grad_(False)
 
 
 def _split_by_group(rollouts: Sequence[FinishedRollout], parts: int) -> list[list[FinishedRollout]]:
-    """Split `rollouts` into at most `parts` lists with about as many groups each; a group is never split."""
+    """Split `rollouts` into at most `parts` lists with about the same number of groups; a group is never split."""
     groups: dict[str, list[FinishedRollout]] = {}
     for rollout in rollouts:
         groups.setdefault(rollout.group, []).append(rollout)

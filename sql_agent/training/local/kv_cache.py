@@ -1,4 +1,4 @@
-"""Cache keys and values: of the prefix that all rows of a batch share, of each row, and of finished turns."""
+"""Cache attention keys and values of the common prefix of a batch, of each row, and of finished turns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "shared_prefix"
-SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention `attend` computes completely
-_BLOCK = 128  # columns by which the buffers grow
-_MAX_TURN_TOKENS = 1 << 14  # 0.4 GB for SmolLM2 in bf16
+SHARING = {"llama", "qwen2", "qwen3"}  # model types whose attention needs nothing that `attend` lacks
+_BLOCK = 128  # columns; the size of a buffer is a multiple
+_MAX_TURN_TOKENS = 1 << 14  # maximum number of tokens of all finished turns: 0.4 GB for SmolLM2 in bf16
 
-Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer (key heads, tokens, dimension)
+Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # keys and values of each layer (key heads, tokens, head size)
 
 
 def attend(
@@ -30,12 +30,14 @@ def attend(
     prefix: Layers | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention as "sdpa" does, with the keys and values of `prefix`, if any, before those of each row.
+    """Compute attention as transformers' "sdpa" does; each row also attends to the shared `prefix`, if there is one.
 
-    `query` is (rows, heads, tokens, dimension); `key` and `value` have fewer heads in a model with grouped queries.
-    With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may attend. One matrix
-    product multiplies the queries of all rows by the prefix, because reading a copy of the prefix for each row would
-    take most of a token's time.
+    `query` has the shape (rows, heads, tokens, head size). `key` and `value` have fewer heads in a model with
+    grouped-query attention. With a prefix, `attention_mask` (rows, 1, tokens, prefix + keys) is true where a token may
+    attend. One matrix product multiplies the queries of all rows by the keys of the prefix. Reading a copy of the
+    prefix for each row would take most of the time for a token.
+
+    Returns the output (rows, tokens, heads, head size), and None for the attention weights.
     """
     if prefix is None or attention_mask is None:
         result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -43,7 +45,7 @@ def attend(
     rows, heads, tokens, size = query.shape
     kv_heads = key.shape[1]
     keys, values = prefix[module.layer_idx]
-    grouped = query.reshape(rows, kv_heads, -1, size)  # by the heads that share keys
+    grouped = query.reshape(rows, kv_heads, -1, size)  # the queries of the heads that share a key head
     together = grouped.transpose(0, 1).reshape(kv_heads, -1, size)
     common = (together @ keys.mT).view(kv_heads, rows, -1, keys.shape[1]).transpose(0, 1)
     scores = torch.cat([common, grouped @ key.mT], dim=-1).view(rows, kv_heads, heads // kv_heads, tokens, -1)
@@ -60,9 +62,9 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 class TurnCache:
-    """Keys and values of finished turns, which the next turn of the conversation continues.
+    """Keys and values of finished turns, to be reused in the next turn of the same conversation.
 
-    The oldest turns are dropped when the cache exceeds 16,384 tokens.
+    The oldest turns are removed when the cache has more than 16,384 tokens.
     """
 
     def __init__(self) -> None:
@@ -70,7 +72,7 @@ class TurnCache:
         self._tokens = 0
 
     def add(self, ids: tuple[int, ...], layers: Layers) -> None:
-        """Add the `layers` of the last tokens of `ids`; the tokens before are in the shared prefix."""
+        """Add the keys and values `layers` of a conversation `ids`; those of the shared prefix are not in `layers`."""
         if ids in self._turns:
             return
         self._turns[ids] = layers
@@ -80,7 +82,10 @@ class TurnCache:
             self._tokens -= token_count(dropped)
 
     def longest_start(self, prompt: tuple[int, ...]) -> Layers | None:
-        """Return the layers of the longest cached turn that `prompt` continues by at least one token."""
+        """Return the keys and values of the longest cached turn that `prompt` begins with; None if there is none.
+
+        The prompt must have at least one more token, because the model needs a token to run.
+        """
         lengths = sorted({len(ids) for ids in self._turns if len(ids) < len(prompt)}, reverse=True)
         return next((self._turns[prompt[:n]] for n in lengths if prompt[:n] in self._turns), None)
 
@@ -90,11 +95,12 @@ class TurnCache:
 
 
 class RowCache:
-    """Key-value cache of a batch without left padding; `lengths` are the numbers of tokens of its rows.
+    """Key-value cache of a batch without left padding; `lengths` has the number of cached tokens of each row.
 
     The DynamicCache of transformers copies all keys and values for each new token, and pads and copies all rows
-    whenever one joins or leaves; with 64 rows this took most of the time. Here a token is written to its column, and
-    the last row replaces one that leaves. The shared `prefix` comes before column 0; a row may be without the prefix.
+    whenever a row is added or removed. With 64 rows these copies took most of the time. This cache writes a new token
+    in place, and moves the last row to the index of a removed row. Column 0 of a row follows the shared `prefix`, which
+    is stored once and is not counted in `lengths`. A row can also begin without the prefix.
     """
 
     def __init__(self, prefix: Layers | None = None) -> None:
@@ -104,7 +110,11 @@ class RowCache:
         self._cache: Any = None
 
     def add(self, prefilled: Any, spans: Sequence[Sequence[tuple[int, int]]], *, has_prefix: bool) -> None:
-        """Append the rows of the DynamicCache `prefilled`; row i joins the columns `spans[i]` (start, end)."""
+        """Append the rows of the DynamicCache `prefilled` without their padding.
+
+        The ranges of columns `spans[i]`, pairs (start, end), are the tokens of row i. `has_prefix` says whether the
+        shared prefix comes before these rows.
+        """
         first = len(self.lengths)
         self.lengths += [sum(end - start for start, end in row) for row in spans]
         self._has_prefix += [has_prefix] * len(spans)
@@ -119,7 +129,7 @@ class RowCache:
                     column = place.stop
 
     def copy_of(self, row: int) -> Layers | None:
-        """Return a copy of the keys and values of `row` after the prefix; None for a row without the prefix."""
+        """Return a copy of the keys and values of `row` after the prefix; None for a row that lacks the prefix."""
         if self._has_prefix[row] != (self.prefix is not None):
             return None
         length = self.lengths[row]
@@ -128,7 +138,7 @@ class RowCache:
         ]
 
     def remove(self, row: int) -> None:
-        """Remove `row`; the last row takes its index."""
+        """Remove the row with the index `row`, and move the last row to this index."""
         last = len(self.lengths) - 1
         length = self.lengths[row] = self.lengths[last]
         self._has_prefix[row] = self._has_prefix[last]
@@ -140,7 +150,7 @@ class RowCache:
                 layer.values[row, :, :length] = layer.values[last, :, :length]
 
     def extend(self) -> dict[str, Any]:
-        """Make room for one more token in each row; returns the model's arguments for the pass over these tokens."""
+        """Make room for one more token in each row; return the model's arguments for a forward pass on these tokens."""
         columns = torch.tensor(self.lengths)
         self.lengths = [length + 1 for length in self.lengths]
         self._reserve(self._cache, max(self.lengths))
@@ -151,7 +161,7 @@ class RowCache:
         return pass_arguments(self._cache, self.prefix, torch.tensor(self._has_prefix), columns[:, None], visible)
 
     def _reserve(self, like: Any, columns: int) -> None:
-        """Grow the buffers to all rows and at least `columns`; new ones get the heads and the type of `like`."""
+        """Enlarge the buffers to all rows and at least `columns` columns, with heads and dtype as in `like`."""
         rows, columns = len(self.lengths), -(-columns // _BLOCK) * _BLOCK
         if self._cache is None:
             self._cache = DynamicCache()
@@ -161,12 +171,15 @@ class RowCache:
 
 
 def token_count(layers: Layers | None) -> int:
-    """Return the number of tokens of `layers`."""
+    """Return the number of tokens in `layers`; 0 for None."""
     return 0 if layers is None else layers[0][0].shape[1]
 
 
 def padded_cache(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
-    """Return a DynamicCache with a row for each of `starts`, padded on the right, and the length of each row."""
+    """Return a DynamicCache with a row for each of `starts`, padded on the right, and the length of each row.
+
+    A row is empty where `starts` has None.
+    """
     lengths = torch.tensor(list(map(token_count, starts)))
     cache = DynamicCache()
     known = next((start for start in starts if start is not None), None)
@@ -183,10 +196,10 @@ def padded_cache(starts: Sequence[Layers | None]) -> tuple[Any, torch.Tensor]:
 def pass_arguments(
     cache: Any, prefix: Layers | None, has_prefix: torch.Tensor, columns: torch.Tensor, visible: torch.Tensor
 ) -> dict[str, Any]:
-    """Return the model's arguments for a pass over tokens at `columns` (rows, tokens) of their rows.
+    """Return the model's arguments for a forward pass on new tokens at the `columns` (rows, tokens) of their rows.
 
-    `has_prefix` (rows,) is true for rows that begin with `prefix`; `cache` has the tokens after the prefix. `visible`
-    (rows, tokens, columns with the new ones) is true where a token may attend.
+    `has_prefix` (rows,) is true for rows that begin with `prefix`. `cache` has the earlier tokens after the prefix.
+    `visible` (rows, tokens, cached and new columns) is true where a token may attend.
     """
     common = prefix[0][0].shape[1] if prefix else 0
     of_prefix = has_prefix[:, None, None].expand(*columns.shape, common)
@@ -199,7 +212,10 @@ def pass_arguments(
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's buffers (rows, heads, columns, dimension); `update` writes one token of each row to its column."""
+    """One layer's buffers (rows, heads, columns, head size); `update` writes one new token of each row.
+
+    `columns` (rows,) are the columns of the new tokens, and `width` is the number of used columns.
+    """
 
     keys: torch.Tensor | None
     values: torch.Tensor | None
@@ -214,7 +230,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write one token of each row, and return the keys and values of all rows."""
+        """Write one token of each row, and return the keys and values (rows, heads, width, head size) of all rows."""
         if self.keys is None or self.values is None:
             raise RuntimeError("call reserve before update")
         rows = torch.arange(len(key_states))
@@ -224,7 +240,7 @@ class _RowLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def _grown(buffer: torch.Tensor | None, rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
-    """Return `buffer`, or a copy of it with at least `rows` and `columns`."""
+    """Return `buffer` if it is large enough, else a copy with at least `rows` rows and `columns` columns."""
     old_rows, _, old_columns, _ = (0, 0, 0, 0) if buffer is None else buffer.shape
     if buffer is not None and rows <= old_rows and columns <= old_columns:
         return buffer

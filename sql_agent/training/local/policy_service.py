@@ -19,7 +19,7 @@ from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.server import Generation, Sampling, ServerThread, build_app
 
-_MAX_BATCH = 96  # rows that are sampled together
+_MAX_BATCH = 96  # maximum number of turns that are sampled together
 _WINDOW_S = 0.15  # an idle sampler starts a batch after this time without a new request
 _JOIN_S = 60.0
 
@@ -29,8 +29,9 @@ _Job = tuple[Request, "Future[Generation]"]
 class PolicyService:
     """Serves `policy` on `server` from construction until `close`; `tool_format` is the form of its tool calls.
 
-    With `bf16` the service samples a bf16 copy of the policy, nearly twice as fast. Log-probabilities of the copy
-    differ by up to 0.3 nats from those of the fp32 weights, so the update computes its own.
+    With `bf16`, turns are sampled from a bf16 copy of the policy, which is nearly twice as fast. The copy's
+    log-probabilities differ by up to 0.3 nats from those of the fp32 weights, so the service does not return them, and
+    the policy update computes log-probabilities itself.
     """
 
     def __init__(self, policy: Policy, settings: Settings, server: ServerThread, *, bf16: bool) -> None:
@@ -47,7 +48,10 @@ class PolicyService:
 
     @contextmanager
     def weights_locked(self) -> Iterator[None]:
-        """Pause sampling inside the context, and afterwards drop what was computed with the old weights."""
+        """Pause sampling inside the context, in which the weights may be changed.
+
+        Afterwards the bf16 copy gets the new weights, and the cached keys and values are removed.
+        """
         with self._batcher.lock:
             yield
             if self._serving is not self._policy:
@@ -61,11 +65,11 @@ class PolicyService:
 
 
 class Batcher:
-    """The server's engine: passes requests to the sampler, in the only thread that runs the model.
+    """The server's engine: samples the turns of all requests in batches, in the only thread that runs the model.
 
-    Up to 96 rows are sampled together, and new requests join between two tokens (continuous batching). A batch starts
-    when it is full or no further request has arrived for 0.15 s. `lock` is locked while rows are sampled; lock it to
-    change the weights.
+    Up to 96 turns are sampled together, and new requests join the batch between two tokens (continuous batching). An
+    idle batcher starts when it has 96 requests or no further request has arrived for 0.15 s. The batcher locks `lock`
+    while turns are sampled. Lock it to change the weights.
     """
 
     def __init__(self, sampler: Sampler, max_context: int) -> None:
@@ -90,7 +94,7 @@ class Batcher:
             raise
 
     def close(self) -> None:
-        """End the thread after the current rows; wait up to 60 s for this."""
+        """End the thread after the turns that are being sampled; wait up to 60 s for its end."""
         self._jobs.put(None)
         self._thread.join(timeout=_JOIN_S)
 
@@ -109,12 +113,12 @@ class Batcher:
                     self._sampler.admit([request for request, _ in fresh])
                 for request, sampled in self._sampler.step():
                     self._futures.pop(id(request)).set_result(sampled)
-            except Exception as error:  # the waiting clients get any error
+            except Exception as error:  # every error is passed to the waiting clients
                 self._fail(error)
             fresh = self._take_jobs(_MAX_BATCH - self._sampler.active, 0.0)
 
     def _take_jobs(self, limit: int, window_s: float) -> list[_Job]:
-        """Take at most `limit` jobs that are queued or arrive within `window_s` seconds of each other."""
+        """Return at most `limit` queued jobs, and wait for more until none has arrived for `window_s` seconds."""
         jobs: list[_Job] = []
         while len(jobs) < limit and not self._closing:
             try:
@@ -135,9 +139,9 @@ class Batcher:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Return whether the client of `job` still waits; from now on the future cannot be cancelled.
+    """Return whether the client of `job` still waits for the turn; afterwards the job's future cannot be cancelled.
 
-    Setting the result of a cancelled future raises an error, which would fail the other rows of the batch.
+    Setting the result of a cancelled future raises an error, which would fail all turns of the batch.
     """
     return job[1].set_running_or_notify_cancel()
 

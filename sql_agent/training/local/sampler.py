@@ -1,4 +1,4 @@
-"""Sample turns from the policy in a batch; rows join and leave between any two tokens."""
+"""Sample turns from the policy in a batch, to which rows can be added and removed between any two tokens."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sql_agent.training.policy.forward import common_prefix, prefix_cache
 from sql_agent.training.policy.model import Policy
 from sql_agent.training.serving.server import Generation
 
-_GREEDY = 1e-5
-_MIN_SHARED = 64  # tokens; a shorter common prefix is not a system prompt
+_GREEDY = 1e-5  # up to this temperature the most probable token is chosen
+_MIN_SHARED = 64  # tokens; a shorter common prefix is not cached, because it is not a system prompt
 
 
 @dataclass(eq=False)
 class Request:
-    """A request for one turn after `prompt_ids`, and the ids sampled so far; setting `cancelled` ends the turn."""
+    """A request for one turn after `prompt_ids`, with the ids `sampled` so far; set `cancelled` to end the turn."""
 
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -38,7 +38,7 @@ class Request:
 
 
 class Sampler:
-    """Samples from one policy; caches the keys and values of the common prefix and of finished turns."""
+    """Samples from one policy; caches the keys and values of the prompts' common prefix and of finished turns."""
 
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._policy = policy
@@ -46,7 +46,7 @@ class Sampler:
             policy.model.set_attn_implementation(ATTENTION)
         self._generator = torch.Generator().manual_seed(seed)
         self._prefix: tuple[int, ...] = ()
-        self._rows: list[Request] = []  # in the order of `_cache`
+        self._rows: list[Request] = []  # in the order of the rows of `_cache`
         self._cache = RowCache()
         self._turns = TurnCache()
         self._logits = torch.empty(0)  # (rows, vocabulary), of the next token of each row
@@ -57,17 +57,17 @@ class Sampler:
         return len(self._rows)
 
     def weights_changed(self) -> None:
-        """Drop the keys and values of the old weights; no row may be active."""
+        """Remove all cached keys and values, which the old weights have computed; no row may be active."""
         self._cache = RowCache()
         self._turns.clear()
 
     def abandon(self) -> None:
-        """Drop all rows, after an error."""
+        """Remove all rows after an error; the shared prefix stays cached."""
         self._rows, self._cache = [], RowCache(self._cache.prefix)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def admit(self, requests: Sequence[Request]) -> None:
-        """Run the prompts of `requests` and add them as rows."""
+        """Add a row for each of `requests`, and run its prompt through the model."""
         shared = self._shared([request.prompt_ids for request in requests])
         has_prefix = self._cache.prefix is not None
         starts = [self._turns.longest_start(r.prompt_ids) if has_prefix == (shared > 0) else None for r in requests]
@@ -82,7 +82,11 @@ class Sampler:
         starts: Sequence[Layers | None],
         shared: int,
     ) -> None:
-        """Run the `tails` of the prompts, which follow the common prefix of `shared` tokens and the cached `starts`."""
+        """Add a row for each of `requests`, and run the `tails` of the prompts through the model.
+
+        A tail is the part of a prompt that is not cached. It follows the common prefix of `shared` tokens and the
+        prompt's keys and values in `starts`.
+        """
         cache, known = padded_cache(starts)
         lengths = torch.tensor([len(t) for t in tails])
         width, before = int(lengths.max()), int(known.max())
@@ -106,7 +110,7 @@ class Sampler:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def step(self) -> list[tuple[Request, Generation]]:
-        """Sample one token in each row; removes and returns the rows that end with this token."""
+        """Sample one token in each row; remove the rows that end with this token, and return them with their turns."""
         if not self._rows:
             return []
         chosen = self._choose(self._logits, self._rows)
@@ -118,7 +122,7 @@ class Sampler:
             row = self._rows[index]
             if reason := self._ended(row):
                 ended.append((row, Generation(tuple(row.sampled), reason)))
-                if (layers := self._cache.copy_of(index)) is not None:  # without the last token, which was not run
+                if (layers := self._cache.copy_of(index)) is not None:  # the model has not run the last token
                     self._turns.add((*row.prompt_ids, *row.sampled[:-1]), layers)
                 self._cache.remove(index)
                 self._rows[index] = self._rows[-1]
@@ -130,7 +134,7 @@ class Sampler:
         return ended
 
     def sample(self, batch: Sequence[Request]) -> list[Generation]:
-        """Sample one turn for each request, and return the turns in order."""
+        """Sample one turn for each request, and return the turns in the order of `batch`."""
         self.admit(batch)
         done: dict[int, Generation] = {}
         while self.active:
@@ -138,24 +142,25 @@ class Sampler:
         return [done[id(request)] for request in batch]
 
     def _advance(self) -> None:
-        """Run the last token of each row to compute the logits of the next token."""
+        """Run the last token of each row through the model to compute the logits of the next token."""
         last = torch.tensor([[row.sampled[-1]] for row in self._rows])
         self._logits = self._next_logits(
             self._policy.model.model(input_ids=last, **self._cache.extend()).last_hidden_state[:, 0]
         )
 
     def _next_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits (rows, vocabulary) of the token after `hidden` (rows, width).
+        """Return the next token's logits (rows, vocabulary) for the last hidden states `hidden` (rows, width).
 
-        For a slice that is not contiguous, torch copies the output layer for each row: 7 of 11 s for 64 prompts.
+        If `hidden` is not contiguous, torch copies the weights of the output layer for each row, which took 7 of 11 s
+        for 64 prompts.
         """
         logits: torch.Tensor = self._policy.model.lm_head(hidden.contiguous()).float()
         return logits
 
     def _shared(self, prompts: Sequence[tuple[int, ...]]) -> int:
-        """Return how many leading tokens of all `prompts` are the cached prefix: its length, or 0.
+        """Return the length of the cached prefix if all `prompts` begin with this prefix, else 0.
 
-        While there are no rows, a new common prefix of the prompts replaces the old one.
+        If there are no rows, the common prefix of `prompts` first replaces a cached prefix that does not fit.
         """
         known = len(self._prefix)
         if not (known and all(len(p) > known and p[:known] == self._prefix for p in prompts)):
@@ -169,14 +174,14 @@ class Sampler:
         return len(self._prefix) if self._cache.prefix is not None else 0
 
     def _prefix_cache(self) -> Layers | None:
-        """Compute the keys and values of the prefix; None for a model whose rows cannot share a prefix."""
+        """Compute the keys and values of the prefix; None for a model for which `attend` cannot share a prefix."""
         if self._policy.model.config.model_type not in SHARING:
             return None
         cache = prefix_cache(self._policy.model, self._prefix)
         return None if cache is None else [(layer.keys[0], layer.values[0]) for layer in cache.layers]
 
     def _choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-        """Sample the next token of each row from `logits` (rows, vocabulary); returns ids (rows,)."""
+        """Sample the next token of each row from `logits` (rows, vocabulary); return token ids (rows,)."""
         temperature = torch.tensor([max(r.temperature, _GREEDY) for r in requests])[:, None]
         probabilities = torch.softmax(logits / temperature, dim=-1)
         # Inverse transform sampling, because torch.multinomial draws a random number for each token of the vocabulary.
@@ -193,9 +198,10 @@ class Sampler:
 
 
 def _of_similar_length(tails: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Split the indices of `tails` into parts, in each of which no tail is more than twice as long as another.
+    """Split the indices of `tails` into parts, so that in a part no tail is more than twice as long as another.
 
-    A part is padded to its longest tail; one long tool result among 96 rows made a step take three times as long.
+    All tails of a part are padded to the longest. Without the split, one long tool result among 96 rows made a step
+    take three times as long.
     """
     parts: list[list[int]] = []
     for place in sorted(range(len(tails)), key=lambda place: len(tails[place])):

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# libgomp, which torch loads, reads this variable. By default its threads wait for each other in a busy loop for
-# milliseconds: a backward pass took up to five times as long when other processes needed the cores, and no less on an
-# idle machine.
+# libgomp, which torch loads, reads this variable. By default the threads of libgomp wait for each other in a busy loop
+# for milliseconds. A backward pass then took up to five times as long when other processes needed the cores, and was no
+# faster on an idle machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import torch
@@ -41,9 +41,9 @@ if TYPE_CHECKING:  # FinishedRollout imports agent-lightning, which takes second
 
 
 class PolicyTrainer:
-    """The policy of a local run, its service and its optimizer.
+    """The policy of a local run, with its server and its optimizer.
 
-    `step` is the number of finished updates, `saved` the step of the last checkpoint or None.
+    `step` is the number of finished updates. `saved` is the step of the last checkpoint, or None without a checkpoint.
     """
 
     def __init__(self, settings: Settings, log: RunLog, policy: Policy, server: ServerThread, *, bf16: bool) -> None:
@@ -65,7 +65,7 @@ class PolicyTrainer:
         train: Sequence[Question],
         stopped: Callable[[], bool],
     ) -> PolicyTrainer:
-        """Fine-tune the model on `train`, and serve the policy. Raises as `fine_tuned_model` does.
+        """Fine-tune the model on the questions `train`, and serve it. Raises the errors of `fine_tuned_model`.
 
         `stopped` is called between two steps of the fine-tuning, and ends the fine-tuning when it returns true.
         """
@@ -79,7 +79,7 @@ class PolicyTrainer:
 
     @classmethod
     def resume(cls, settings: Settings, log: RunLog, ui: Ui, server: ServerThread) -> PolicyTrainer:
-        """Load the newest checkpoint of the run, and serve the policy; a run without a checkpoint is an error."""
+        """Load the newest checkpoint of the run, and serve its policy. Raises ValueError without a checkpoint."""
         bf16 = prepare_torch()
         step, folder = max(local_checkpoints(log.folder).items())
         with ui.status(f"Loading {folder}"):
@@ -91,7 +91,7 @@ class PolicyTrainer:
 
     @contextmanager
     def untrained(self) -> Iterator[None]:
-        """Serve the model before supervised fine-tuning inside the context."""
+        """Inside the context, serve the model as it was before supervised fine-tuning."""
         base = load_policy(self._settings.model, cache_dir=self._settings.local.cache_dir).model.state_dict()
         trained = {name: weights.clone() for name, weights in self._policy.model.state_dict().items()}
         try:
@@ -103,14 +103,14 @@ class PolicyTrainer:
                 self._policy.model.load_state_dict(trained)
 
     def update(self, kept: Sequence[FinishedRollout], advantages: Mapping[str, float]) -> dict[str, float]:
-        """Do the next update and return its figures, see `GrpoUpdate`."""
+        """Do the next training step's update on the `kept` rollouts, and return its metrics, see `GrpoUpdate`."""
         with self._service.weights_locked():
             figures = self._update(kept, advantages, step=self.step + 1)
         self.step += 1
         return figures
 
     def save(self) -> None:
-        """Write a checkpoint of the last step, unless it exists or an error left a half-finished update."""
+        """Write a checkpoint of the last step, unless it exists already or an error interrupted the last update."""
         if self.step == self.saved or self._update.half_updated:
             return
         keep = self._settings.train.keep_checkpoints
@@ -144,7 +144,7 @@ def _fine_tuned(
     stopped: Callable[[], bool] = lambda: False,
     log: RunLog | None = None,
 ) -> Policy:
-    """Load the policy after supervised fine-tuning; show the progress on `ui`, and write the losses to `log`."""
+    """Fine-tune the model, or find the cached result, and load it; show progress on `ui` and write losses to `log`."""
 
     def progress(step: int, steps: int, loss: float) -> None:
         ui.sft(step, steps, loss)
@@ -167,11 +167,12 @@ def _load(source: str, settings: Settings) -> Policy:
 
 
 def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any, *, keep: int) -> Path:
-    """Write the folder `checkpoints/step-N` and return it; only the newest `keep` checkpoints stay.
+    """Write the checkpoint folder `checkpoints/step-N`, return its path, and delete all but the newest `keep` folders.
 
-    `model/` is a Hugging Face folder, and `state.json` has the step and the SHA-256 of each file. The folder is synced
-    to the disk under another name and then renamed, so that a power cut leaves no incomplete checkpoint. Raises
-    TrainingError when the folder cannot be written; the earlier checkpoints stay.
+    `model/` is a Hugging Face folder, `optimizer.pt` has the optimizer's state, and `state.json` has the step and the
+    SHA-256 of each file. The folder is written and synced to the disk under another name and then renamed, so that a
+    power cut leaves no incomplete checkpoint. Raises TrainingError when the folder cannot be written; then the earlier
+    checkpoints stay.
     """
     target = local_checkpoint(run_folder, step)
     partial = target.with_name(target.name + ".partial")
@@ -184,7 +185,7 @@ def save_checkpoint(run_folder: Path, step: int, policy: Policy, optimizer: Any,
             json.dumps({"step": step, "sha256": digests(partial)}, indent=2) + "\n", encoding="utf-8"
         )
         sync_tree(partial)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors replace the OSError
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors raise these instead
         shutil.rmtree(partial, ignore_errors=True)
         free = shown_size(free_disk(run_folder))
         raise TrainingError(

@@ -1,4 +1,4 @@
-"""Fine-tune the policy before GRPO on demonstrations of the training questions' gold SQL; cache the fine-tuned model."""
+"""Fine-tune the policy before GRPO on demonstrations of the training questions' gold SQL; cache the result."""
 
 from __future__ import annotations
 
