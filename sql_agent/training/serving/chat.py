@@ -18,8 +18,8 @@ from sql_agent.errors import ModelError
 from sql_agent.training.serving.tool_format import MARKS, Call, find_tool_format, has_open_thought, parse_reply
 
 JsonObject = dict[str, Any]  # a message, a tool or a tool call in the form of OpenAI's API
-CALL_ID = "0" * 9  # of calls in demonstrations, so that these are the same each time
-_REMEMBERED = 2048  # turns
+CALL_ID = "0" * 9  # of every call in demonstrations, so that a demonstration has the same tokens each time
+_REMEMBERED = 2048  # maximum number of turns whose ids are kept
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "parameters": {"type": "object"}}
 
@@ -27,7 +27,7 @@ _PROBE_TOOL: JsonObject = {"name": "find_rows", "description": "Find rows.", "pa
 class ChatEncoder:
     """Renders conversations with one tokenizer, whose end token has the id `end_id`, and parses the model's turns.
 
-    `tool_format` is the form of the model's tool calls; "auto" finds it from the chat template.
+    `tool_format` is the form of the model's tool calls. With "auto" the form is found from the chat template.
 
     Decoding ids and encoding the text again can give other ids, and some templates rewrite earlier turns. In both cases
     the next prompt would not continue the sampled sequence, so `remember` keeps the ids of each turn and `encode`
@@ -39,11 +39,13 @@ class ChatEncoder:
         self._end_id = end_id
         self._end_text: str = tokenizer.convert_ids_to_tokens(end_id)
         self._dropped = _special_ids(tokenizer) - {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS}
-        self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = OrderedDict()  # ids and the last turn's thought
+        self._known: OrderedDict[str, tuple[tuple[int, ...], str]] = (
+            OrderedDict()
+        )  # a conversation's ids and its last thought
         self._has_thoughts = False
-        self._thinks: bool | None = None  # by the template's default, once asked
+        self._thinks: bool | None = None  # whether the model thinks by default; None: not computed
         self._lock = threading.Lock()
-        # Without a form in the template, calls are read as before; `load_tokenizer` refuses such a model.
+        # If the form is not recognised, calls are parsed as "hermes". `load_tokenizer` rejects such a model.
         self.tool_format = tool_format if tool_format != "auto" else self.find_tool_format() or "hermes"
 
     def encode(
@@ -54,7 +56,7 @@ class ChatEncoder:
     ) -> tuple[int, ...]:
         """Return the prompt ids of the model's next turn after `messages`, with the sampled ids of earlier turns.
 
-        `thinking` is the template's `enable_thinking`; None leaves the template its default.
+        `thinking` is the template's argument `enable_thinking`; None is the template's default.
         """
         messages = self._with_thoughts(messages, tools)
         full = self._render(messages, tools, prompt=True, thinking=thinking)
@@ -76,7 +78,10 @@ class ChatEncoder:
     def remember(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None, token_ids: tuple[int, ...]
     ) -> None:
-        """Keep the ids of `messages`, the last of which the model wrote; the last 2048 conversations are kept."""
+        """Keep `token_ids`, the ids of the conversation `messages`, whose last message is a turn of the model.
+
+        The ids of the last 2048 turns are kept.
+        """
         thought = messages[-1].get("reasoning_content") or ""
         self._has_thoughts = self._has_thoughts or bool(thought)
         with self._lock:
@@ -85,9 +90,10 @@ class ChatEncoder:
                 self._known.popitem(last=False)
 
     def reply(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> JsonObject:
-        """Decode sampled ids into an assistant message; an incomplete tool call stays text, as in vLLM.
+        """Decode sampled ids into an assistant message; an incomplete tool call stays in the text, as in vLLM.
 
-        A thought is in `reasoning_content`. `prompt_ids` tell whether the prompt opened the thought.
+        A thought becomes the field `reasoning_content`. `prompt_ids` are the ids before the turn, because the prompt
+        may already end with `<think>`.
         """
         parsed = parse_reply(self._decode(token_ids), self.tool_format, thought_open=self._opens_thought(prompt_ids))
         message: JsonObject = {"role": "assistant", "content": parsed.content or None}
@@ -98,7 +104,10 @@ class ChatEncoder:
         return message
 
     def closing_ids(self, token_ids: Sequence[int], prompt_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids that close the thought at the end of `token_ids`, which were sampled after `prompt_ids`."""
+        """Return the ids that close the open thought in `token_ids`, which were sampled after `prompt_ids`.
+
+        Empty if no thought is open.
+        """
         text = self._decode(token_ids)
         is_open = has_open_thought(text, thought_open=self._opens_thought(prompt_ids))
         return self._ids("\n</think>\n\n") if is_open else ()
@@ -116,7 +125,7 @@ class ChatEncoder:
         return len(self._ids(text)) if text else 0
 
     def thinks(self, thinking: bool | None) -> bool:
-        """Return whether the model thinks with the argument `thinking` of the template; None is its default."""
+        """Return whether the model thinks when the template gets `enable_thinking=thinking`; None is the default."""
         if thinking is not None:
             return thinking
         if self._thinks is not None:
@@ -133,7 +142,7 @@ class ChatEncoder:
         tools: Sequence[JsonObject] | None,
         thinking: bool | None = None,
     ) -> tuple[int, ...]:
-        """Return the ids, with the end token, of the turn that writes `turn` after `messages`; see `turn_text`."""
+        """Return the ids of the assistant message `turn` after `messages`, with the end token; see `turn_text`."""
         return (*self._ids(self.turn_text(messages, turn, tools, thinking)), self._end_id)
 
     def turn_text(
@@ -143,16 +152,16 @@ class ChatEncoder:
         tools: Sequence[JsonObject] | None,
         thinking: bool | None = None,
     ) -> str:
-        """Return what the model writes when its next turn after `messages` is `turn`, without the end token.
+        """Return the text that the model samples when the next message after `messages` is `turn`.
 
-        A thought, `reasoning_content`, that the template does not render is written before the rest. Raises ModelError
-        when the template's prompt is not the start of the rendered turn.
+        The end token is not included. A thought in `reasoning_content` that the template does not render is written
+        before the text. Raises ModelError when the rendered conversation with `turn` does not begin with the prompt.
         """
         prompt = self._render(messages, tools, prompt=True, thinking=thinking)
         whole = self._render([*messages, turn], tools, prompt=False, thinking=thinking)
         if not whole.startswith(prompt):
             raise ModelError(
-                "the chat template renders an assistant's turn in another way than it prompts for one",
+                "the prompt that the chat template renders is not the start of the conversation with the next turn",
                 hint="give another template with agent.chat_template=FILE, or set sft.steps=0",
             )
         text = whole[len(prompt) :]
@@ -173,9 +182,10 @@ class ChatEncoder:
             return None
 
     def _tail(self, full: str, head: str) -> str | None:
-        """Return what `full` has after the last end token of `head`; None if the template rewrote earlier turns.
+        """Return the part of `full` that follows the last end token of `head`; None if the template rewrote `head`.
 
-        Qwen3 writes an empty thought into the last turn only, which rewrites nothing.
+        `full` is a rendered conversation, `head` its rendered start. Qwen3's template writes an empty thought into the
+        last turn only, which does not count as rewriting.
         """
         if self._end_text not in head:
             return None
@@ -188,7 +198,7 @@ class ChatEncoder:
         return head.rpartition(self._end_text)[2] + full[len(head) :]
 
     def _with_thoughts(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> list[JsonObject]:
-        """Return `messages` with the thoughts of the known turns, which clients do not send back."""
+        """Return `messages` with the thoughts of the remembered turns, because clients do not send thoughts back."""
         complete = list(messages)
         if not self._has_thoughts:
             return complete
@@ -226,19 +236,19 @@ def _special_ids(tokenizer: Any) -> set[int]:
 
 
 def call_message(call: Call) -> JsonObject:
-    """Return the assistant's message that is nothing but `call`, with the id CALL_ID, which Mistral's form writes."""
+    """Return an assistant message with only the tool call `call`; its id, which Mistral's form writes, is CALL_ID."""
     return {"role": "assistant", "content": "", "tool_calls": [_tool_call(call) | {"id": CALL_ID}]}
 
 
 def _tool_call(call: Call) -> JsonObject:
-    """Convert `call` into OpenAI's form, with a random id of nine characters, as Mistral's templates want it."""
+    """Convert `call` into OpenAI's form, with a random id of nine characters, which Mistral's templates require."""
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     function = {"name": _encodable(call.name), "arguments": _encodable(arguments)}
     return {"id": uuid.uuid4().hex[:9], "type": "function", "function": function}
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, such as from the JSON escape \\ud83d, which UTF-8 cannot encode."""
+    """Replace lone surrogates by "?", because UTF-8 cannot encode them; the JSON escape \\ud83d alone makes one."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -250,7 +260,10 @@ def text_of(content: Any) -> str:
 
 
 def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-    """Return a hexadecimal digest of the tools and of the messages before the model's first turn."""
+    """Return a hexadecimal digest of the tools and the messages before the model's first turn.
+
+    All turns of a conversation have the same digest.
+    """
     first = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     return hashlib.sha256(_key(list(first), tools).encode()).hexdigest()
 
@@ -258,7 +271,7 @@ def opening(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) 
 def _plain(schema: Any) -> Any:
     """Return a tool's schema without `strict` and `additionalProperties: false`, as LLM proxies send it to vLLM.
 
-    So a policy reads the same prompt in demonstrations, in training, and when its server is asked without a proxy.
+    So a policy gets the same prompt in demonstrations, in training, and when a client calls its server without a proxy.
     """
     if isinstance(schema, dict):
         left_out = {"strict"} | ({"additionalProperties"} if schema.get("additionalProperties") is False else set())
@@ -286,7 +299,7 @@ def _arguments(call: JsonObject) -> Any:
 
 
 def _key(messages: Sequence[JsonObject], tools: Sequence[JsonObject] | None) -> str:
-    """Return the identity of a conversation: the fields that every OpenAI client sends back unchanged."""
+    """Return a key of the conversation: JSON of the fields that every OpenAI client sends back unchanged."""
     essence = [
         (
             m["role"],

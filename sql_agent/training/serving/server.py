@@ -27,7 +27,7 @@ from sql_agent.system.web_server import uvicorn_server
 from sql_agent.training.serving.chat import ChatEncoder, JsonObject, opening
 
 MODEL_NAME = "policy"
-_MAX_TOKENS = 256  # of a turn, where the request sets no limit
+_MAX_TOKENS = 256  # maximum number of tokens in a turn if the request sets no limit
 _CLIENT_CHECK_S = 0.25
 _START_DEADLINE_S = 30.0
 
@@ -45,8 +45,9 @@ class Generation:
     """The ids of one sampled turn, including its end token, and why the turn ended.
 
     `logprobs` are the natural log-probabilities of the ids. `versions` are the first and the last version of the
-    weights that sampled the turn; a version is a number of updates. Both are None if the engine does not report them.
-    `forced` are the start and the end of the ids that were inserted to close a thought, not sampled.
+    weights that sampled the turn. A version is the number of finished updates of the weights. `logprobs` and `versions`
+    are None if the engine does not report them. `forced` is the range (start, end) of the ids that were not sampled but
+    inserted to close a thought; None if there are none.
     """
 
     token_ids: tuple[int, ...]
@@ -74,10 +75,10 @@ def build_app(encoder: ChatEncoder, engine: Engine, *, thought_tokens: int = 0) 
 
     The reply to a request with `return_token_ids` has `prompt_token_ids` and `response_token_ids` (one list for each
     choice) and, if the engine reports them, `response_logprobs` (natural logarithms, one for each id) and
-    `response_versions` (the first and the last version of the weights). A model that thinks may sample `thought_tokens`
-    for its thought before the limit of the request; a longer thought is closed, and `response_forced` has the start and
-    the end of the ids that close it. The status is 400 for a malformed request and
-    for one that exceeds the engine's `max_context`. Sampling stops when the client disconnects.
+    `response_versions` (the first and the last version of the weights). A model that thinks may sample up to
+    `thought_tokens` tokens for its thought in addition to the limit in the request. A longer thought is closed, and
+    `response_forced` has the range (start, end) of the ids that close the thought. The status is 400 for a malformed
+    request, and for a request that exceeds the engine's `max_context`. Sampling stops when the client disconnects.
     """
     app = FastAPI()
 
@@ -124,7 +125,7 @@ async def _sample(
     *,
     conversation: str,
 ) -> Generation:
-    """Sample one turn; a thought that is not closed after `budget` tokens is closed, and then the model goes on."""
+    """Sample one turn; a thought that is still open after `budget` tokens is closed before the model continues."""
     if not budget:
         return await engine.generate(prompt_ids, sampling, conversation=conversation)
     first = await engine.generate(prompt_ids, replace(sampling, max_tokens=budget), conversation=conversation)
@@ -151,7 +152,7 @@ class _TemplateArguments(BaseModel):
 class _ChatRequest(BaseModel):
     """The supported fields of a request for a chat completion.
 
-    An unsupported value is rejected here, because one row that cannot be sampled would fail its whole batch.
+    An unsupported value is rejected here, because one turn that cannot be sampled would fail all turns of its batch.
     """
 
     messages: list[JsonObject]
@@ -176,7 +177,7 @@ class _ChatRequest(BaseModel):
 
 
 def _completion(prompt_tokens: int, message: JsonObject, turn: Generation, thought_tokens: int) -> dict[str, Any]:
-    """Return a chat completion in OpenAI's form; `thought_tokens` of its tokens are a thought."""
+    """Return a chat completion in OpenAI's form; `thought_tokens` is the number of tokens in the turn's thought."""
     calls = "tool_calls" in message and turn.finish_reason == "stop"
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else turn.finish_reason}
     new_tokens = len(turn.token_ids)
@@ -209,7 +210,10 @@ def _token_ids(prompt_ids: tuple[int, ...], turn: Generation) -> dict[str, Any]:
 
 
 async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http: Request) -> Generation | None:
-    """Return the sampled turn, or None when the client disconnected. Disconnecting and cancelling stop the sampling."""
+    """Return the sampled turn, or None when the client disconnected.
+
+    Sampling stops when the client disconnects or the call is cancelled.
+    """
     task = asyncio.create_task(generating)
     try:
         while not task.done():
@@ -222,7 +226,7 @@ async def _unless_disconnected(generating: Coroutine[Any, Any, Generation], http
 
 
 def _unavailable(error: BaseException) -> Response:
-    """Return a reply with status 503 when the server stops or has no memory; raise any other `error` again."""
+    """Return a reply with status 503 if the server is stopping or memory ran out; raise any other `error` again."""
     if isinstance(error, asyncio.CancelledError):  # uvicorn would print a traceback
         return _error(503, "the policy server is stopping", "ServiceUnavailableError")
     if is_memory_error(error):
@@ -237,8 +241,8 @@ def _error(status: int, message: str, kind: str) -> JSONResponse:
 class ServerThread:
     """Serves an ASGI app in a daemon thread, by default at a free port of 127.0.0.1.
 
-    The port is bound from construction, because LLM proxies are started with the URL before there is an app. Requests
-    need the bearer token `api_key`; an empty one lets all requests pass.
+    The constructor binds the port, because LLM proxies are started with the server's URL before there is an app.
+    Requests need the bearer token `api_key`. With an empty `api_key` all requests are accepted.
     """
 
     def __init__(self, sock: socket.socket | None = None, api_key: str = "") -> None:
@@ -249,11 +253,14 @@ class ServerThread:
 
     @classmethod
     def with_key(cls) -> ServerThread:
-        """Return a server with a random key."""
+        """Return a server at a free port of 127.0.0.1 with a random API key."""
         return cls(api_key=new_token())
 
     def start(self, app: ASGIApp) -> None:
-        """Serve `app`, and return when requests are accepted. Raises TrainingError after 30 s."""
+        """Serve `app`, and return when the server accepts requests.
+
+        Raises TrainingError when the server ends or does not accept requests within 30 s.
+        """
         server = uvicorn_server(app, self.api_key or None)
         thread = threading.Thread(target=lambda: server.run(sockets=[self._socket]), daemon=True, name="policy-server")
         self._running = server, thread
@@ -261,11 +268,13 @@ class ServerThread:
         deadline = time.monotonic() + _START_DEADLINE_S
         while not server.started:
             if time.monotonic() > deadline or not thread.is_alive():
-                raise TrainingError("the policy server did not start", hint="see the log above for its reason")
+                raise TrainingError(
+                    "the policy server did not start", hint="repair the cause logged above, then start again"
+                )
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the server and free the port; open requests are cut off."""
+        """End the server, abort open requests, and free the port."""
         if self._running is not None:
             server, thread = self._running
             server.should_exit = server.force_exit = True

@@ -1,4 +1,4 @@
-"""Find the form of a model's tool calls in a process of its own, because a process with torch must not be forked."""
+"""Find the form of a model's tool calls in another process, so that this process can be forked without torch."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ import sys
 from sql_agent.config.sections import AgentSettings
 from sql_agent.errors import ModelError
 
-# transformers imports in two seconds where it finds no torch, else in eight.
+# The import of transformers takes two seconds if torch is not found, else eight.
 _START = f"import sys; sys.modules['torch'] = None; from {__name__} import main; main()"
 
 
 def tool_format_of(model: str, agent: AgentSettings) -> str:
-    """Return the form in which `model` writes tool calls. Raises ModelError as `load_tokenizer` does."""
+    """Return the form in which `model` writes tool calls, such as "hermes". Raises the errors of `load_tokenizer`."""
     command = [sys.executable, "-c", _START, model, agent.model_dump_json()]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     try:
-        found: dict[str, str] = json.loads(result.stdout.splitlines()[-1])  # libraries print too
+        found: dict[str, str] = json.loads(result.stdout.splitlines()[-1])  # earlier lines come from libraries
     except (ValueError, IndexError):
         reason = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
-        raise ModelError(f"cannot load the tokenizer of {model!r}: {reason}", hint="check its files") from None
+        raise ModelError(
+            f"cannot load the tokenizer of {model!r}: {reason}", hint="give --model a Hugging Face folder or id"
+        ) from None
     if "message" in found:
         raise ModelError(found["message"], hint=found["hint"])
     return found["tool_format"]
 
 
 def main() -> None:
-    """Print the form of the model in the first argument as JSON, or an error's message and hint."""
+    """Print the form of tool calls of the model in the first command-line argument, or an error, as JSON."""
     from sql_agent.training.serving.tokenizer import load_encoder  # noqa: PLC0415  only in the other process
 
     try:

@@ -1,4 +1,4 @@
-"""Load a model's tokenizer with a chat template that renders tools, and find the ids that end a turn."""
+"""Load a model's tokenizer with a chat template that renders tools, and find the ids of the stop tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sql_agent.training.serving.chat import ChatEncoder
 from sql_agent.training.serving.tool_format import unknown_tool_format
 
 TOOL_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
-# Our templates for models whose own template renders no tools, by the tokens that enclose a turn.
+# Our templates for models whose own chat template renders no tools. The keys are the tokens around a turn.
 _TEMPLATES = {
     ("<|im_start|>", "<|im_end|>"): TOOL_TEMPLATE,
     ("<start_of_turn>", "<end_of_turn>"): Path(__file__).with_name("gemma_template.jinja"),
@@ -26,9 +26,9 @@ DEFAULT_AGENT = AgentSettings()
 def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
     """Load the tokenizer of a Hugging Face folder or id, with a chat template that renders tools.
 
-    The file `agent.chat_template` replaces the template, and one of ours replaces a template that renders no tools.
-    Code in the folder is never run. Raises ModelError when the tokenizer cannot be loaded, when its vocabulary lacks
-    the tokens of our templates, and when `agent.tool_format` is "auto" and the template writes calls in no known form.
+    The template is the file `agent.chat_template`, if given, else the model's own, else one of ours if the model's own
+    renders no tools. No code from the folder is run. Raises ModelError when the tokenizer cannot be loaded, when no
+    template fits, and when `agent.tool_format` is "auto" and the template writes tool calls in no known form.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -45,7 +45,10 @@ def load_tokenizer(folder: str, agent: AgentSettings = DEFAULT_AGENT) -> Any:
 
 
 def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
-    """Return the template of the file `given`, else the tokenizer's own if it renders tools, else one of ours."""
+    """Return the template in the file `given`, else the tokenizer's own if it renders tools, else one of ours.
+
+    Raises ModelError when the file cannot be read, or when the vocabulary lacks the tokens of our templates.
+    """
     if given is not None:
         try:
             return given.read_text(encoding="utf-8")
@@ -64,14 +67,17 @@ def _template(tokenizer: Any, folder: str, given: Path | None) -> str:
             return file.read_text(encoding="utf-8")
     known = " nor ".join(opening for opening, _ in _TEMPLATES)
     raise ModelError(
-        f"the chat template of {folder!r} does not render tools, and its vocabulary has neither {known}",
+        f"the chat template of {folder!r} does not render tools, and the tokenizer's vocabulary has neither {known}",
         hint="give a template that renders `tools` with agent.chat_template=FILE, or use a model that has one, such as "
         "Qwen2.5-Instruct",
     )
 
 
 def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, ...]:
-    """Return the ids that end a turn, first the id that the template writes. Raises ModelError when there is none."""
+    """Return the ids of the stop tokens, first the id of the end token that the chat template writes.
+
+    Raises ModelError when neither the tokenizer nor `generation` has a stop token.
+    """
     configured = generation.eos_token_id if generation else None
     ids = [*_end_ids(tokenizer), *(configured if isinstance(configured, list) else [configured])]
     known = tuple(dict.fromkeys(i for i in ids if i is not None))
@@ -81,7 +87,10 @@ def stop_ids(tokenizer: Any, generation: GenerationConfig | None) -> tuple[int, 
 
 
 def _end_ids(tokenizer: Any) -> list[int]:
-    """Return the special token that the template writes after an assistant's text, and the tokenizer's end token."""
+    """Return the ids of the special token that the template writes after a turn and of the tokenizer's end token.
+
+    Either can be missing.
+    """
     messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": _PROBE}]
     try:
         rendered = tokenizer.apply_chat_template(messages, tokenize=False)
@@ -95,9 +104,9 @@ def _end_ids(tokenizer: Any) -> list[int]:
 
 
 def load_encoder(model: str, agent: AgentSettings = DEFAULT_AGENT) -> tuple[ChatEncoder, tuple[int, ...]]:
-    """Load the tokenizer of `model`; returns the encoder of its conversations and the ids that end a turn.
+    """Load the tokenizer of `model`, a folder or hub id; return a ChatEncoder and the ids of the stop tokens.
 
-    Raises ModelError as `load_tokenizer` and `stop_ids` do.
+    Raises the errors of `load_tokenizer` and `stop_ids`.
     """
     tokenizer = load_tokenizer(model, agent)
     try:

@@ -1,7 +1,7 @@
-"""Read the forms in which models write tool calls and thoughts, and find a model's form from its chat template.
+"""Parse the forms in which models write tool calls and thoughts, and find a model's form from its chat template.
 
-transformers parses a reply only for a tokenizer that carries a response template, which few do and whose syntax differs
-between transformers 5.9 and 5.23; vLLM's parsers need vLLM. Hence one function for each form.
+transformers can parse a reply only if the tokenizer has a response template. Few tokenizers have one, and its syntax
+differs between transformers 5.9 and 5.23. vLLM's parsers need vLLM. So this module has a parser for each form.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """A reply's parts: the thought, the text beside thought and calls, and the calls."""
+    """The parts of a reply: the thought, the tool calls, and as `content` the text outside of both."""
 
     thought: str
     content: str
@@ -48,10 +48,10 @@ class ParsedReply:
 
 
 def parse_reply(text: str, tool_format: str, *, thought_open: bool = False) -> ParsedReply:
-    """Split `text`, which a model wrote, into thought, content and calls in the form `tool_format`.
+    """Split the reply `text` of a model into thought, content and tool calls; the calls have the form `tool_format`.
 
-    `thought_open` says that the prompt ended with `<think>`. A thought that does not end is the whole reply. A call
-    that is incomplete or damaged stays text.
+    `thought_open` says that the prompt ended with `<think>`. If the thought is not closed, the whole reply is the
+    thought. An incomplete or malformed call stays in the content.
     """
     thought, rest = split_thought(text, thought_open=thought_open)
     content, calls = _PARSERS[tool_format](rest)
@@ -59,7 +59,7 @@ def parse_reply(text: str, tool_format: str, *, thought_open: bool = False) -> P
 
 
 def split_thought(text: str, *, thought_open: bool = False) -> tuple[str, str]:
-    """Return the thought between `<think>` and `</think>` at the start of `text`, and the rest."""
+    """Return the thought between `<think>` and `</think>` at the start of `text`, and the text after the thought."""
     if thought_open and not text.lstrip().startswith("<think>"):
         text = f"<think>{text}"
     match = _THOUGHT.match(text)
@@ -67,15 +67,15 @@ def split_thought(text: str, *, thought_open: bool = False) -> tuple[str, str]:
 
 
 def has_open_thought(text: str, *, thought_open: bool = False) -> bool:
-    """Return whether `text` begins with a thought that does not end."""
+    """Return whether `text` begins with a thought that is not closed."""
     return (thought_open or text.lstrip().startswith("<think>")) and "</think>" not in text
 
 
 def find_tool_format(write: Callable[[Call], str]) -> str | None:
-    """Return the form in which a chat template writes calls; None when no form is recognised.
+    """Return the form in which a chat template writes tool calls; None when no form is recognised.
 
-    `write` renders one call with the template and returns the text of the model's turn. The form is the one whose
-    parser reads the same call from that text.
+    `write` renders one call with the template and returns the text of the model's turn. The form is the first one whose
+    parser returns the same call for that text.
     """
     probe = Call("find_rows", {"sql": 'SELECT "a" FROM b WHERE c < 3'})
     text = write(probe)
@@ -91,25 +91,29 @@ def unknown_tool_format(model: str) -> ModelError:
     )
 
 
-_Parsed = tuple[str, list[Call]]  # the text beside the calls, and the calls
+_Parsed = tuple[str, list[Call]]  # the text outside of the calls, and the calls
 
 
 def _hermes(text: str) -> _Parsed:
-    """<tool_call>{"name": …, "arguments": {…}}</tool_call>; Hermes, Qwen2.5, Qwen3, SmolLM.
+    """Parse <tool_call>{"name": …, "arguments": {…}}</tool_call>, the form of Hermes, Qwen2.5, Qwen3 and SmolLM.
 
-    A text that is nothing but such an object, bare or in a code fence, is a call too: models trained on code write it.
+    A reply that is only such a JSON object, with or without a code fence, is a call too, because models trained on code
+    write calls like this.
     """
     sources = [match[1] for match in _BLOCK.finditer(text)] or _BARE.findall(text)
     return _BLOCK.sub("", _BARE.sub("", text)), list(_json_calls(sources, "arguments"))
 
 
 def _llama3_json(text: str) -> _Parsed:
-    """{"name": …, "parameters": {…}}, after <|python_tag|> or alone; Llama 3.1 to 3.3, which write one call a turn."""
+    """Parse {"name": …, "parameters": {…}}, alone or after <|python_tag|>, the form of Llama 3.1 to 3.3.
+
+    These models write one call in a turn.
+    """
     return "", list(_json_calls(_LLAMA.findall(text), "parameters"))
 
 
 def _mistral(text: str) -> _Parsed:
-    """[TOOL_CALLS][{"name": …, "arguments": {…}}], or, in newer models, [TOOL_CALLS]name[ARGS]{…} for each call."""
+    """Parse [TOOL_CALLS][{"name": …, "arguments": {…}}], or [TOOL_CALLS]name[ARGS]{…} for each call in newer models."""
     content, *parts = text.split("[TOOL_CALLS]")
     calls: list[Call] = []
     for part in parts:
@@ -122,18 +126,21 @@ def _mistral(text: str) -> _Parsed:
 
 
 def _qwen3_coder(text: str) -> _Parsed:
-    """<tool_call><function=name><parameter=sql>…</parameter></function></tool_call>; Qwen3-Coder. Values are text."""
+    """Parse <tool_call><function=name><parameter=sql>…</parameter></function></tool_call>, the form of Qwen3-Coder.
+
+    All argument values are strings.
+    """
     calls = [Call(name, dict(_XML_ARGUMENT.findall(body))) for name, body in _XML.findall(text)]
     return _XML.sub("", text), calls
 
 
 def _pythonic(text: str) -> _Parsed:
-    """[name(sql="…")], nothing else; Llama 4."""
+    """Parse a reply that is only [name(sql="…")], the form of Llama 4."""
     return "", _python_calls(text)
 
 
 def _gemma(text: str) -> _Parsed:
-    """name(sql="…") in a code fence `tool_code`; Gemma 2 and 3."""
+    """Parse name(sql="…") in a code fence `tool_code`, the form of Gemma 2 and 3."""
     return _TOOL_CODE.sub("", text), [call for source in _TOOL_CODE.findall(text) for call in _python_calls(source)]
 
 
@@ -154,7 +161,7 @@ def _json_calls(sources: list[str], arguments: str) -> Iterator[Call]:
 
 
 def _calls_of(body: Any, arguments: str = "arguments") -> Iterator[Call]:
-    """Yield the call in `body` if it is an object with a text `name` and an object under the key `arguments`."""
+    """Yield the call in `body` if `body` is an object with a string "name" and an object under the key `arguments`."""
     if isinstance(body, dict) and isinstance(body.get("name"), str) and isinstance(body.get(arguments), dict):
         yield Call(body["name"], body[arguments])
 
@@ -167,7 +174,10 @@ def _loaded(source: str) -> Any:
 
 
 def _python_calls(source: str) -> list[Call]:
-    """Parse a call or a list of calls in Python's syntax whose arguments are literals with a name; no code is run."""
+    """Parse a call or a list of calls in Python's syntax, without running code; return [] for any other text.
+
+    The arguments must be keyword arguments whose values are literals.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as for "\d" in a text
@@ -180,7 +190,7 @@ def _python_calls(source: str) -> list[Call]:
             for node in nodes
             if isinstance(node, ast.Call)
         ]
-        json.dumps([call.arguments for call in calls])  # raises TypeError for what JSON lacks, such as bytes
+        json.dumps([call.arguments for call in calls])  # raises TypeError for values that JSON lacks, such as bytes
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return []
     return calls

@@ -1,4 +1,4 @@
-"""Serve a model folder from the GPU with vLLM, rendered and parsed as in training."""
+"""Serve a model on a GPU with vLLM, with prompts rendered and replies parsed as in training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def vllm_endpoint(
     """Serve `model`, a Hugging Face folder or id, inside the context; yields the URL, ending in /v1, and the API key.
 
     vLLM reserves `gpu_share` (0–1) of the GPU's memory, by default nine tenths of the free memory. `agent` has the
-    chat template and the form of tool calls. Raises ModelError when vLLM cannot load the model.
+    settings of the chat template, the form of tool calls and the thoughts. Raises ModelError when vLLM cannot load the
+    model.
     """
     encoder, stops = load_encoder(model, agent)
     engine = VllmEngine(model, stops, seed=seed, gpu_share=gpu_share or _free_share())
@@ -44,7 +45,10 @@ def vllm_endpoint(
 
 
 def _free_share() -> float:
-    """Return nine tenths of the free share of the GPU's memory; vLLM does not start when less is free."""
+    """Return nine tenths of the share (0–1) of the GPU's memory that is free.
+
+    vLLM does not start when it must reserve more than the free memory.
+    """
     if not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
@@ -55,7 +59,7 @@ class VllmEngine:
     """Samples from a vLLM engine in another process, in bf16 like verl's rollouts."""
 
     def __init__(self, model: str, stops: tuple[int, ...], *, seed: int, gpu_share: float) -> None:
-        # A forked process cannot use CUDA if this process has used it.
+        # A forked process cannot use CUDA if its parent process has used CUDA.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         import vllm  # noqa: PLC0415  slow, and installed only on machines with a GPU
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
@@ -81,7 +85,7 @@ class VllmEngine:
         self.max_context: int = self._llm.model_config.max_model_len
 
     async def generate(self, prompt_ids: tuple[int, ...], sampling: Sampling, *, conversation: str) -> Generation:
-        """Sample one turn, see `Engine.generate`; vLLM finds common prefixes by itself."""
+        """Sample one turn, see `Engine.generate`; `conversation` is not used, because vLLM finds common prefixes."""
         parameters = self._vllm.SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
