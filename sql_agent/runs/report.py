@@ -133,7 +133,7 @@ class RunReader:
         before a damaged line are read.
         """
         if not self.folder.is_dir():
-            raise DataError(f"the folder {self.folder} was removed or moved", hint="move the folder back")
+            raise DataError(f"{self.folder} is gone: the folder was removed or moved", hint="move the folder back")
         if any(source.was_cut for source in self._sources.values()):
             self._start()
         self.sessions = read_sessions(self.folder)
