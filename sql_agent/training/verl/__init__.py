@@ -1,1 +1,1 @@
-"""The backend `verl`: verl's trainer does GRPO on GPUs, agent-lightning runs the rollouts."""
+"""The backend `verl`: verl's trainer does GRPO on GPUs, and agent-lightning runs the rollouts."""

@@ -1,7 +1,7 @@
-"""Attention over packed sequences with PyTorch's variable-length kernel, for hosts without flash-attn.
+"""Compute attention in packed sequences with PyTorch's variable-length kernel, for hosts without flash-attn.
 
 verl packs the sequences of a batch into one row, in which no token may attend to another sequence. flash-attn supports
-this but is hard to build; `torch.nn.attention.varlen` is the same kernel inside PyTorch.
+packed sequences but is hard to build. `torch.nn.attention.varlen` is the same kernel inside PyTorch.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
     """Compute causal attention inside each packed sequence; a sequence starts wherever `position_ids` is 0.
 
     `query` has the shape (1, heads, tokens, head size), `key` and `value` may have fewer heads, and `position_ids` has
-    one element for each token. Returns (1, tokens, heads, head size), and None for the weights. Raises ValueError for
-    several rows, missing position ids and dropout.
+    one element for each token. Returns the output (1, tokens, heads, head size), and None for the attention weights.
+    Raises ValueError for a batch of several rows, for missing position ids, and for dropout.
     """
     if query.shape[0] != 1 or position_ids is None:
         raise ValueError(f"{NAME} needs one packed row with position ids, not a batch of {query.shape[0]} rows")
@@ -49,7 +49,7 @@ def packed_attention(  # noqa: PLR0917  the signature is transformers'
 def _bounds(position_ids: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Return the start of each sequence and the end of the last one (int32), and the length of the longest sequence.
 
-    The result is cached on `position_ids`, which all layers share.
+    The result is cached as an attribute of `position_ids`, because all layers get the same tensor.
     """
     known: tuple[torch.Tensor, int] | None = getattr(position_ids, "_sequence_bounds", None)
     if known is None:

@@ -20,16 +20,16 @@ from sql_agent.system.files import atomic_write
 if TYPE_CHECKING:
     from sql_agent.rollouts.scheduler import Mode
 
-RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so without the prefix of settings
+RUN_VARIABLE = "SQLAGENT_RUN_TOKEN"  # not a setting, so the name lacks the prefix of settings
 SFT_RESULT = "sft.json"
-# Of the section `agent`, for the policy's endpoints.
+# The settings of the section `agent` that the policy's endpoints need.
 TEMPLATE_SETTINGS = ("tool_format", "chat_template", "thought_tokens")
 _VLLM_VARIABLE = "VLLM_API_KEY"  # read by vLLM's server in each replica
 _POLL_S = 0.2
 
 
 def write_dataset(questions: Sequence[Question], path: Path, mode: Mode) -> None:
-    """Write `questions` to the parquet file `path` for verl; each row has its whole question as JSON."""
+    """Write `questions` to the parquet file `path` for verl; each row has one complete Question as JSON."""
     rows = [
         {
             "data_source": "sql_agent",

@@ -1,4 +1,4 @@
-"""Convert our settings into verl's configuration, as plain dicts, without importing verl."""
+"""Convert our settings into verl's configuration, which is made of plain dicts, without importing verl."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ GRPO = Path(__file__).with_name("grpo.toml")
 _NPU = Path(__file__).with_name("npu.toml")
 _RECIPES = {"spider": Path(__file__).with_name("spider.toml")}
 
-# By GPU memory in GB: vLLM's share of the memory, and the maximum number of tokens in one forward and backward pass,
-# which stores the logits (tokens x vocabulary) several times.
+# The keys are the GPU's memory in GB. The values are vLLM's share of the memory, the maximum number of tokens in one
+# forward and backward pass, which stores the logits (tokens x vocabulary) several times, and whether to use gradient
+# checkpointing.
 _PROFILES: dict[str, dict[str, Any]] = {
     "24": {"vllm_share": 0.35, "tokens": 8192, "checkpointing": True},
     "40": {"vllm_share": 0.4, "tokens": 12288, "checkpointing": True},
@@ -35,11 +36,14 @@ class OwnOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     endpoints: PositiveInt = 4  # processes that render and parse the policy's conversations
-    level: Literal["trajectory", "transition"] = "trajectory"  # join turns into sequences, or one sequence a turn
+    level: Literal["trajectory", "transition"] = "trajectory"  # join a rollout's turns, or one sequence for each turn
 
 
 def defaults(task: str, *, npu: bool = False) -> list[Path]:
-    """Return the files of this backend's defaults for a task, on GPUs or Ascend NPUs; later files take precedence."""
+    """Return the files with this backend's defaults for `task`, on GPUs or, with `npu`, on Ascend NPUs.
+
+    Later files take precedence.
+    """
     return [GRPO, *([_RECIPES[task]] if task in _RECIPES else []), *([_NPU] if npu else [])]
 
 
@@ -60,10 +64,11 @@ def own_options(settings: Settings) -> OwnOptions:
 
 
 def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: bool) -> dict[str, Any]:
-    """Convert `settings` into nested options of verl; the user's `verl.config` overrides these options later.
+    """Convert `settings` into nested options of verl, which the user's `verl.config` overrides later.
 
-    `run` is the run's folder, `rollout_server` the URL of the rollout server. The policy is `settings.model`, which
-    supervised fine-tuning replaces. Raises ConfigError when the settings contradict each other.
+    `run` is the run's folder, `rollout_server` the URL of the rollout server. The policy's path is `settings.model`;
+    after supervised fine-tuning, `launch.py` replaces the path with that of the fine-tuned model. Raises ConfigError
+    when the settings contradict each other.
     """
     train, verl = settings.train, settings.verl
     check(settings)
@@ -87,7 +92,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
                 "path": settings.model,
                 "lora_rank": verl.lora_rank,
                 "lora_alpha": 2 * verl.lora_rank,
-                # Adapters are merged before weights are sent to vLLM, because verl sends none on a single GPU.
+                # Adapters are merged before the weights are sent to vLLM, because on one GPU verl sends no adapters.
                 "lora": {"merge": verl.lora_rank > 0},
                 "enable_gradient_checkpointing": profile["checkpointing"],
                 "override_config": {"attn_implementation": packed_attention_name()},
@@ -111,7 +116,7 @@ def verl_options(settings: Settings, *, run: Path, rollout_server: str, resume: 
 
 def _template_settings(settings: Settings) -> dict[str, Any]:
     agent = settings.agent
-    if agent.chat_template is not None:  # verl's processes have another working directory
+    if agent.chat_template is not None:  # absolute: verl has another working directory
         agent = agent.model_copy(update={"chat_template": agent.chat_template.resolve()})
     return agent.model_dump(mode="json", include=set(TEMPLATE_SETTINGS))
 
@@ -132,7 +137,7 @@ def check(settings: Settings) -> None:
         )
     if verl.nnodes > 1 and verl.host == "127.0.0.1":
         raise ConfigError(
-            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, the address verl.host of this run",
+            f"verl.nnodes={verl.nnodes}, but other hosts cannot reach 127.0.0.1, which verl.host gives for this host",
             hint="set verl.host to this host's address in the cluster",
         )
     if verl.trainer_mode == "separate_async" and verl.n_gpus < 2:
@@ -142,7 +147,7 @@ def check(settings: Settings) -> None:
 def verl_environment() -> dict[str, str]:
     """Return the environment variables that every process of verl needs."""
     package_root = str(Path(__file__).resolve().parents[3])
-    # A cluster of restart_ray.sh rejects clients without its token; other clusters ignore a token.
+    # A Ray cluster that restart_ray.sh has started rejects clients without its token. Other clusters ignore a token.
     token = "RAY_ADDRESS" in os.environ and (Path.home() / ".ray" / "auth_token").exists()
     authentication = {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")} if token else {}
     return authentication | {
@@ -153,13 +158,14 @@ def verl_environment() -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "RAY_DEDUP_LOGS": "0",
-        # Events of 3 KB each; Ray's default of 100,000 is reached after a quarter of an hour.
+        # The number of task events, of 3 KB each, that Ray keeps. A run reaches Ray's default of 100,000 in a quarter
+        # of an hour.
         "RAY_task_events_max_num_task_in_gcs": "10000",
     }
 
 
 def packed_attention_name() -> str:
-    """Return the name of flash-attn if it is installed, else of PyTorch's own kernel (see attention.py)."""
+    """Return the name of the attention kernel: flash-attn if installed, else PyTorch's own (see attention.py)."""
     return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "torch_varlen"
 
 
@@ -223,7 +229,7 @@ def _trainer(settings: Settings, run: Path, *, resume: bool) -> dict[str, Any]:
 
 
 def _rollout_length(settings: Settings) -> int:
-    """Return the maximum number of tokens of a rollout's prompt and turns, at most the model's context."""
+    """Return the maximum number of tokens in a rollout, prompt included; at most the model's context length."""
     length = _length(settings, "max_prompt_length", 2048) + _length(settings, "max_response_length", 6144)
     return min(length, context_of(settings.model) or length)
 
@@ -233,7 +239,7 @@ def _length(settings: Settings, name: str, default: int) -> int:
 
 
 def _profile_of_this_gpu() -> str:
-    """Return the largest profile that fits the smallest GPU here; the smallest profile when nvidia-smi fails."""
+    """Return the key of the largest profile that fits the smallest GPU of this host; "24" when nvidia-smi fails."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)  # noqa: S603

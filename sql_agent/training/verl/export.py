@@ -1,4 +1,4 @@
-"""Complete the model folder of verl's model merger, so that transformers and vLLM load the folder."""
+"""Complete the model folder that verl's model merger has written, so that transformers and vLLM can load it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from sql_agent.training.serving.tokenizer import DEFAULT_AGENT, load_tokenizer
 
 
 def complete_model_folder(folder: Path, agent: AgentSettings = DEFAULT_AGENT) -> None:
-    """Turn `folder` into an ordinary Hugging Face folder: adapters merged, our attention removed, and the chat template
-    of the run whose settings `agent` are.
+    """Turn `folder` into an ordinary Hugging Face folder, which needs none of our code.
+
+    LoRA adapters are merged, and the name of our attention kernel is removed. The tokenizer gets the chat template of
+    the run; `agent` has the run's settings of the section `agent`.
     """
     _remove_attention(folder / "config.json")
     _merge_adapter(folder)
-    # The policy was trained with the run's chat template, or with ours if its own renders no tools.
+    # The policy was trained with the run's chat template, or with one of ours if the model's own renders no tools.
     load_tokenizer(str(folder), agent).save_pretrained(folder)
 
 
@@ -30,7 +32,7 @@ def _remove_attention(config: Path) -> None:
 
 
 def _merge_adapter(folder: Path) -> None:
-    """Merge the LoRA adapters into the weights; verl's merger leaves them beside the untrained weights."""
+    """Merge the LoRA adapters into the weights, because verl's merger writes the adapters as separate files."""
     adapter = folder / "lora_adapter"
     if not adapter.exists():
         return

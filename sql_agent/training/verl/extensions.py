@@ -20,16 +20,16 @@ from sql_agent.training.verl.bridge import TEMPLATE_SETTINGS, run_token
 from sql_agent.training.verl.policy_endpoint import find_endpoints
 
 _POLL_S = 0.05  # verl's default of 2 s is a third of the step time of a small model
-_METRIC = "reward"  # verl's name for the value that it compares within a group
-_ANNOUNCE_TIMEOUT_S = 600.0  # in which the rollout server starts the LLM proxies
+_METRIC = "reward"  # verl's name for the value that verl compares within a group
+_ANNOUNCE_TIMEOUT_S = 600.0  # for the rollout server to start the LLM proxies and to test every route
 
 
 class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Runs a verl session as a rollout of the LightningStore.
+    """Runs a session of verl as a rollout in agent-lightning's store.
 
-    The agent runs in a runner process; the loop only waits for the rollout. `run` returns one output for each sequence
-    of the rollout, all with the reward of the whole rollout (0.0–1.1). verl counts the session of a lost rollout as
-    failed.
+    The agent runs in a runner process, and this loop only waits for the rollout. `run` returns one output for each
+    token sequence of the rollout, all with the reward of the whole rollout (0.0–1.1). verl counts the session of a lost
+    rollout as failed.
     """
 
     def __init__(self, trainer_config: Any, **_: Any) -> None:
@@ -37,9 +37,10 @@ class LightningAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self.config = trainer_config.config
 
     async def run(self, sampling_params: dict[str, Any], **sample: Any) -> list[AgentLoopOutput]:
-        """Run one rollout of `sample`, a row of the dataset with verl's `global_steps` and `uid`.
+        """Run one rollout of the question in `sample`, a row of the dataset with verl's `global_steps` and `uid`.
 
-        The agent's settings replace `sampling_params`. Raises RuntimeError when the rollout was lost.
+        `sampling_params` is not used, because the agent has its own settings for sampling. Raises RuntimeError when the
+        rollout was lost.
         """
         request = {
             "question": sample["extra_info"]["question"],
@@ -63,8 +64,8 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     async def create(cls, *args: Any, **kwargs: Any) -> LightningAgentLoopManager:
         """Create the manager as verl does, serve the policy, and wait until rollouts can be scheduled.
 
-        The endpoints start to serve the vLLM replicas. Then the rollout server receives the endpoints' URLs, and
-        replies when a call over each route has come back as a triplet. Raises RuntimeError when that fails.
+        First the policy's endpoints start to serve the vLLM replicas. Then the rollout server receives the endpoints'
+        URLs and tests each route with a call. Raises RuntimeError when the rollout server replies with an error.
         """
         config, client = kwargs["config"], kwargs["llm_client"]
         instance = cls(*args, **kwargs)
@@ -86,7 +87,7 @@ class LightningAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
 
 class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
-    """Replaces a question whose rollouts were all lost, in trainer mode `sync`.
+    """Replay buffer for the trainer mode `sync`, which replaces a question whose rollouts were all lost.
 
     With `informative_only`, a question whose rollouts all have the same reward is replaced too (dynamic sampling, Yu et
     al. 2025, arXiv:2503.14476, 3.2).
@@ -104,7 +105,10 @@ class PromptReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
 
 class PromptReplayBufferAsync(ReplayBufferAsync):  # type: ignore[misc]
-    """With `informative_only`, leaves out groups whose rewards are all equal, in the asynchronous trainer modes."""
+    """Replay buffer for the asynchronous trainer modes.
+
+    With `informative_only`, groups whose rewards are all equal are left out.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs, poll_interval=_POLL_S, filter_groups_metric=_filter_metric(kwargs["sampler_kwargs"]))
@@ -116,7 +120,7 @@ def _filter_metric(options: Any) -> str | None:
 
 @functools.cache
 def _session(_: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-    """Return the HTTP session of an event loop, which must be running."""
+    """Return the HTTP session of the given event loop, which must be running."""
     # No limit on connections and no timeout, because the scheduler limits the time of each rollout.
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),

@@ -41,14 +41,14 @@ _SFT_MODULE = "sql_agent.training.verl.sft"
 
 
 class VerlGrpo(TrainingAlgorithm):
-    """Runs verl's trainer in another process and serves rollouts to it, for backend `verl`."""
+    """The algorithm of the backend `verl`: runs verl's trainer in another process, and rollouts on its request."""
 
     stopping = "Stopping; the last checkpoint stays. Interrupt again to stop at once."
 
     def __init__(self, settings: Settings, log: RunLog, ui: Ui, processes: RunProcesses, *, resume: bool) -> None:
         super().__init__(settings, log, ui, processes, resume=resume)
         self._token = new_token()  # for the rollout server and the policy's endpoints
-        self._starting = contextlib.ExitStack()  # the clock on the console until rollouts can be scheduled
+        self._starting = contextlib.ExitStack()  # closes the status line on the console
 
     async def _run(self, train: Sequence[Question], val: Sequence[Question]) -> None:
         write_dataset(train, self._log.folder / "data" / "train.parquet", "train")
@@ -59,7 +59,7 @@ class VerlGrpo(TrainingAlgorithm):
             await self._train(http_url(sock))
 
     async def _open_scheduler(self, addresses: list[str]) -> RetryingScheduler:
-        """Start the LLM proxies for the policy's endpoints at `addresses`, and start to schedule rollouts."""
+        """Start the LLM proxies for the policy's endpoints at the URLs `addresses`, and start to schedule rollouts."""
         models = [
             ServedModel(f"policy-{index}", address, api_key=self._token) for index, address in enumerate(addresses)
         ]
@@ -72,15 +72,16 @@ class VerlGrpo(TrainingAlgorithm):
             ]
             scheduler = await self._start_rollouts(routes)
         except TrainingError as error:
-            self._fail(error)  # before verl ends because of the error reply
+            self._fail(error)  # now, because verl will end too when it receives the error reply
             raise
         self._starting.close()
         return scheduler
 
     async def _fine_tune(self, verl: asyncio.subprocess.Process) -> None:
-        """Run supervised fine-tuning beside `verl`, unless `sft.steps` is 0 or a resumed run already has the result.
+        """Run supervised fine-tuning in another process while `verl` starts.
 
-        Ends early when verl ends, a signal comes or the run fails; `_follow` reports these.
+        Does nothing if `sft.steps` is 0 or a resumed run already has the fine-tuned model. Stops early when verl ends,
+        a signal comes or the run fails; `_follow` then reports the reason. Raises TrainingError when the process fails.
         """
         run = self._log.folder
         if self._settings.sft.steps == 0 or (run / SFT_RESULT).exists():
@@ -106,7 +107,7 @@ class VerlGrpo(TrainingAlgorithm):
             )
 
     async def _start_module(self, module: str, *arguments: Path | str, **streams: Any) -> asyncio.subprocess.Process:
-        """Start `python -m module` in a new session; the process ends with this one."""
+        """Start `python -m module` in a new session; on Linux the process also ends when this process dies."""
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *map(str, arguments),
             env=os.environ | verl_environment() | token_environment(self._token),
@@ -142,7 +143,10 @@ class VerlGrpo(TrainingAlgorithm):
             await _end(process)
 
     async def _follow(self, process: asyncio.subprocess.Process, metrics: Path, engine: EngineMonitor) -> None:
-        """Close each step that verl reports, until verl ends, a signal comes, or the monitor has a failure."""
+        """Write the metrics of each step that verl reports, until verl ends or a signal comes.
+
+        Raises TrainingError when verl or vLLM fails, or when the monitor has set `failure`.
+        """
         log = self._log.folder / "verl.log"
         reported, kills = GrowingFile(metrics), memory_kills()
         while True:
@@ -159,7 +163,7 @@ class VerlGrpo(TrainingAlgorithm):
             await self._show_stall()
             await asyncio.sleep(_POLL_S)
         if code < 0:
-            raise TrainingError(f"verl {how_killed(code, kills)}", hint=f"its log is {log}; start the run again")
+            raise TrainingError(f"verl {how_killed(code, kills)}", hint=f"see its log {log}, then start the run again")
         if code:
             cause = last_error(log)
             raise TrainingError(f"verl ended with exit code {code}: {cause}", hint=_advice(cause, log))
@@ -193,7 +197,7 @@ def _advice(cause: str, log: Path) -> str:
 
 
 def typed(value: Any) -> Any:
-    """Parse strings from the command line into numbers, booleans, lists and None, recursively."""
+    """Convert strings from the command line into numbers, booleans, lists or None, also inside dicts."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -205,7 +209,7 @@ def typed(value: Any) -> Any:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Interrupt the process group of `process`, and kill the group 20 s later."""
+    """Send SIGINT to the process group of `process`, wait up to 20 s for `process` to end, then kill the group."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

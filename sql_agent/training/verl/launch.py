@@ -1,6 +1,7 @@
 """Run verl's trainer: python -m sql_agent.training.verl.launch OPTIONS.json
 
-This is a separate process, because the main process forks runners and proxies, and so must not import torch or Ray.
+This is a separate process, because the main process forks runners and proxies and therefore must not import torch or
+Ray.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def build_config(options: dict[str, Any], overrides: dict[str, Any]) -> DictConf
 
 
 def _allow_keys_of_empty_dicts(node: DictConfig) -> None:
-    """Allow any key in each empty dict of verl's defaults, because verl passes these dicts to others, such as vLLM."""
+    """Allow any key in each empty dict of verl's defaults, because verl passes these dicts to libraries like vLLM."""
     for key in node:
         child = OmegaConf.select(node, str(key))
         if OmegaConf.is_dict(child):
@@ -66,7 +67,7 @@ def main(path: Path) -> int:
     try:
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        # On this host, because the main process reads the metrics file of the task runner.
+        # The task runner must be on this host, because the main process reads the metrics file of the task runner.
         runner = ray.remote(TaskRunner).options(scheduling_strategy=here).remote()
         if given["sft_result"] is not None:
             config.actor_rollout_ref.model.path = wait_for_sft_result(Path(given["sft_result"]))
@@ -82,7 +83,7 @@ def _start_ray(config: DictConfig, environment: dict[str, str]) -> None:
     options = OmegaConf.to_container(config.ray_kwargs.ray_init)
     runtime = get_ppo_ray_runtime_env(config) | _not_none(options.pop("runtime_env"))
     passed_on = {k: os.environ[k] for k in ("HF_HUB_OFFLINE", "VLLM_USE_FLASHINFER_SAMPLER") if k in os.environ}
-    # A cluster of this process inherits the token, which is safer, because Ray logs runtime_env.
+    # A cluster that this process starts inherits the token. Inheriting is safer, because Ray logs runtime_env.
     if "RAY_ADDRESS" in os.environ:
         passed_on |= token_environment(run_token())
     runtime["env_vars"] = {**runtime["env_vars"], **passed_on, **environment, "TRANSFER_QUEUE_ENABLE": "1"}

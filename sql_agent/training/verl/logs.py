@@ -1,4 +1,4 @@
-"""Read verl's metrics, and find the last line, the last error and a failure of vLLM in its log."""
+"""Read verl's metrics, and find the last line, the last error and a failure of vLLM in verl's log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich.text import Text
 from sql_agent.system.files import GrowingFile
 from sql_agent.training.step_monitor import update_metrics
 
-_SHOWN = 500  # characters of a line
-_SEARCHED = 400  # last lines of a log, which are searched for the error that ended its process
+_SHOWN = 500  # maximum number of characters of a line that is shown
+_SEARCHED = 400  # number of lines at the end of a log that are searched for an error
 # The prefix of Ray and vLLM before a line: "(WorkerDict pid=7) (Worker pid=8) ERROR 11-23 15:46:55 [core.py:1] ".
 _PREFIX = re.compile(r"^(?:\([^()]*\bpid=[^()]*\)\s*)*(?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\]\s*)?")
 _ERROR = re.compile(r"^(?:error:|[\w.]*(?:Error|Exception)\b(?!\())")
@@ -36,7 +36,10 @@ class EngineMonitor:
         self._since = 0.0
 
     def failure(self) -> str | None:
-        """Return vLLM's error message 10 s after it was logged, in which verl may end by itself; else None."""
+        """Return vLLM's error message, if it was logged more than 10 s ago; else None.
+
+        Within these 10 s verl may end by itself.
+        """
         if self._cause is None and (cause := self._logged()):
             self._cause, self._since = cause, time.monotonic()
         return self._cause if time.monotonic() - self._since > _GRACE_S else None
@@ -50,7 +53,7 @@ class EngineMonitor:
 
 
 def last_error(log: Path) -> str:
-    """Return the last error of a log without the traceback, else the last line (at most 500 characters)."""
+    """Return the last error in a log without its traceback, else the last line of the log (at most 500 characters)."""
     causes = [text for line in _lines(log)[-_SEARCHED:] if _ERROR.match(text := _message(line))]
     return causes[-1][:_SHOWN] if causes else last_line(log)
 
@@ -62,7 +65,10 @@ def last_line(log: Path) -> str:
 
 
 def step_metrics(values: Mapping[str, float]) -> dict[str, float]:
-    """Convert verl's metrics `values` of a step; values that are not finite are left out."""
+    """Return verl's metrics `values` of a step together with our metrics of the update, see `update_metrics`.
+
+    Values that are not finite numbers are left out.
+    """
     known = {key: float(v) for key, v in values.items() if isinstance(v, (int, float)) and math.isfinite(v)}
     update_s = sum(known.get(f"timing_s/{stage}", 0.0) for stage in _UPDATE_STAGES)
     figures = {"grad_norm": known["actor/grad_norm"]} if "actor/grad_norm" in known else {}
@@ -78,5 +84,5 @@ def _plain(line: str) -> str:
 
 
 def _message(line: str) -> str:
-    """Return a line of a log without colours and without the prefix of its process."""
+    """Return a line of a log without colours and without the prefix that Ray and vLLM add."""
     return _PREFIX.sub("", _plain(line))

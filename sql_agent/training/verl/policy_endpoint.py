@@ -16,7 +16,7 @@ from sql_agent.training.serving.server import Generation, Sampling, ServerThread
 from sql_agent.training.serving.tokenizer import load_encoder
 from sql_agent.training.verl.bridge import run_token
 
-_CLIENTS = "verl.workers.rollout.llm_server"  # defines the client of `serve`
+_CLIENTS = "verl.workers.rollout.llm_server"  # the module that defines the client passed to `serve`
 
 
 class ReplicaEngine:
@@ -54,8 +54,8 @@ class ReplicaEngine:
 class PolicyEndpoint:
     """A Ray actor that serves the policy, and renders and parses the conversations of its rollouts.
 
-    The actor listens at `host`; None is the address that Ray uses for the actor's host. The actor starts before there
-    is a policy, so that its imports run at the same time as those of verl and vLLM.
+    The actor listens at the IP address `host`. None stands for the IP address that Ray uses for the actor's host. The
+    actor starts before there is a policy, so that its imports run at the same time as those of verl and vLLM.
     """
 
     def __init__(self, host: str | None) -> None:
@@ -66,7 +66,7 @@ class PolicyEndpoint:
         """Start to serve the policy that `client` samples from, and return the URL, ending in /v1.
 
         The API key is the run's token. `model` is the folder or hub id of the tokenizer, `max_context` the maximum
-        number of tokens of a prompt and its turn. `agent` has settings of the section `agent` by name.
+        number of tokens of a prompt and its turn. `agent` maps names of settings in the section `agent` to values.
         """
         settings = AgentSettings(**agent)
         encoder, stops = load_encoder(model, settings)
@@ -79,14 +79,14 @@ class PolicyEndpoint:
 
 @contextmanager
 def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
-    """Run the actors of `count` endpoints inside the context; `find_endpoints` finds these actors in the same Ray job.
+    """Run `count` PolicyEndpoint actors inside the context; `find_endpoints` finds these actors in the same Ray job.
 
-    Ray spreads the actors over its hosts. With `here`, the scheduling strategy for this host, all actors are on this
-    host and listen at 127.0.0.1, which the LLM proxies reach and other machines do not.
+    Ray spreads the actors over its hosts. With `here`, the scheduling strategy for this host, all actors run on this
+    host and listen at 127.0.0.1, which only processes on this host can reach.
     """
     host = "127.0.0.1" if here else None
     options = [{"name": _name(index)} | ({"scheduling_strategy": here} if here else {}) for index in range(count)]
-    # The handles are kept, because a Ray actor ends with the last one.
+    # The handles are kept, because Ray ends an actor when its last handle is gone.
     actors = [PolicyEndpoint.options(**each).remote(host) for each in options]  # type: ignore[attr-defined]
     try:
         yield
@@ -96,7 +96,7 @@ def endpoint_actors(count: int, *, here: Any = None) -> Iterator[None]:
 
 
 def find_endpoints(count: int) -> list[Any]:
-    """Return the handles of the actors of this Ray job. Raises ValueError when there are fewer than `count`."""
+    """Return the handles of the `count` PolicyEndpoint actors of this Ray job. Raises ValueError if one is missing."""
     return [ray.get_actor(_name(index)) for index in range(count)]
 
 

@@ -25,9 +25,10 @@ OpenScheduler = Callable[[list[str]], Awaitable[RetryingScheduler]]
 class RolloutApp:
     """ASGI app: POST /endpoints once, with the URLs of the policy's endpoints, and POST /rollouts for every session.
 
-    `open_scheduler` takes the URLs and returns the scheduler of the rollouts. With `split_turns` every turn is a
-    sequence of its own (transition level). The reply to a session has the rollout's sequences (TokenSequence), its
-    reward (0.0–1.1), its number of turns and its duration in seconds; the status is 500 when the rollout was lost.
+    `open_scheduler` is called with the URLs and returns the scheduler of the rollouts. With `split_turns` every turn
+    becomes a token sequence of its own (transition level). The reply to POST /rollouts has the rollout's sequences
+    (TokenSequence), reward (0.0–1.1), number of turns and duration in seconds. The status is 500 if the rollout was
+    lost.
     """
 
     def __init__(self, open_scheduler: OpenScheduler, *, split_turns: bool) -> None:
@@ -37,7 +38,7 @@ class RolloutApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        # FastAPI took a third of the time that the algorithm's process spent on a rollout.
+        # There is no FastAPI here: it took a third of the time that the algorithm's process spent on a rollout.
         request = Request(scope, receive)
         try:
             response = await self._answer(request.url.path, orjson.loads(await request.body()))
@@ -65,7 +66,7 @@ class RolloutApp:
             [one_turn(turn) for turn in rollout.turns if turn.is_trained] if self._split_turns else rollout.sequences
         )
         return {
-            # verl needs a sequence of each rollout; a rollout without trained turns gets one without gradient.
+            # verl needs a sequence for each rollout. Without trained turns, the sequence has no gradient.
             "sequences": sequences or [untrained(rollout.turns[0])],
             "reward": rollout.reward,
             "turns": rollout.record.turns,

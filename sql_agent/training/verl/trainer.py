@@ -1,7 +1,7 @@
 """Run verl's trainers without updates on groups whose rewards are all equal.
 
-The rollouts of such a group have the advantage 0: they cost a forward and a backward pass and have no gradient. For a
-policy that is mostly right they are more than half of a step. The local backend leaves them out too.
+The rollouts of such a group have the advantage 0. They cost a forward and a backward pass but have no gradient. If most
+answers of the policy are right, such rollouts are more than half of a step. The backend `local` leaves them out too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class SkipsZeroAdvantage:
     _balance_batch: Callable[[Any, dict[str, Any]], Any]
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Update the policy on the sequences of `batch` with a gradient, add to `metrics`, and return `batch`."""
+        """Update the policy on those sequences of `batch` that have a gradient, and return the complete `batch`.
+
+        Adds the metrics of the update to `metrics`.
+        """
         if not _only_the_advantage_trains(self.config):
             return super()._update_actor(batch, metrics)  # type: ignore[misc]
         actor, group_size = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
@@ -56,7 +59,7 @@ class TaskRunner:
             importlib.import_module(module)
 
     def run(self, config: Any) -> None:
-        """Train until the last step of `config`, an OmegaConf of verl."""
+        """Train with verl's configuration `config` (OmegaConf) until the last step."""
         from verl.trainer.main_ppo import TaskRunnerV1  # noqa: PLC0415  slow; installed with verl only
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY  # noqa: PLC0415
 
@@ -84,9 +87,9 @@ def places_to_train(groups: Sequence[str], rewards: Sequence[float], multiple: i
 
 
 def _only_the_advantage_trains(config: Any) -> bool:
-    """Return whether equal rewards mean advantages of 0, and no other term of the loss has a gradient.
+    """Return whether a group with equal rewards has no gradient: all advantages are 0, and no other loss term counts.
 
-    The entropy bonus is ignored, because only groups that are compared need diverse answers.
+    The entropy bonus is ignored, because only groups whose rewards differ need diverse answers.
     """
     algorithm = config.algorithm
     return (
